@@ -184,7 +184,9 @@ def test_ratings_in_memory_are_a_dataset_as_their_file_is(tmp_path):
     assert_frame_equal(of_frame.to_polars(), of_file.to_polars())
     rounds = [name for name in of_frame.to_pandas()["predicted_by"] if name.startswith("round")]
     assert len(rounds) == 3
-    assert of_frame.headline.value == of_frame.details.gain
+    details = of_frame.details
+    assert of_frame.headline.value == pytest.approx(details.rounds[-1].rmse / details.local)
+    assert of_frame.headline.low < of_frame.headline.value < of_frame.headline.high
     assert of_frame.plot().png.startswith(b"\x89PNG")
 
 
@@ -219,4 +221,4 @@ def test_an_experiment_is_a_result_like_any_other(tmp_path):
     assert "judged targets reached" in repr(found)
     assert found.headline is None
     assert len(found.to_polars()) == len(found.to_pandas()) == len(found.details.rows)
-    assert {path.suffix for path in found.save(tmp_path)} == {".csv", ".json", ".png"}
+    assert {path.suffix for path in found.save(tmp_path)} == {".csv", ".json", ".png", ".html"}

@@ -56,7 +56,8 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 def test_a_quick_run_writes_rows_targets_and_pictures(name, outcomes):
     outcome = outcomes[name]
     kinds = {path.suffix for path in outcome.files}
-    assert kinds == {".csv", ".json", ".png"}
+    assert kinds == {".csv", ".json", ".png", ".html"}
+    assert outcome.findings.description.title in outcome.files[-1].read_text(encoding="utf-8")
     rows = list(csv.DictReader((outcome.files[0]).open(encoding="utf-8")))
     assert len(rows) == len(outcome.findings.rows)
     for path in outcome.files:
@@ -84,7 +85,7 @@ def test_wherever_the_papers_mode_is_shown_it_is_marked_as_not_private(name, out
     paper = [row for row in findings.rows if row.get("mode") == "paper"]
     assert paper
     assert all("NOT PRIVATE AS STATED" in row["marks"] and row["delta"] == 0.5 for row in paper)
-    assert any("NOT PRIVATE AS STATED" in line for line in figures.caption(findings.description, 120))
+    assert any("NOT PRIVATE AS STATED" in line for line in figures.caption(findings.description))
     others = [row for row in findings.rows if row.get("mode") in ("slot-sums", "tuples")]
     assert all("AS STATED" not in row["marks"] for row in others)
 

@@ -290,4 +290,5 @@ def test_statement_and_registry_name_what_the_guarantee_names(play: Any, name: s
         assert ("LEAVES UN-NOISED" in text) is content.leaves_unnoised
         days = declared[content.topic].retention_ms
         assert ("for the life of the deployment" if days is None else f"after {days // 86_400_000} days") in text
-    assert statement_page(statement).index(statement.verdict) < statement_page(statement).index("Who, and what for")
+    page = statement_page(statement)
+    assert page.index(statement.verdict) < page.index("Who, and what for</h2>")

@@ -111,7 +111,7 @@ def test_a_life_that_promises_nothing_is_said_in_words():
     assert facts_of(statement)["what that means"] == said
     assert statement.registry["lifetime"] == f"epsilon 2000, delta 1; {said}"
     page = statement_page(statement)
-    assert page.index(f"F{said[1:]}.") < page.index("Who, and what for")
+    assert page.index(f"F{said[1:]}.") < page.index("Who, and what for</h2>")
     assert statement.as_json()["warning"] == said
     fine = statement_of(collaborative(rewards_per_user=9))
     assert fine.as_json()["warning"] is None
@@ -223,7 +223,7 @@ def test_a_weaker_release_than_claimed_stands_marked_before_everything_else(rigs
     statement = statement_of(system)
     assert statement.marks == ("NOT PRIVATE AS STATED",)
     page = statement_page(statement)
-    assert page.index("NOT PRIVATE AS STATED") < page.index("Parameters and unit of privacy")
+    assert page.index("NOT PRIVATE AS STATED") < page.index("Parameters and unit of privacy</h2>")
 
 
 def test_the_page_holds_every_fact_and_takes_none_as_markup(system):
@@ -231,7 +231,8 @@ def test_the_page_holds_every_fact_and_takes_none_as_markup(system):
     page = statement_page(statement)
     assert "&lt;b&gt;Shop&lt;/b&gt;" in page
     assert "<b>Shop" not in page
-    assert page.count("<dt>") == sum(len(s.facts) for s in statement.sections) + len(statement.registry)
+    parts = page[page.index("<main>") : page.index("<footer>")]
+    assert parts.count("<dt>") == sum(len(s.facts) for s in statement.sections) + len(statement.registry)
 
 
 def test_what_the_operator_did_not_say_is_said_to_be_missing(system):

@@ -228,9 +228,11 @@ def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
     assert row["matched"] > 0
 
 
-def test_results_are_written_as_json_and_csv(files, tmp_path):
+def test_results_are_written_as_json_csv_and_a_page(files, tmp_path):
     found = evaluate(**files(), conditions=("cold",), verify=False)
-    document, table = found.write(tmp_path / "out")
+    document, table, picture, page = found.write(tmp_path / "out")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert found.config_digest in page.read_text()
     read = json.loads(document.read_text())
     assert read["schema"] == "hushstream.evaluation"
     names = [row["policy"] for row in read["policies"]]

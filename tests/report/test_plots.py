@@ -7,8 +7,9 @@ import matplotlib
 import pytest
 
 from hushstream.privacy.guarantee import slot_sums_guarantee, tuples_guarantee
-from hushstream.replay.report.plots import DARK, LIGHT, plots, render
+from hushstream.replay.report.plots import draw_epsilon, draw_noise, plots
 from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.report.sheet import NARROW, WIDE, Drawing, Sheet, png, svg
 
 
 def chunks(png: bytes) -> dict[bytes, bytes]:
@@ -28,35 +29,46 @@ def test_a_live_run_has_no_picture_of_content(result, live_result):
 
 def test_equal_results_give_equal_pictures_whatever_the_users_own_settings_are(result):
     plot = plots(result)[0]
-    once = render(plot, result, LIGHT)
+    once, page = png(plot, ["Seed: 3."]), svg(plot)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}):
-        assert render(plot, result, LIGHT) == once
+        assert png(plot, ["Seed: 3."]) == once
+        assert svg(plot) == page
         assert matplotlib.rcParams["font.size"] == 30
 
 
 def test_pictures_carry_no_time_and_no_version(result):
-    kinds = set(chunks(render(plots(result)[2], result, LIGHT, footer=True)))
+    kinds = set(chunks(png(plots(result)[2], ["Seed: 3."])))
     assert kinds <= {b"IHDR", b"pHYs", b"IDAT", b"IEND"}
 
 
-def test_the_forms_of_a_picture_differ_in_ground_and_the_file_has_room_for_its_caption(result):
+def test_a_file_has_room_for_its_provenance(result):
     plot = plots(result)[0]
-    light, dark = render(plot, result, LIGHT), render(plot, result, DARK)
-    assert light != dark
-    sizes = [
-        struct.unpack(">II", chunks(png)[b"IHDR"][:8]) for png in (light, render(plot, result, LIGHT, footer=True))
-    ]
+    sizes = [struct.unpack(">II", chunks(png(plot, lines))[b"IHDR"][:8]) for lines in ([], ["Seed: 3."] * 4)]
     assert sizes[1][0] == sizes[0][0]
     assert sizes[1][1] > sizes[0][1]
 
 
+def test_panels_stand_side_by_side_only_where_there_is_room():
+    wide, narrow = Sheet(WIDE), Sheet(NARROW)
+    for sheet, columns in ((wide, 3), (narrow, 1)):
+        panels = sheet.panels(5)
+        assert panels[0].get_gridspec().ncols == columns
+        assert len(sheet.figure.axes) == 5
+
+
+def test_a_colour_without_a_dark_form_is_refused():
+    def draw(sheet):
+        sheet.panels()[0].plot([0, 1], [0, 1], color="#123456")
+
+    with pytest.raises(KeyError, match="#123456"):
+        svg(Drawing("odd", "Odd", "", "", draw))
+
+
 def drawn_curves(result):
     """The lines of the epsilon picture by label: (x, y)."""
-    from matplotlib.figure import Figure
-
-    axes = Figure().add_subplot()
-    plots(result)[-1].draw(axes, result, LIGHT)
-    return {line.get_label(): line.get_data() for line in axes.lines}
+    sheet = Sheet(WIDE)
+    draw_epsilon(result, sheet)
+    return {line.get_label(): line.get_data() for line in sheet.figure.axes[0].lines}
 
 
 def test_the_epsilon_picture_holds_figure_3_and_the_runs_own_point(make_result):
@@ -76,14 +88,11 @@ def test_the_curve_of_the_runs_noise_passes_through_its_point(make_result):
     assert list(epsilons) == pytest.approx([math.log1p(p * math.expm1(2)) for p in chances], abs=1e-5)
 
 
-def test_the_noise_picture_shows_released_minus_exact(result):
-    from matplotlib.figure import Figure
-
-    axes = Figure().add_subplot()
-    plots(result)[1].draw(axes, result, LIGHT)
-    ones, zeros = (group.get_offsets() for group in axes.collections)
+def test_the_noise_picture_shows_every_difference_of_released_and_exact(result):
+    sheet = Sheet(WIDE)
+    draw_noise(result.cells, sheet)
+    ones, zeros = (group.get_offsets() for group in sheet.figure.axes[0].collections)
     counts = [cell.exact_ones + cell.exact_zeros for cell in result.cells]
-    assert [list(point) for point in ones] == [
-        [count, cell.noised_ones - cell.exact_ones] for count, cell in zip(counts, result.cells, strict=True)
-    ]
-    assert [point[1] for point in zeros] == [cell.noised_zeros - cell.exact_zeros for cell in result.cells]
+    for found, part in ((ones, "ones"), (zeros, "zeros")):
+        differences = [getattr(cell, f"noised_{part}") - getattr(cell, f"exact_{part}") for cell in result.cells]
+        assert {tuple(point) for point in found} == set(zip(counts, differences, strict=True))

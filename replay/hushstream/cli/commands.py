@@ -26,7 +26,7 @@ class Commands(LazyGroup):
             "edit.",
         ),
         "replay": Part(_REPLAYS, "Play a dataset through a system, as an application would, and write a report."),
-        "experiment": Part(_REPLAYS, "A table or figure of a paper, as CSV, JSON and PNG, with its targets."),
+        "experiment": Part(_REPLAYS, "A table or figure of a paper, as CSV, JSON, PNG and a page, with its targets."),
         "datasets": Part(_REPLAYS, "Datasets: list, fetch with checksums, inspect."),
         "evaluate": Part(
             _EVALUATIONS, "Replay the log of another policy through the agents: what would they have earned?"

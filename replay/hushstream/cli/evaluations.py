@@ -63,7 +63,9 @@ def evaluate(
     ] = None,
     settings: Settings = None,
     data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Also write JSON and CSV into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write JSON, CSV, a picture and a page into this folder.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned?

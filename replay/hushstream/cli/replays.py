@@ -106,12 +106,12 @@ def replay(
 
 def experiment(
     name: Annotated[str | None, typer.Argument(help="Which experiment; without a name they are listed.")] = None,
-    out: Annotated[Path, typer.Option(help="Where CSV, JSON and PNG go.")] = Path("report"),
+    out: Annotated[Path, typer.Option(help="Where CSV, JSON, PNG and the page go.")] = Path("report"),
     quick: Annotated[bool, typer.Option(help="A small version that takes seconds.")] = False,
     json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
-    """A table or figure of a paper, as CSV, JSON and PNG, with its targets."""
+    """A table or figure of a paper, as CSV, JSON, PNG and a page, with its targets."""
     from hushstream.replay.experiments.catalogue import known_experiments, run_experiment
 
     if name is None:

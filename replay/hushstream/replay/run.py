@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.replay.catalogue.worlds import world_options
+from hushstream.replay.collection import seldom_collected
 from hushstream.replay.progress import Progress
 from hushstream.replay.study import Study, studies, study_of
 from hushstream.schemas.errors import HushstreamError
@@ -59,6 +60,7 @@ def world_values(dataset: str, values: dict[str, Any], limit: int | None, data_d
     return values
 
 
+@seldom_collected()
 def run_with(options: Any, progress: Progress | None = None) -> Any:
     """Play a dataset through a system and return rows, guarantee, counts and throughput.
 

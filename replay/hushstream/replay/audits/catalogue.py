@@ -134,7 +134,7 @@ def _mechanisms() -> tuple[Audit, ...]:
         _mechanism("discrete-gaussian", discrete_gaussian, 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
         _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
         _mechanism("k-norm", discrete_k_norm_joint, 2_000, mechanisms.audit_k_norm()),
-        _size("k-norm-size", size(mechanisms.k_norm_draw, mechanisms.K_NORM_COST, mechanisms.k_norm_sizes()), 5_000),
+        _size("k-norm-size", size(mechanisms.k_norm_draw, mechanisms.k_norm_cost(), mechanisms.k_norm_sizes()), 5_000),
         _mechanism(
             "randomised-response",
             response,

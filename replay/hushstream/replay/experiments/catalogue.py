@@ -11,6 +11,7 @@ from pathlib import Path
 from hushstream.replay.experiments import figures
 from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Scale
 from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
+from hushstream.replay.experiments.page import findings_page
 from hushstream.replay.progress import Progress
 from hushstream.replay.study import studies
 
@@ -42,7 +43,7 @@ def run_experiment(
     data_dir: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run an experiment and write its CSV, JSON and PNG files.
+    """Run an experiment and write its CSV, JSON and PNG files, and the page that shows them.
 
     Args:
         name: one of `known_experiments`.
@@ -72,5 +73,8 @@ def played(
 
 
 def write_outcome(findings: Findings, experiment: Experiment, folder: Path) -> list[Path]:
-    """Write the CSV, JSON and PNG files of what an experiment found; returns their paths."""
-    return write_findings(findings, folder) + figures.write_pictures(findings, experiment.pictures, folder)
+    """Write the CSV, JSON and PNG files of what an experiment found, and its page, which comes last; their paths."""
+    paths = write_findings(findings, folder) + figures.write_pictures(findings, experiment.pictures, folder)
+    page = folder / f"{findings.description.name}.html"
+    page.write_text(findings_page(findings, experiment.pictures, [path.name for path in paths]), encoding="utf-8")
+    return [*paths, page]

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import io
-import math
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from hushstream.replay.experiments.findings import Description, Findings, promise
 from hushstream.replay.experiments.rows import Row
-from hushstream.replay.report.plots import LIGHT
+from hushstream.replay.report.sheet import Drawing, Sheet, png
 
-DOTS_PER_INCH = 150
-_CAPTION_POINTS = 7.0
-_CAPTION_LINE_INCHES = 0.135
-_CHARACTERS_PER_INCH = 15.5
-_TITLE_INCHES = 0.36
-_LEGEND_ROW_INCHES = 0.22
+LEAST_SEEDS = 3
+"""A 95 % interval of two seeds is wider than any picture: no band is drawn of one."""
+
+SETTING = "Setting"
+"""The name of `sources` that hold for the whole of an experiment."""
+
 _MOST_DIGESTS = 32
 
 
@@ -39,29 +32,7 @@ class Pen:
     marker: str
 
 
-_STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9aa4b1",
-    "axes.grid": True,
-    "grid.color": LIGHT.grid,
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 4.5,
-    "text.color": LIGHT.text,
-    "axes.labelcolor": LIGHT.text,
-    "text.parse_math": False,
-    "figure.constrained_layout.h_pad": 0.08,
-}
-
-Draw = Callable[[Sequence[Row], Figure], None]
+Draw = Callable[[Sequence[Row], Sheet], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +42,23 @@ class Picture:
     Attributes:
         suffix: the end of its file's name.
         title: above it.
-        width: in inches.
-        height: of the panels, in inches; title, legend and caption come on top of it.
         draw: draws it.
-        legend_rows: rows of the legend between title and panels.
+        caption: how to read it.
     """
 
     suffix: str
     title: str
-    width: float
-    height: float
     draw: Draw
-    legend_rows: int = 2
+    caption: str = ""
+
+
+def drawing(picture: Picture, findings: Findings) -> Drawing:
+    """A picture of what was found."""
+    name = f"{findings.description.name}{picture.suffix}"
+    bands = _bands(findings)
+    said = " ".join(text for text in (picture.caption, bands) if text)
+    lines = f"Drawn from {len(findings.rows):,} rows, which are in {findings.description.name}.csv."
+    return Drawing(name, picture.title, said, f"{said} {lines}".strip(), partial(picture.draw, findings.rows))
 
 
 def write_pictures(findings: Findings, pictures: Iterable[Picture], folder: Path) -> list[Path]:
@@ -97,82 +73,77 @@ def write_pictures(findings: Findings, pictures: Iterable[Picture], folder: Path
 
 
 def render(picture: Picture, findings: Findings) -> bytes:
-    """A picture with its caption below, as PNG bytes."""
-    lines = caption(findings.description, round(picture.width * _CHARACTERS_PER_INCH))
-    below = _CAPTION_LINE_INCHES * len(lines) + 0.15
-    height = picture.height + below + _TITLE_INCHES + _LEGEND_ROW_INCHES * picture.legend_rows
-    with matplotlib.rc_context():
-        # A matplotlibrc of the user's must not change a figure.
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        layout = ConstrainedLayoutEngine(rect=(0.0, below / height, 1.0, picture.height / height))
-        figure = Figure(figsize=(picture.width, height), dpi=DOTS_PER_INCH, layout=layout)
-        FigureCanvasAgg(figure)
-        picture.draw(findings.rows, figure)
-        figure.text(0.012, 1 - 0.08 / height, picture.title, fontsize=11.5, fontweight="bold", va="top")
-        figure.text(
-            0.012,
-            0.06 / height,
-            "\n".join(lines),
-            fontsize=_CAPTION_POINTS,
-            va="bottom",
-            linespacing=1.25,
-            color="#4a5563",
-        )
-        target = io.BytesIO()
-        # Without this the file would name the version of matplotlib.
-        figure.savefig(target, format="png", metadata={"Software": None})
-        return target.getvalue()
+    """A picture with what it rests on below, as PNG bytes."""
+    return png(drawing(picture, findings), caption(findings.description))
 
 
-def caption(description: Description, columns: int) -> list[str]:
-    """Source, worlds, seeds, guarantees and digests, wrapped to ``columns`` characters."""
-    facts = [f"{description.source}.", *(f"World {world}." for world in description.worlds)]
+def caption(description: Description) -> list[str]:
+    """Source, worlds, seeds, guarantees and digests, a fact each."""
+    return [f"{name}: {text}" for name, text in sources(description)]
+
+
+def sources(description: Description) -> list[tuple[str, str]]:
+    """Where the figures come from, by name."""
+    facts = [("Source", f"{description.source}."), *(("World", f"{world}.") for world in description.worlds)]
     if description.seeds:
-        facts.append(f"Seeds {_spans(description.seeds)}; bands are 95 % intervals over seeds.")
-    facts += [] if description.deployments else description.settings
-    facts += [f"{text}." for text in _promises(description)]
+        facts.append(("Seeds", f"{_spans(description.seeds)}."))
+    facts += [(SETTING, text) for text in ([] if description.deployments else description.settings)]
+    facts += _promises(description)
     digests = list(dict.fromkeys(known.digest[:8] for known in description.deployments))
     if len(digests) > _MOST_DIGESTS:
-        facts.append(f"{len(digests)} deployments; configuration digests in column digest of the CSV.")
+        facts.append(("Deployments", f"{len(digests)}; configuration digests in column digest of the CSV."))
     elif digests:
-        facts.append(f"Configuration digests {' '.join(digests)}.")
-    return [line for fact in facts for line in textwrap.wrap(fact, columns, subsequent_indent="   ")]
+        facts.append(("Configuration digests", f"{' '.join(digests)}."))
+    return facts
 
 
-def _promises(description: Description) -> list[str]:
+def _bands(findings: Findings) -> str:
+    if len(findings.description.seeds) < LEAST_SEEDS:
+        return ""
+    return f"Bands are 95 % intervals over {len(findings.description.seeds)} seeds."
+
+
+def _promises(description: Description) -> list[tuple[str, str]]:
     """Each distinct guarantee once, after the lines that have it."""
     lines: dict[str, dict[str, None]] = {}
     for known in description.deployments:
         lines.setdefault(promise(known.guarantee), {})[known.label] = None
-    return [f"{', '.join(labels)}: {text}" for text, labels in lines.items()]
+    return [(", ".join(labels), f"{text}.") for text, labels in lines.items()]
 
 
 def _spans(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return str(seeds[0])
     return f"{seeds[0]} to {seeds[-1]}" if list(seeds) == list(range(seeds[0], seeds[-1] + 1)) else str(list(seeds))
 
 
-def ticks(axes: Axes, places: Sequence[int]) -> None:
-    """Ticks at these places and nowhere else."""
+def ticks(axes: Axes, places: Sequence[float]) -> None:
+    """Ticks at these places and nowhere else, as many as can be read."""
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xticks(places, [f"{place:,}" for place in places])
+    axes.set_xticks(places, [f"{int(place):,}" if float(place).is_integer() else f"{place:g}" for place in places])
 
 
-def legend(figure: Figure, *panels: Axes, columns: int | None = None) -> None:
-    """One legend above all panels, each name once, in so many columns (None: three, or two rows)."""
-    entries: dict[str, Any] = {}
-    for axes in panels:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    below_title = 1 - _TITLE_INCHES / figure.get_figheight()
-    placed = figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="upper left",
-        bbox_to_anchor=(0.0, below_title),
-        borderpad=0.2,
-        handlelength=3.4,  # long enough to tell dashes from a line behind its marker
-        ncols=columns or (3 if len(entries) == 3 else math.ceil(len(entries) / 2)),
-    )
-    # Its place is reserved already; the panels' layout is not to make room for it again.
-    placed.set_in_layout(False)
+def plain_logarithm(axes: Axes) -> None:
+    """A vertical axis whose powers of ten are written in full: mathematical text is off."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def line(
+    axes: Axes, rows: Sequence[Row], across: str, value: str, pen: Pen, label: str, every: int | None = None
+) -> None:
+    """A line over a column with its band, from columns ``value``, ``value_low`` and ``value_high``.
+
+    Seeds are the sample of the band; it is left out where there are fewer than `LEAST_SEEDS`.
+    """
+    rows = sorted(rows, key=lambda row: float(row[across]))
+    if not rows:
+        return
+    places = [row[across] for row in rows]
+    if f"{value}_low" in rows[0] and min(row.get("seeds", LEAST_SEEDS) for row in rows) >= LEAST_SEEDS:
+        low, high = ([row[f"{value}_{end}"] for row in rows] for end in ("low", "high"))
+        axes.fill_between(places, low, high, color=pen.colour, alpha=0.13, linewidth=0)
+    values = [row[value] for row in rows]
+    axes.plot(places, values, pen.dashes, color=pen.colour, marker=pen.marker, markevery=every, label=label)

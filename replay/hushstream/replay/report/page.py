@@ -1,71 +1,41 @@
-"""``index.html``: one page that holds everything, its pictures included, and asks for nothing from elsewhere."""
+"""``index.html`` of a p2b run: what a private start is worth, beside a cold one and one without privacy."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.resources import files
-from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
-from hushstream.replay.report.counts import COUNT_CLASSES
-from hushstream.replay.report.plots import (
-    DARK,
-    DOTS_PER_INCH,
-    HEIGHT_INCHES,
-    LIGHT,
-    WIDTH_INCHES,
-    Plot,
-    render,
+from hushstream.replay.report.frame import Cell, Page, Pictures, Section, Table, Tile, html
+from hushstream.replay.report.parts import (
+    closing,
+    guarantee_tile,
+    interval_text,
+    ratio_text,
+    verify_tile,
+    with_meanings,
 )
-from hushstream.replay.report.promised import promised
-from hushstream.replay.report.results import COLD, CONDITIONS, WARM_NONPRIVATE, WARM_PRIVATE, RunResult
+from hushstream.replay.report.results import (
+    COLD,
+    CONDITIONS,
+    WARM_NONPRIVATE,
+    WARM_PRIVATE,
+    ConditionRow,
+    ConditionSummary,
+    RunResult,
+)
+from hushstream.replay.report.sheet import Drawing
 from hushstream.replay.report.summaries import compare, headline
 from hushstream.replay.report.wording import (
     CONDITION_NAMES,
     CONDITION_STARTS,
-    MARK_MEANINGS,
-    deployment_text,
     interval,
-    measure_name,
     number,
-    overall_status,
-    plain_name,
     provenance,
     quantity,
-    seed_text,
     title,
-    verify_sentence,
 )
 
-_LISTED = {"Condition": "It holds only if", "Not protected": "Not protected"}
 
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A plot as it stands on the page: both forms as data URIs, with its words and its size in pixels."""
-
-    light: str
-    dark: str
-    caption: str
-    alternative: str
-    width: int = round(WIDTH_INCHES * DOTS_PER_INCH)
-    height: int = round(HEIGHT_INCHES * DOTS_PER_INCH)
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """One figure of the headline with its name and a note."""
-
-    name: str
-    value: str
-    note: str
-
-
-def html(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]) -> str:
+def run_page(result: RunResult, drawn: Sequence[Drawing], file_names: Sequence[str]) -> str:
     """The page.
 
     Args:
@@ -73,56 +43,25 @@ def html(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]) ->
         drawn: the pictures, in their order.
         file_names: the other files of the folder, for the footer.
     """
-    package = files("hushstream.replay.report")
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+    data = "public" if result.public_dataset else "not public (live run)"
+    return html(
+        Page(
+            kind="hushstream replay",
+            title=title(result),
+            sentence=result.privacy.sentence,
+            marks=with_meanings(result.marks),
+            figure=ratio_text(headline(result)),
+            outcome=tuple(_outcome(result)),
+            tiles=tuple(_tiles(result)),
+            sections=(
+                *([_conditions(result)] if result.conditions else []),
+                Section("plots", "Pictures", (Pictures(tuple(drawn)),)),
+                *closing(result),
+            ),
+            provenance=(*provenance(result), ("Data", data)),
+            files=tuple(file_names),
+        )
     )
-    template = environment.from_string(package.joinpath("page.html.j2").read_text(encoding="utf-8"))
-    # The style sheet is ours, not data; escaped, its quotes would no longer be quotes.
-    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    return template.render(
-        css=css,
-        page=_content(result, drawn, file_names),
-        promised=promised(result.privacy.sentence, result.privacy.odds),
-    )
-
-
-def _content(result: RunResult, drawn: Sequence[Plot], file_names: Sequence[str]) -> dict[str, Any]:
-    compared = headline(result)
-    return {
-        "title": title(result),
-        "facts": _facts(result),
-        "marks": [(mark, MARK_MEANINGS.get(mark, "")) for mark in result.marks],
-        "ratio": "" if compared is None else f"{compared.ratio:.2f}×",
-        "outcome": _outcome(result),
-        "tiles": _tiles(result),
-        "conditions": _conditions(result),
-        "pictures": [_picture(plot, result) for plot in drawn],
-        "provenance": provenance(result),
-        "guarantee": _guarantee(result.privacy.lines[1:]),
-        "verify_sentence": verify_sentence(result),
-        "verify": _verify(result),
-        "counts": [
-            {"name": plain_name(name), "kind": COUNT_CLASSES[name], "value": number(count)}
-            for name, count in sorted(result.counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
-        ],
-        "speed": _speed(result),
-        "files": file_names,
-    }
-
-
-def _facts(result: RunResult) -> list[tuple[str, str]]:
-    return [
-        ("Runner", result.runner),
-        ("Seed", seed_text(result)),
-        ("Deployment", deployment_text(result)),
-        ("Data", "public" if result.public_dataset else "not public (live run)"),
-        ("Configuration digest", result.config_digest),
-    ]
 
 
 def _outcome(result: RunResult) -> list[str]:
@@ -136,7 +75,7 @@ def _outcome(result: RunResult) -> list[str]:
     private = result.conditions[WARM_PRIVATE]
     sentences = [
         f"Users who start from the private model earn {compared.ratio:.2f} times what users earn who start cold "
-        f"(95 % interval {compared.low:.2f} to {compared.high:.2f})."
+        f"({interval_text(compared)})."
     ]
     best = compare(private, result.conditions[WARM_NONPRIVATE]) if WARM_NONPRIVATE in result.conditions else None
     if best is not None:
@@ -148,92 +87,45 @@ def _outcome(result: RunResult) -> list[str]:
 
 
 def _tiles(result: RunResult) -> list[Tile]:
-    privacy = result.privacy
-    tiles = [
-        Tile(
-            "Guarantee of the private condition",
-            f"epsilon {privacy.epsilon_text}",
-            f"delta {privacy.delta_text}, {privacy.relation_name}, {privacy.values['deployment']}; "
-            f"lifetime: {privacy.lifetime_text}",
-        )
-    ]
+    tiles = [*_first_tile(result.rows), guarantee_tile(result.privacy)]
     if "events_per_second" in result.throughput:
         seconds = result.throughput.get("seconds")
-        tiles.append(
-            Tile(
-                "Events per second",
-                number(result.throughput["events_per_second"]),
-                "" if seconds is None else f"over {quantity('seconds', seconds)}",
-            )
-        )
-    if result.verify:
-        roles = ", ".join(result.verify)
-        tiles.append(Tile("Verify", overall_status(result.verify.values()), roles))
-    return tiles
+        over = "" if seconds is None else f"over {quantity('seconds', seconds)}"
+        tiles.append(Tile("Events per second", number(result.throughput["events_per_second"]), over))
+    return tiles + verify_tile(result.verify)
 
 
-def _conditions(result: RunResult) -> list[dict[str, str]]:
-    return [
-        {
-            "name": CONDITION_NAMES[name],
-            "start": CONDITION_STARTS[name],
-            "users": number(result.conditions[name].users),
-            "mean": f"{result.conditions[name].mean:.4f}",
-            "interval": interval(result.conditions[name]),
-            **_against_cold(result, name),
-        }
-        for name in CONDITIONS
-        if name in result.conditions
-    ]
-
-
-def _against_cold(result: RunResult, name: str) -> dict[str, str]:
-    cold = result.conditions.get(COLD)
-    compared = None if cold is None or name == COLD else compare(result.conditions[name], cold)
+def _first_tile(rows: Sequence[ConditionRow]) -> list[Tile]:
+    """What the start is worth at once: over a whole life cold users catch up, and the mean hides it."""
+    first = {row.condition: row for row in rows if row.round == 1}
+    if COLD not in first or WARM_PRIVATE not in first:
+        return []
+    private, cold = first[WARM_PRIVATE], first[COLD]
+    compared = compare(_summary(private), _summary(cold))
+    means = f"{private.mean:.3f} warm, private; {cold.mean:.3f} cold"
     if compared is None:
-        return {"ratio": "–", "ratio_interval": ""}
-    return {"ratio": f"{compared.ratio:.2f}×", "ratio_interval": f"{compared.low:.2f} to {compared.high:.2f}"}
+        return [Tile("At the first interaction", f"{private.mean - cold.mean:+.3f}", means)]
+    return [Tile("At the first interaction", ratio_text(compared), f"{means}; {interval_text(compared)}")]
 
 
-def _picture(plot: Plot, result: RunResult) -> Picture:
-    light, dark = (_data_uri(render(plot, result, theme)) for theme in (LIGHT, DARK))
-    return Picture(light, dark, plot.caption, f"{plot.title}. {plot.alternative}")
+def _summary(row: ConditionRow) -> ConditionSummary:
+    return ConditionSummary(row.mean, row.ci95, row.users)
 
 
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+def _conditions(result: RunResult) -> Section:
+    rows = tuple(_condition_row(result, name) for name in CONDITIONS if name in result.conditions)
+    caption = "Mean reward of an interaction of the evaluated users; below each figure its 95 % interval."
+    table = Table(caption, ("Where users start from", "Users", "Mean reward", "Against cold"), rows)
+    return Section("conditions", "Compared", (table,))
 
 
-def _guarantee(lines: Sequence[str]) -> dict[str, Any]:
-    """The guarantee's own lines, sorted into facts, lists and plain sentences; no line is left out."""
-    sentences: list[str] = []
-    facts: list[tuple[str, str]] = []
-    lists: dict[str, list[str]] = {}
-    for line in lines:
-        name, separator, value = line.partition(": ")
-        if not separator:
-            sentences.append(line)
-        elif name in _LISTED:
-            lists.setdefault(_LISTED[name], []).append(value)
-        else:
-            facts.append((name, value))
-    return {"sentences": sentences, "facts": facts, "lists": list(lists.items())}
-
-
-def _verify(result: RunResult) -> list[dict[str, str]]:
-    return [
-        {
-            "role": role,
-            "status": check.status,
-            "equal": number(check.equal),
-            "ties": number(check.ties),
-            "changed": number(check.changed),
-            "uncheckable": number(check.uncheckable),
-        }
-        for role, check in (result.verify or {}).items()
-    ]
-
-
-def _speed(result: RunResult) -> list[tuple[str, str]]:
-    measured = [(measure_name(name), quantity(name, value)) for name, value in result.throughput.items()]
-    return measured + [(plain_name(name), str(value)) for name, value in result.environment.items()]
+def _condition_row(result: RunResult, name: str) -> tuple[Cell, ...]:
+    condition, cold = result.conditions[name], result.conditions.get(COLD)
+    compared = None if cold is None or name == COLD else compare(condition, cold)
+    within = "" if compared is None else f"{compared.low:.2f} to {compared.high:.2f}"
+    return (
+        Cell(CONDITION_NAMES[name], CONDITION_STARTS[name]),
+        Cell(number(condition.users)),
+        Cell(f"{condition.mean:.4f}", interval(condition)),
+        Cell(ratio_text(compared) or "–", within),
+    )

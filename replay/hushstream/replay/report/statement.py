@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
-import jinja2
-from markupsafe import Markup
+from collections.abc import Iterable
 
 from hushstream.ops.statement import Statement
-from hushstream.replay.report.promised import promised
+from hushstream.replay.report.frame import Block, Facts, Page, Section, html
+from hushstream.replay.report.parts import odds_blocks, with_meanings
+
+_EXAMPLE = "What that means, by an example"
 
 
 def statement_page(statement: Statement) -> str:
     """The page; equal statements give equal bytes."""
-    package = files("hushstream.replay.report")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    warnings = [(f"{_capital(statement.warning)}.", "")] if statement.warning else []
+    parts = [(one.title, one.facts) for one in statement.sections]
+    return html(
+        Page(
+            kind="Privacy statement",
+            title=statement.deployment,
+            sentence=statement.sentence,
+            marks=(*with_meanings(statement.marks), *warnings),
+            outcome=(f"{statement.verdict}.",),
+            sections=tuple(
+                Section(f"part-{place}", title, (*_odds(statement, title), _facts(facts)))
+                for place, (title, facts) in enumerate(
+                    [*parts, ("Fields of a public registry", tuple(statement.registry.items()))], start=1
+                )
+            ),
+            provenance=(
+                ("Computed from", "the deployment's configuration, and what its operator adds"),
+                ("Configuration digest", statement.config_digest),
+            ),
+        )
     )
-    template = environment.from_string(package.joinpath("statement.html.j2").read_text(encoding="utf-8"))
-    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    return template.render(css=css, statement=statement, promised=promised(statement.sentence, statement.odds))
+
+
+def _odds(statement: Statement, title: str) -> list[Block]:
+    return odds_blocks(statement.odds) if title == _EXAMPLE else []
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> Facts:
+    return Facts(tuple((_capital(name), text) for name, text in facts))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -87,3 +87,21 @@ def headline(result: RunResult) -> Comparison | None:
     if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
         return None
     return compare(result.conditions[WARM_PRIVATE], result.conditions[COLD])
+
+
+def paired(above: NDArray[np.float64], below: NDArray[np.float64]) -> Comparison | None:
+    """The ratio of two means over the same units, with the interval of a ratio (delta method); None if below's is 0.
+
+    The units (users, visits, records) are the sample: what one run has learned is taken as given.
+
+    Args:
+        above: (n,), a value of each unit.
+        below: (n,), the same units' other values, at least 0.
+    """
+    total = float(below.sum())
+    if total <= 0 or len(below) < 2:
+        return None
+    ratio = float(above.sum()) / total
+    spread = float((above - ratio * below).std(ddof=1)) * math.sqrt(len(below))
+    half = NORMAL_975 * spread / total
+    return Comparison(ratio, ratio - half, ratio + half)

@@ -93,7 +93,7 @@ def _facts(result: RunResult) -> Table:
     if speed:
         facts.append(("speed", Text(speed)))
     style = _STATUS_STYLES[overall_status(result.verify.values())] if result.verify else ""
-    facts.append(("verify", Text(verify_sentence(result).removeprefix("Verify: "), style=style)))
+    facts.append(("verify", Text(verify_sentence(result.verify).removeprefix("Verify: "), style=style)))
     for name, value in facts:
         table.add_row(name, value)
     return table

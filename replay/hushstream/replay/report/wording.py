@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.report.results import COLD, WARM_NONPRIVATE, WARM_PRIVATE, ConditionSummary, RoleCheck, RunResult
+from hushstream.replay.report.results import (
+    COLD,
+    WARM_NONPRIVATE,
+    WARM_PRIVATE,
+    ConditionSummary,
+    RoleCheck,
+    RunResult,
+    StatedGuarantee,
+)
 
 CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, non-private", WARM_PRIVATE: "warm, private"}
 CONDITION_STARTS = {
@@ -32,7 +41,39 @@ THROUGHPUT_NAMES = {
     "decisions_per_second": "Decisions per second",
     "seconds": "Duration",
 }
+_RUNNERS = {"direct": "all parts in one process", "stream": "broker and workers as processes of their own"}
 _UNITS = {"seconds": "s", "bytes": "B"}
+
+
+_MEASURES = {
+    **THROUGHPUT_NAMES,
+    # A replay asks for very many users at once, as fast as answers come: most of the time they wait for one another.
+    "decision_seconds_p50": "Asked to answered in the replay's queue, half within",
+    "decision_seconds_p99": "Asked to answered in the replay's queue, 99 % within",
+}
+
+
+class Ran(Protocol):
+    """What the results of all systems have."""
+
+    @property
+    def runner(self) -> str: ...
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def deployment(self) -> str: ...
+    @property
+    def config_digest(self) -> str: ...
+    @property
+    def privacy(self) -> StatedGuarantee: ...
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+    @property
+    def throughput(self) -> Mapping[str, float]: ...
+    @property
+    def verify(self) -> Mapping[str, RoleCheck] | None: ...
+    @property
+    def environment(self) -> Mapping[str, Any]: ...
 
 
 def number(value: float) -> str:
@@ -59,7 +100,7 @@ def quantity(name: str, value: float) -> str:
 def measure_name(name: str) -> str:
     """The key of a measured quantity as words, without its unit."""
     words = [word for word in name.split("_") if not unit(name) or word not in _UNITS]
-    return THROUGHPUT_NAMES.get(name) or plain_name("_".join(words))
+    return _MEASURES.get(name) or plain_name("_".join(words))
 
 
 def plain_name(name: str) -> str:
@@ -78,32 +119,34 @@ def title(result: RunResult) -> str:
     return f"{result.system} on {result.dataset}"
 
 
-def seed_text(result: RunResult) -> str:
+def seed_text(result: Ran) -> str:
     """The seed, or that there is none."""
     return "none" if result.seed is None else str(result.seed)
 
 
-def deployment_text(result: RunResult) -> str:
+def deployment_text(result: Ran) -> str:
     """Name and kind of the deployment."""
     return f"{result.deployment} ({result.privacy.values['deployment']})"
 
 
-def provenance(result: RunResult) -> tuple[tuple[str, str], ...]:
-    """What every caption says besides what is shown: seed, guarantee, deployment, configuration digest."""
+def provenance(result: Ran) -> tuple[tuple[str, str], ...]:
+    """Where figures come from: at the end of a page, and below every picture that is a file of its own."""
     guarantee = "; ".join((result.privacy.summary, *result.privacy.marks))
+    made_with = ", ".join(f"{name} {value}" for name, value in result.environment.items())
     return (
         ("Seed", seed_text(result)),
         ("Guarantee", guarantee),
         ("Deployment", deployment_text(result)),
         ("Configuration digest", result.config_digest),
+        ("Run", f"{_RUNNERS.get(result.runner, result.runner)}; {made_with}"),
     )
 
 
-def verify_sentence(result: RunResult) -> str:
+def verify_sentence(verify: Mapping[str, RoleCheck] | None) -> str:
     """What `verify` found over all roles."""
-    if not result.verify:
+    if not verify:
         return "Verify did not run."
-    worst = overall_status(result.verify.values())
+    worst = overall_status(verify.values())
     return f"Verify: {worst} ({STATUS_MEANINGS[worst]})."
 
 
@@ -111,3 +154,8 @@ def overall_status(checks: Iterable[RoleCheck]) -> str:
     """The worst status of several checks."""
     found = {check.status for check in checks}
     return next(status for status in ("changed", "uncheckable", "float tie", "equal") if status in found)
+
+
+def provenance_lines(result: Ran) -> list[str]:
+    """`provenance` as lines below a picture."""
+    return [f"{name}: {value}." for name, value in provenance(result)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushstream.replay.studies.bgt.play import judged, scored
+from hushstream.replay.studies.bgt.play import predicted_later, scored
 from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Float64, Int64, RatingWorld, make_world
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.ratings import Ratings
@@ -45,21 +45,27 @@ def baseline(task: Baseline) -> tuple[float, float, float]:
 
 def baseline_of(world: RatingWorld, name: str, seed: int) -> tuple[float, float, float]:
     """The same on a world that is at hand."""
+    return scored(predictions_of(world, name, seed), world.values[world.split(seed).later])
+
+
+def predictions_of(world: RatingWorld, name: str, seed: int) -> Float64:
+    """What a baseline predicts of the later ratings, in their order."""
     shown = world if name == "local with features" else world.without_features()
     config = BgtConfig("experiment", shown.item_count, shown.features.shape[1], UNIT_SCALE)
     split = shown.split(seed)
     known, rows = split.known(config), split.later
-    truth, users, items = shown.values[rows], shown.users[rows], shown.items[rows]
+    users, items = shown.users[rows], shown.items[rows]
     if name in ("constant", "all positive"):
-        return scored(np.full(len(truth), 1.0 if name == "all positive" else known.values.mean()), truth)
+        return np.full(len(rows), 1.0 if name == "all positive" else float(known.values.mean()))
     if name in ("local", "local with features"):
-        return judged(split, known, Model(np.zeros(shown.item_count), np.zeros((shown.item_count, 0))), config)
+        nothing = Model(np.zeros(shown.item_count), np.zeros((shown.item_count, 0)))
+        return predicted_later(split, known, nothing, config)
     mean, user, item = _biases(known, shown.item_count)
     found = mean + user[users] + item[items]
     if name == "als":
         left, right = _als(known, mean, user, item)
         found = found + (left[users] * right[items]).sum(axis=1)
-    return scored(np.clip(found, 0, 1), truth)
+    return np.clip(found, 0, 1)
 
 
 def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:

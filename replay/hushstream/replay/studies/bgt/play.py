@@ -142,10 +142,14 @@ def collect(collector: Collector, known: Ratings, config: BgtConfig, task: Task,
 
 def judged(split: Split, known: Ratings, model: Model, config: BgtConfig) -> tuple[float, float, float]:
     """RMSE, F1 and balanced accuracy of predictions of the later ratings."""
+    return scored(predicted_later(split, known, model, config), split.world.values[split.later])
+
+
+def predicted_later(split: Split, known: Ratings, model: Model, config: BgtConfig) -> Float64:
+    """Predictions of the later ratings, in their order."""
     world, rows = split.world, split.later
     own = fit(known, model, world.features, config)
-    found = predict(own, world.users[rows], world.items[rows], model, world.features, config)
-    return scored(found, world.values[rows])
+    return predict(own, world.users[rows], world.items[rows], model, world.features, config)
 
 
 def scored(found: Float64, truth: Float64) -> tuple[float, float, float]:

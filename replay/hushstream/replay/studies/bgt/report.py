@@ -5,35 +5,33 @@ Exact errors are figures on content: they exist for public data only (PRIVACY.md
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, fields
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
-from markupsafe import Markup
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.replay.report import frame
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.palette import BLUE, GREY
+from hushstream.replay.report.parts import closing, guarantee_tile, interval_text, verify_tile, with_meanings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.sheet import Drawing, Sheet, png
+from hushstream.replay.report.summaries import Comparison
+from hushstream.replay.report.wording import provenance, provenance_lines
 from hushstream.replay.views import Headline, View
 
-RESULTS, CURVE, PICTURE, PAGE = "results.json", "rounds.csv", "rmse.png", "index.html"
-_INK, _FREE, _OURS = "#1c2430", "#6b7684", "#0b62b0"
+CURVE, PICTURE = "rounds.csv", "rmse.png"
 _LETTERS = {"items": "A", "pairs": "B", "factors": "C"}
 
 Scores = tuple[float, float, float]
@@ -81,6 +79,7 @@ class BgtResult:
         throughput: seconds, users a second, latencies, memory by process.
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
+        comparison: RMSE over that of the best that a device can do alone, with its interval over users.
     """
 
     dataset: str
@@ -102,6 +101,7 @@ class BgtResult:
     throughput: Mapping[str, float]
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
+    comparison: Comparison | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -174,6 +174,7 @@ class BgtResult:
             "baselines": {name: dict(zip(scores, found, strict=True)) for name, found in self.baselines.items()},
             "rounds": [dict(zip(("round", "kind", *scores), astuple(row), strict=True)) for row in self.rounds],
             "gain": self.gain,
+            "comparison": None if self.comparison is None else self.comparison.as_json(),
             **counts_json(self.counts),
             "throughput": dict(self.throughput),
             "verify": verify_json(self.verify),
@@ -207,14 +208,16 @@ def bgt_table(result: BgtResult) -> RenderableType:
 
 def bgt_view(result: BgtResult) -> View:
     """The gain over the device alone, and errors after each round beside those of what costs nothing."""
-    scores = ("rmse", "f1", "balanced_accuracy")
+    scores, found = ("rmse", "f1", "balanced_accuracy"), result.comparison
     return View(
         title=result.title,
-        headline=Headline("RMSE below that of the device alone", result.gain),
+        headline=Headline("RMSE below that of the device alone", result.gain)
+        if found is None
+        else Headline("RMSE over that of the device alone", found.ratio, found.low, found.high),
         facts=(result.privacy.summary, f"factors: {result.factors_text}", f"verify: {result.verify_text}"),
         marks=result.privacy.marks,
         rows=[{"predicted_by": name, **dict(zip(scores, found, strict=True))} for name, found in result.compared],
-        pictures={"rmse": lambda: draw_rmse(result)},
+        pictures={"rmse": partial(png, rmse_drawing(result), provenance_lines(result))},
     )
 
 
@@ -227,62 +230,76 @@ def write_bgt_report(result: BgtResult, directory: Path | str) -> list[Path]:
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    folder = Path(directory)
-    picture = draw_rmse(result)
     content = {
-        RESULTS: (json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode(),
-        CURVE: _csv(result),
-        PICTURE: picture,
-        PAGE: _page(result, picture).encode(),
+        RESULTS: json_bytes(result.as_json()),
+        CURVE: csv_bytes((column.name for column in fields(RoundRow)), map(astuple, result.rounds)),
+        PICTURE: png(rmse_drawing(result), provenance_lines(result)),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in content.items():
-            (folder / name).write_bytes(data)
-    except OSError as error:
-        raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
-    return [folder / name for name in content]
+    return write_files(directory, content | {PAGE: bgt_page(result, tuple(content)).encode()})
 
 
-def draw_rmse(result: BgtResult) -> bytes:
-    """Errors as bars, PNG bytes, the same for the same result."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False})
-        figure = Figure(figsize=(6.4, 3.6), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        names = [name for name, _ in result.compared]
-        found = [scores[0] for _, scores in result.compared]
-        colours = [_FREE] * len(result.baselines) + [_OURS] * len(result.rounds)
-        bars = axes.barh(names, found, color=colours)
-        axes.bar_label(bars, labels=[f"{one:.4f}" for one in found], padding=3)
-        axes.invert_yaxis()
-        # Differences that matter are small beside the errors themselves.
-        axes.set_xlim(0.9 * min(found), 1.04 * max(found))
-        axes.set_title(result.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
-        axes.set_xlabel("RMSE of ratings on a scale from 0 to 1 (the axis does not begin at 0)")
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.supxlabel("; ".join((result.privacy.summary, *result.privacy.marks)), fontsize=6.5, wrap=True)
-        target = io.BytesIO()
-        figure.savefig(target, format="png", metadata={"Software": None})
-        return target.getvalue()
-
-
-def _csv(result: BgtResult) -> bytes:
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(column.name for column in fields(RoundRow))
-    writer.writerows(astuple(row) for row in result.rounds)
-    return target.getvalue().encode()
-
-
-def _page(result: BgtResult, picture: bytes) -> str:
-    package = files("hushstream.replay.report")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def rmse_drawing(result: BgtResult) -> Drawing:
+    """Errors as bars."""
+    return Drawing(
+        "rmse",
+        "Error of predicted ratings",
+        "RMSE on a scale from 0 to 1; shorter is better, and the axis does not begin at 0. Grey costs no privacy, blue "
+        "is after each round.",
+        f"RMSE after the last round {result.rounds[-1].rmse:.4f}, of the device alone {result.local:.4f}.",
+        partial(_draw_rmse, result),
     )
-    template = environment.from_string(package.joinpath("ratings.html.j2").read_text(encoding="utf-8"))
-    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    image = "data:image/png;base64," + base64.b64encode(picture).decode()
-    return template.render(css=css, result=result, image=image, classes=COUNT_CLASSES)
+
+
+def _draw_rmse(result: BgtResult, sheet: Sheet) -> None:
+    (axes,) = sheet.named_rows([name for name, _ in result.compared])
+    found = [scores[0] for _, scores in result.compared]
+    colours = [GREY] * len(result.baselines) + [BLUE] * len(result.rounds)
+    bars = axes.barh(range(len(found)), found, color=colours)
+    axes.bar_label(bars, labels=[f"{one:.4f}" for one in found], padding=3)
+    # Differences that matter are small beside the errors themselves.
+    axes.set_xlim(0.9 * min(found), max(found) + 0.25 * (max(found) - 0.9 * min(found)))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.set_xlabel("RMSE")
+
+
+def bgt_page(result: BgtResult, names: tuple[str, ...]) -> str:
+    """The page, with the other files of its folder by name."""
+    found = result.comparison
+    return frame.html(
+        frame.Page(
+            kind="hushstream replay",
+            title=result.title,
+            sentence=result.privacy.sentence,
+            marks=with_meanings(result.privacy.marks),
+            figure="" if found is None else f"{100 * (found.ratio - 1):+.1f} %",
+            outcome=_outcome(result),
+            tiles=(
+                guarantee_tile(result.privacy),
+                frame.Tile("Factors", f"{result.factors}", result.factors_text),
+                frame.Tile("A slot", f"{result.slot_bytes:,} bytes", "whatever it holds"),
+                *verify_tile(result.verify),
+            ),
+            sections=(
+                frame.Section("plots", "Error", (frame.Pictures((rmse_drawing(result),)), _scores(result))),
+                *closing(result),
+            ),
+            provenance=provenance(result),
+            files=names,
+        )
+    )
+
+
+def _outcome(result: BgtResult) -> tuple[str, ...]:
+    kept = f"{result.ratings:,} ratings stay with their users; {result.judged:,} others are predicted."
+    after = f"After three rounds: {result.gain_text}."
+    found = result.comparison
+    if found is None:
+        return (after, kept)
+    return (f"The error is {found.ratio:.3f} times that of the device alone ({interval_text(found, 3)}).", after, kept)
+
+
+def _scores(result: BgtResult) -> frame.Table:
+    rows = ((name, *(f"{score:.4f}" for score in scores)) for name, scores in result.compared)
+    caption = "F1 and balanced accuracy are of being above one half."
+    columns = ("Predicted by", "RMSE", "F1", "Balanced accuracy")
+    return frame.Table(caption, columns, tuple(tuple(map(frame.Cell, row)) for row in rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,14 +18,15 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.report.summaries import Comparison, paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.bgt import worlds
-from hushstream.replay.studies.bgt.baselines import baseline_of
+from hushstream.replay.studies.bgt.baselines import baseline_of, predictions_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
 from hushstream.replay.studies.bgt.play import scored
 from hushstream.replay.studies.bgt.report import BgtResult, RoundRow
-from hushstream.replay.studies.bgt.worlds import RatingWorld, Split
+from hushstream.replay.studies.bgt.worlds import Float64, RatingWorld, Split
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.artefacts import inputs_of
@@ -129,7 +130,22 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
         ),
         verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
         environment=environment(),
+        comparison=_compared(split, played.predicted[-1], names, options.seed),
     )
+
+
+def _compared(split: Split, found: Float64, names: Sequence[str], seed: int) -> Comparison | None:
+    """RMSE over the least of a device alone; users are the sample, each with the sum of their squared errors."""
+    world, rows = split.world, split.later
+    local = [predictions_of(world, name, seed) for name in names if name.startswith("local")]
+    ours, alone = (
+        np.bincount(world.users[rows], (one - world.values[rows]) ** 2, world.user_count)
+        for one in (found, min(local, key=lambda one: float(((one - world.values[rows]) ** 2).sum())))
+    )
+    squares = paired(np.asarray(ours, dtype=np.float64), np.asarray(alone, dtype=np.float64))
+    if squares is None:
+        return None
+    return Comparison(*(float(np.sqrt(max(0.0, one))) for one in (squares.ratio, squares.low, squares.high)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,37 +5,35 @@ Exact regret is a figure on content: it exists for public data only (PRIVACY.md,
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, fields
-from importlib.resources import files
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
-from markupsafe import Markup
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.replay.report import frame
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
-from hushstream.replay.report.promised import promised
+from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.palette import BLUE, GREY
+from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.sheet import Drawing, Sheet, png
+from hushstream.replay.report.summaries import Comparison
+from hushstream.replay.report.wording import provenance, provenance_lines
 from hushstream.replay.views import Headline, View
 
-RESULTS, REGRET, PICTURE, PAGE = "results.json", "regret.csv", "regret.png", "index.html"
-_INK, _RANDOM, _OURS = "#1c2430", "#6b7684", "#0b62b0"
+REGRET, PICTURE = "regret.csv", "regret.png"
+_TENTHS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,7 @@ class CollaborativeResult:
         throughput: seconds, decisions a second, latencies, memory by process.
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
+        comparison: regret over that of a random policy, with its interval over users; None where chance has no regret.
     """
 
     dataset: str
@@ -86,6 +85,7 @@ class CollaborativeResult:
     throughput: Mapping[str, float]
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
+    comparison: Comparison | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -145,6 +145,7 @@ class CollaborativeResult:
             "marks": list(self.privacy.marks),
             "regret": [dict(zip(("events", "regret", "random_regret"), astuple(r), strict=True)) for r in self.rows],
             "share_of_random": self.share_of_random,
+            "comparison": None if self.comparison is None else self.comparison.as_json(),
             "mean_reward": self.mean_reward,
             **counts_json(self.counts),
             "throughput": dict(self.throughput),
@@ -180,13 +181,16 @@ def collaborative_table(result: CollaborativeResult) -> RenderableType:
 
 def collaborative_view(result: CollaborativeResult) -> View:
     """Regret as a share of a random policy's, and the regret curve."""
+    what, found = "regret over that of a random policy", result.comparison
     return View(
         title=result.title,
-        headline=Headline("regret over that of a random policy", result.share_of_random),
+        headline=Headline(what, result.share_of_random)
+        if found is None
+        else Headline(what, found.ratio, found.low, found.high),
         facts=(result.privacy.summary, f"verify: {result.verify_text}"),
         marks=result.privacy.marks,
         rows=[asdict(row) for row in result.rows],
-        pictures={"regret": lambda: draw_regret(result)},
+        pictures={"regret": partial(png, regret_drawing(result), provenance_lines(result))},
     )
 
 
@@ -199,64 +203,93 @@ def write_collaborative_report(result: CollaborativeResult, directory: Path | st
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    folder = Path(directory)
-    picture = draw_regret(result)
     content = {
-        RESULTS: (json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode(),
-        REGRET: _csv(result),
-        PICTURE: picture,
-        PAGE: _page(result, picture).encode(),
+        RESULTS: json_bytes(result.as_json()),
+        REGRET: csv_bytes((column.name for column in fields(RegretRow)), map(astuple, result.rows)),
+        PICTURE: png(regret_drawing(result), provenance_lines(result)),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in content.items():
-            (folder / name).write_bytes(data)
-    except OSError as error:
-        raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
-    return [folder / name for name in content]
+    return write_files(directory, content | {PAGE: collaborative_page(result, tuple(content)).encode()})
 
 
-def draw_regret(result: CollaborativeResult) -> bytes:
-    """The regret curve as PNG bytes, the same for the same result."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False})
-        figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        events = [row.events for row in result.rows]
-        axes.plot(events, [row.random_regret for row in result.rows], "--", color=_RANDOM, label="random policy")
-        axes.plot(events, [row.regret for row in result.rows], color=_OURS, linewidth=2, label=result.algorithm)
-        axes.set_title(result.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
-        axes.set_xlabel("interactions, all users")
-        axes.set_ylabel("cumulative regret")
-        axes.set_ylim(bottom=0)
-        axes.grid(axis="y", linewidth=0.8, color="#dfe4ea")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-        figure.supxlabel("; ".join((result.privacy.summary, *result.privacy.marks)), fontsize=6.5, wrap=True)
-        target = io.BytesIO()
-        figure.savefig(target, format="png", metadata={"Software": None})
-        return target.getvalue()
-
-
-def _csv(result: CollaborativeResult) -> bytes:
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(column.name for column in fields(RegretRow))
-    writer.writerows(astuple(row) for row in result.rows)
-    return target.getvalue().encode()
-
-
-def _page(result: CollaborativeResult, picture: bytes) -> str:
-    package = files("hushstream.replay.report")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def regret_drawing(result: CollaborativeResult) -> Drawing:
+    """The regret curve beside that of chance."""
+    last = result.rows[-1]
+    return Drawing(
+        "regret",
+        "Cumulative regret",
+        "What was missed so far against the best item each time, by all users together; below the random policy is "
+        "better than chance, and a line that bends down has learned.",
+        f"Cumulative regret over interactions: {last.regret:.1f} at the end, against {last.random_regret:.1f} of a "
+        f"random policy.",
+        partial(_draw_regret, result),
     )
-    template = environment.from_string(package.joinpath("collaborative.html.j2").read_text(encoding="utf-8"))
-    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    image = "data:image/png;base64," + base64.b64encode(picture).decode()
-    head = promised(result.privacy.sentence, result.privacy.odds)
-    return template.render(
-        css=css, promised=head, result=result, last=result.rows[-1], image=image, classes=COUNT_CLASSES
+
+
+def _draw_regret(result: CollaborativeResult, sheet: Sheet) -> None:
+    (axes,) = sheet.panels(height=340)
+    events = [row.events for row in result.rows]
+    axes.plot(events, [row.random_regret for row in result.rows], "--", color=GREY, label="random policy")
+    axes.plot(events, [row.regret for row in result.rows], color=BLUE, linewidth=2, label=result.algorithm)
+    axes.set(xlabel="Interactions, all users", ylabel="Cumulative regret")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    sheet.legend(axes)
+
+
+def collaborative_page(result: CollaborativeResult, names: tuple[str, ...]) -> str:
+    """The page, with the other files of its folder by name."""
+    return frame.html(
+        frame.Page(
+            kind="hushstream replay",
+            title=result.title,
+            sentence=result.privacy.sentence,
+            marks=with_meanings(result.privacy.marks),
+            figure=f"{100 * result.share_of_random:.0f} %",
+            outcome=_outcome(result),
+            tiles=(
+                *_first_tile(result.rows),
+                guarantee_tile(result.privacy),
+                frame.Tile("Mean reward", f"{result.mean_reward:.4f}", f"{result.users:,} users"),
+                *verify_tile(result.verify),
+            ),
+            sections=(
+                frame.Section("plots", "Regret", (frame.Pictures((regret_drawing(result),)),)),
+                *closing(result),
+            ),
+            provenance=provenance(result),
+            files=names,
+        )
     )
+
+
+def _outcome(result: CollaborativeResult) -> tuple[str, ...]:
+    last, found = result.rows[-1], result.comparison
+    share = "of the regret of a policy that picks an item at random"
+    first = f"{100 * result.share_of_random:.0f} % {share}."
+    if found is not None:
+        first = f"{100 * found.ratio:.0f} % {share} (95 % interval over users {_percents(found)})."
+    return (
+        first,
+        f"After {last.events:,} interactions the cumulative regret is {last.regret:.1f}; chance has "
+        f"{last.random_regret:.1f}.",
+    )
+
+
+def _percents(found: Comparison) -> str:
+    return f"{100 * found.low:.0f} % to {100 * found.high:.0f} %"
+
+
+def _first_tile(rows: tuple[RegretRow, ...]) -> list[frame.Tile]:
+    """The beginning, which a mean over all interactions hides: from the first tenth to the last."""
+    if len(rows) < _TENTHS:
+        return []
+    first, before, last = rows[len(rows) // 10], rows[-1 - len(rows) // 10], rows[-1]
+    begins = _share(first.regret, first.random_regret)
+    ends = _share(last.regret - before.regret, last.random_regret - before.random_regret)
+    since = last.events - before.events
+    note = f"of chance's regret in the first {first.events:,} interactions, and in the last {since:,}"
+    return [frame.Tile("From beginning to end", f"{begins} to {ends}", note)]
+
+
+def _share(regret: float, random: float) -> str:
+    return f"{100 * regret / random:.0f} %" if random else "–"

@@ -17,6 +17,7 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.colin.closed_loop import (
@@ -160,6 +161,7 @@ def _result(
         ),
         verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
         environment=environment(),
+        comparison=paired(played.regret.sum(axis=1), played.random_regret.sum(axis=1)),
     )
 
 

@@ -14,6 +14,7 @@ from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue.logs import load_log
 from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.collection import seldom_collected
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.logged.evaluate import importance_sampling, policy_values, replay_value, thinned
 from hushstream.replay.logged.features import require_histograms
@@ -23,6 +24,7 @@ from hushstream.replay.logged.mapping import DATA_MEANING, load_mapping, parse_m
 from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
 from hushstream.replay.logged.references import one_arm, references
 from hushstream.replay.logged.table import stream_table
+from hushstream.replay.measures import environment
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
@@ -102,6 +104,7 @@ class EvaluateOptions:
             raise HushstreamError(f"limit: expected at least 1 row, got {self.limit!r}")
 
 
+@seldom_collected()
 def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> Evaluation:
     """Replay a log through the agents and judge every condition of the comparison on it.
 
@@ -237,6 +240,7 @@ def _evaluation(
         verify=role_checks(system, recording.logs, options.seed) if options.verify else None,
         internal=log.internal,
         estimated=log.estimated,
+        environment=environment(),
     )
 
 

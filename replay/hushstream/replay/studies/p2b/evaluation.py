@@ -6,11 +6,11 @@ internal ones under a mark.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ from rich.table import Table
 from hushstream.replay.logged.evaluate import LEAST_EFFECTIVE, PolicyValue
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK
+from hushstream.replay.report.folder import csv_bytes, write_files
 from hushstream.replay.report.results import COLD, WARM_PRIVATE, ConditionSummary, RoleCheck, StatedGuarantee
+from hushstream.replay.report.sheet import png
 from hushstream.replay.report.summaries import compare
-from hushstream.replay.studies.p2b.evaluation_plot import draw_policies
+from hushstream.replay.report.wording import provenance_lines
+from hushstream.replay.studies.p2b.evaluation_page import evaluation_page, policies_drawing
 from hushstream.replay.views import Headline, View
-from hushstream.schemas.errors import HushstreamError
 
 SCHEMA = "hushstream.evaluation"
-FILES = ("evaluation.json", "evaluation.csv")
+FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
 
 NONE_AGREED = "no row was kept: nothing can be said of this policy"
 
@@ -124,6 +126,7 @@ class Evaluation:
         verify: what recomputing everything found, by role; None if it did not run.
         internal: whether the log is of somebody's own users.
         estimated: whether its propensities were estimated.
+        environment: versions and cores.
     """
 
     log: str
@@ -141,6 +144,12 @@ class Evaluation:
     verify: Mapping[str, RoleCheck] | None
     internal: bool = False
     estimated: bool = False
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def throughput(self) -> Mapping[str, float]:
+        """How long the replay took."""
+        return {"seconds": self.seconds}
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -176,7 +185,7 @@ class Evaluation:
             facts=(self.privacy.summary, f"verify: {', '.join(sorted(checks)) or 'not asked for'}"),
             marks=self.marks,
             rows=[_flat(row, self.marks) for row in self.policies],
-            pictures={"policies": lambda: draw_policies(self)},
+            pictures={"policies": partial(png, policies_drawing(self), self._provenance())},
         )
 
     @property
@@ -216,23 +225,22 @@ class Evaluation:
         return table
 
     def write(self, folder: Path) -> list[Path]:
-        """Write ``evaluation.json`` and ``evaluation.csv``.
+        """Write ``evaluation.json``, ``evaluation.csv``, ``policies.png`` and ``index.html``.
 
         Raises:
-            HushstreamError: the folder cannot be written.
+            ReportNotWritten: the folder cannot be written.
         """
-        paths = [folder / name for name in FILES]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            paths[0].write_text(json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-            with paths[1].open("w", encoding="utf-8", newline="") as stream:
-                writer = csv.writer(stream, lineterminator="\n")
-                rows = [_flat(row, self.marks) for row in self.policies]
-                writer.writerow(rows[0])
-                writer.writerows(row.values() for row in rows)
-        except OSError as error:
-            raise HushstreamError(f"{folder}: expected a folder to write to, got: {error.strerror}") from error
-        return paths
+        rows = [_flat(row, self.marks) for row in self.policies]
+        made = (
+            (json.dumps(self.as_json(), indent=2, allow_nan=False) + "\n").encode(),
+            csv_bytes(rows[0], (tuple(row.values()) for row in rows)),
+            png(policies_drawing(self), self._provenance()),
+            evaluation_page(self, FILES[:-1]).encode(),
+        )
+        return write_files(folder, dict(zip(FILES, made, strict=True)))
+
+    def _provenance(self) -> list[str]:
+        return [*provenance_lines(self), *self.marks]
 
 
 def _too_few(effective: float) -> str:

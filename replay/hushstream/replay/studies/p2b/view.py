@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 
-from hushstream.replay.report.plots import LIGHT, plots, render
+from hushstream.replay.report.plots import plots
 from hushstream.replay.report.results import RunResult
+from hushstream.replay.report.sheet import png
 from hushstream.replay.report.summaries import headline
-from hushstream.replay.report.wording import title, verify_sentence
+from hushstream.replay.report.wording import provenance_lines, title, verify_sentence
 from hushstream.replay.views import Headline, View
 
 
@@ -20,8 +21,8 @@ def run_view(result: RunResult) -> View:
         headline=None
         if compared is None
         else Headline("mean reward of warm private users over cold ones", compared.ratio, compared.low, compared.high),
-        facts=(result.privacy.summary, verify_sentence(result)),
+        facts=(result.privacy.summary, verify_sentence(result.verify)),
         marks=result.marks,
         rows=[asdict(row) for row in result.rows],
-        pictures={plot.name: partial(render, plot, result, LIGHT, footer=True) for plot in plots(result)},
+        pictures={one.name: partial(png, one, provenance_lines(result)) for one in plots(result)},
     )

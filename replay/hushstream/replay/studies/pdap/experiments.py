@@ -13,7 +13,7 @@ EXPERIMENTS = (
         pdap_table.NAME,
         pdap_table.TITLE,
         lambda scale, progress: pdap_table.run(scale.quick, progress),
-        (Picture("", "The paper's algorithms, its figures, and what holds", 12.5, 4.4, pdap_plots.draw_table, 1),),
+        (Picture("", "The paper's algorithms, its figures, and what holds", pdap_plots.draw_table),),
     ),
     Experiment(
         pdap_sharing.NAME,
@@ -21,18 +21,18 @@ EXPERIMENTS = (
         lambda scale, progress: pdap_sharing.run(
             scale.quick, progress, None if scale.data_dir is None else str(scale.data_dir)
         ),
-        (Picture("", "When does it pay to share?", 13.5, 7.5, pdap_plots.draw_sharing, 3),),
+        (Picture("", "When does it pay to share?", pdap_plots.draw_sharing),),
     ),
     Experiment(
         pdap_sharing.FORMS_NAME,
         pdap_sharing.FORMS_TITLE,
         lambda scale, progress: pdap_sharing.run_forms(scale.quick, progress),
-        (Picture("", "Mechanisms at equal epsilon", 11.5, 4.4, pdap_plots.draw_forms, 3),),
+        (Picture("", "Mechanisms at equal epsilon", pdap_plots.draw_forms),),
     ),
     Experiment(
         pdap_sharing.GP_NAME,
         pdap_sharing.GP_TITLE,
         lambda scale, progress: pdap_sharing.run_gp(scale.quick, progress),
-        (Picture("", "An epsilon for each level, and one for all", 7.5, 4.2, pdap_plots.draw_gp, 0),),
+        (Picture("", "An epsilon for each level, and one for all", pdap_plots.draw_gp),),
     ),
 )

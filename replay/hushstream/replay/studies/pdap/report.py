@@ -6,22 +6,14 @@ under a mark for a log of one's own users.
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
-from importlib.resources import files
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
-from markupsafe import Markup
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -29,15 +21,27 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.replay.logged.log import INTERNAL_MARK
+from hushstream.replay.report import frame
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
-from hushstream.replay.report.promised import promised
+from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.palette import BLUE, GREY
+from hushstream.replay.report.parts import (
+    closing,
+    guarantee_tile,
+    interval_text,
+    ratio_text,
+    verify_tile,
+    with_meanings,
+)
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.sheet import Drawing, Sheet, png
+from hushstream.replay.report.summaries import Comparison
+from hushstream.replay.report.wording import provenance, provenance_lines
 from hushstream.replay.views import Headline, View
 
-RESULTS, VENDORS, PICTURE, PAGE = "results.json", "vendors.csv", "vendors.png", "index.html"
-_INK, _ALONE, _OURS = "#1c2430", "#6b7684", "#0b62b0"
+VENDORS, PICTURE = "vendors.csv", "vendors.png"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class PdapResult:
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
         internal: whether it was played on a log of somebody's own users.
+        comparison: click rate over that of vendors apart, with its interval over visits; None where theirs is 0.
     """
 
     dataset: str
@@ -109,6 +114,7 @@ class PdapResult:
     throughput: Mapping[str, float]
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
+    comparison: Comparison | None = None
     internal: bool = False
 
     def __post_init__(self) -> None:
@@ -165,6 +171,7 @@ class PdapResult:
             "vendors": [{**asdict(row), "gain": row.gain} for row in self.vendors],
             "curve": [asdict(row) for row in self.curve],
             "gain": self.gain,
+            "comparison": None if self.comparison is None else self.comparison.as_json(),
             **counts_json(self.counts),
             "throughput": dict(self.throughput),
             "verify": verify_json(self.verify),
@@ -198,15 +205,16 @@ def pdap_table(result: PdapResult) -> RenderableType:
 
 def pdap_view(result: PdapResult) -> View:
     """The click rate of vendors that share over that of vendors that keep apart, and a row for each vendor."""
-    last = result.curve[-1]
-    ratio = last.shared / last.alone if last.alone else None
+    found = result.comparison
     return View(
         title=result.title,
-        headline=None if ratio is None else Headline("click rate, shared over apart with exact clicks", ratio),
+        headline=None
+        if found is None
+        else Headline("click rate, shared over apart with exact clicks", found.ratio, found.low, found.high),
         facts=(result.privacy.summary, f"verify: {result.verify_text}"),
         marks=result.marks,
         rows=[{**asdict(row), "gain": row.gain} for row in result.vendors],
-        pictures={"vendors": lambda: draw(result)},
+        pictures={"vendors": partial(png, vendors_drawing(result), [*provenance_lines(result), *result.marks])},
     )
 
 
@@ -219,62 +227,92 @@ def write_pdap_report(result: PdapResult, directory: Path | str) -> Sequence[Pat
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    folder = Path(directory)
-    picture = draw(result)
+    columns = [*(column.name for column in fields(VendorRow)), "gain"]
     content = {
-        RESULTS: (json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode(),
-        VENDORS: _csv(result),
-        PICTURE: picture,
-        PAGE: _page(result, picture).encode(),
+        RESULTS: json_bytes(result.as_json()),
+        VENDORS: csv_bytes(columns, ((*astuple(row), row.gain) for row in result.vendors)),
+        PICTURE: png(vendors_drawing(result), [*provenance_lines(result), *result.marks]),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in content.items():
-            (folder / name).write_bytes(data)
-    except OSError as error:
-        raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
-    return [folder / name for name in content]
+    return write_files(directory, content | {PAGE: pdap_page(result, tuple(content)).encode()})
 
 
-def draw(result: PdapResult) -> bytes:
-    """Click rates on the way, shared and apart, as PNG bytes, the same for the same result."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False})
-        figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        contexts = [row.contexts for row in result.curve]
-        axes.plot(contexts, [100 * row.alone for row in result.curve], "--", color=_ALONE, label="apart, exact clicks")
-        axes.plot(contexts, [100 * row.shared for row in result.curve], color=_OURS, linewidth=2, label="shared")
-        axes.set_title(result.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
-        axes.set_xlabel("contexts, all vendors")
-        axes.set_ylabel("click rate of all answers so far, %")
-        axes.set_ylim(bottom=0)
-        axes.grid(axis="y", linewidth=0.8, color="#dfe4ea")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-        figure.supxlabel("; ".join((result.privacy.summary, *result.marks)), fontsize=6.5, wrap=True)
-        target = io.BytesIO()
-        figure.savefig(target, format="png", metadata={"Software": None})
-        return target.getvalue()
-
-
-def _csv(result: PdapResult) -> bytes:
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow([*(column.name for column in fields(VendorRow)), "gain"])
-    writer.writerows((*astuple(row), row.gain) for row in result.vendors)
-    return target.getvalue().encode()
-
-
-def _page(result: PdapResult, picture: bytes) -> str:
-    package = files("hushstream.replay.report")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def vendors_drawing(result: PdapResult) -> Drawing:
+    """Click rates on the way, shared and apart."""
+    last = result.curve[-1]
+    return Drawing(
+        "vendors",
+        "Click rate on the way",
+        "Of all answers so far: by vendors that share, and by the same vendors if each kept to its own items, users "
+        "and exact clicks.",
+        f"Click rate of all answers so far over contexts: {100 * last.shared:.1f} % at the end, against "
+        f"{100 * last.alone:.1f} % of vendors apart.",
+        partial(_draw_vendors, result),
     )
-    template = environment.from_string(package.joinpath("vendors.html.j2").read_text(encoding="utf-8"))
-    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    image = "data:image/png;base64," + base64.b64encode(picture).decode()
-    head = promised(result.privacy.sentence, result.privacy.odds)
-    return template.render(css=css, promised=head, result=result, image=image, classes=COUNT_CLASSES)
+
+
+def _draw_vendors(result: PdapResult, sheet: Sheet) -> None:
+    (axes,) = sheet.panels(height=340)
+    contexts = [row.contexts for row in result.curve]
+    axes.plot(contexts, [100 * row.alone for row in result.curve], "--s", color=GREY, label="apart, exact clicks")
+    axes.plot(contexts, [100 * row.shared for row in result.curve], "-o", color=BLUE, linewidth=2, label="shared")
+    axes.set(xlabel="Contexts, all vendors", ylabel="Click rate of all answers so far, %")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    sheet.legend(axes)
+
+
+def pdap_page(result: PdapResult, names: tuple[str, ...]) -> str:
+    """The page, with the other files of its folder by name."""
+    return frame.html(
+        frame.Page(
+            kind="hushstream replay",
+            title=result.title,
+            sentence=result.privacy.sentence,
+            marks=with_meanings(result.marks),
+            figure=ratio_text(result.comparison),
+            outcome=_outcome(result),
+            tiles=(*_first_tile(result.curve), guarantee_tile(result.privacy), *verify_tile(result.verify)),
+            sections=(
+                frame.Section("vendors", "What each vendor earned", (_vendors(result.vendors),)),
+                frame.Section("plots", "Click rate", (frame.Pictures((vendors_drawing(result),)),)),
+                *closing(result),
+            ),
+            provenance=provenance(result),
+            files=names,
+        )
+    )
+
+
+def _outcome(result: PdapResult) -> tuple[str, ...]:
+    against = "vendors that keep to their own items, users and exact clicks"
+    said = f"Over all visits sharing made {result.gain:+.1f} points of the click rate, against {against}."
+    found = result.comparison
+    return (said,) if found is None else (said, f"That is {found.ratio:.2f} times theirs ({interval_text(found)}).")
+
+
+def _first_tile(curve: Sequence[CurveRow]) -> list[frame.Tile]:
+    """The beginning apart from the end, which the mean over all visits hides."""
+    if len(curve) < 2:
+        return []
+    first, before, last = curve[0], curve[-2], curve[-1]
+    since = last.contexts - before.contexts
+    end = (last.contexts * (last.shared - last.alone) - before.contexts * (before.shared - before.alone)) / since
+    return [
+        frame.Tile(
+            "From beginning to end",
+            f"{100 * (first.shared - first.alone):+.1f} to {100 * end:+.1f} points",
+            f"in the first {first.contexts:,} visits, and in the last {since:,}",
+        )
+    ]
+
+
+def _vendors(rows: Sequence[VendorRow]) -> frame.Table:
+    columns = ("Vendor", "Visits", "Click rate", "Alone", "Gain, points", "Sent", "Received")
+    caption = "Sent: visits of its users that got another vendor's item. Received: visits of others that got its own."
+    return frame.Table(caption, columns, tuple(_vendor(row) for row in rows))
+
+
+def _vendor(row: VendorRow) -> tuple[frame.Cell, ...]:
+    rates = (f"{100 * row.shared:.1f} %", f"{100 * row.alone:.1f} %", f"{row.gain:+.1f}")
+    figures = (f"{row.visits:,}", *rates, f"{row.sent:,}", f"{row.received:,}")
+    return (frame.Cell(row.vendor), *map(frame.Cell, figures))

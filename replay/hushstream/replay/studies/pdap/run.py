@@ -18,6 +18,7 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play_parties
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdap.apart import chances_apart
@@ -136,6 +137,7 @@ def _result(
         ),
         verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
         environment=environment(),
+        comparison=paired(played.chances, apart),
     )
 
 

@@ -5,42 +5,43 @@ Exact accuracy is a figure on content: it exists for public data only (PRIVACY.m
 
 from __future__ import annotations
 
-import base64
-import csv
-import io
-import json
-import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, fields
-from importlib.resources import files
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import matplotlib
-from markupsafe import Markup
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.replay.report import frame
 from hushstream.replay.report.counts import COUNT_CLASSES
 from hushstream.replay.report.document import counts_json, verify_json
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
-from hushstream.replay.report.promised import promised
+from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.palette import BLUE, GREY, RED
+from hushstream.replay.report.parts import (
+    closing,
+    guarantee_tile,
+    interval_text,
+    ratio_text,
+    verify_tile,
+    with_meanings,
+)
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.sheet import Drawing, Sheet, png
+from hushstream.replay.report.summaries import Comparison
+from hushstream.replay.report.wording import provenance, provenance_lines
 from hushstream.replay.studies.pdol.play import Accuracy
 from hushstream.replay.views import Headline, View
 
-RESULTS, CURVE, PICTURE, PAGE = "results.json", "accuracy.csv", "accuracy.png", "index.html"
-_INK, _ALONE, _OURS, _CONSTANT = "#1c2430", "#c2410c", "#0b62b0", "#6b7684"
-
-_TITLE_WIDTH = 60
-"""Letters in a line of the picture's title."""
+CURVE, PICTURE = "accuracy.csv", "accuracy.png"
+_TENTHS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class PdolResult:
         throughput: seconds, predictions a second, latencies, memory by process.
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
+        comparison: labels right over those of isolated nodes, with its interval over records; None if they have none.
     """
 
     dataset: str
@@ -93,6 +95,7 @@ class PdolResult:
     throughput: Mapping[str, float]
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
+    comparison: Comparison | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -139,6 +142,7 @@ class PdolResult:
             "marks": list(self.privacy.marks),
             "accuracy": [dict(zip(("records", "accuracy", "isolated"), astuple(r), strict=True)) for r in self.rows],
             "compared": {name: {"whole": one.whole, "last_quarter": one.last} for name, one in self.compared},
+            "comparison": None if self.comparison is None else self.comparison.as_json(),
             **counts_json(self.counts),
             "throughput": dict(self.throughput),
             "verify": verify_json(self.verify),
@@ -171,15 +175,16 @@ def pdol_table(result: PdolResult) -> RenderableType:
 
 def pdol_view(result: PdolResult) -> View:
     """Accuracy over that of nodes that learn alone, and both on the way."""
-    alone = result.isolated.whole
-    ratio = result.accuracy.whole / alone if alone else None
+    found = result.comparison
     return View(
         title=result.title,
-        headline=None if ratio is None else Headline("labels right, shared over isolated nodes", ratio),
+        headline=None
+        if found is None
+        else Headline("labels right, shared over isolated nodes", found.ratio, found.low, found.high),
         facts=(result.privacy.summary, f"verify: {result.verify_text}"),
         marks=result.privacy.marks,
         rows=[asdict(row) for row in result.rows],
-        pictures={"accuracy": lambda: draw_accuracy(result)},
+        pictures={"accuracy": partial(png, accuracy_drawing(result), provenance_lines(result))},
     )
 
 
@@ -192,66 +197,89 @@ def write_pdol_report(result: PdolResult, directory: Path | str) -> list[Path]:
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    folder = Path(directory)
-    picture = draw_accuracy(result)
     content = {
-        RESULTS: (json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n").encode(),
-        CURVE: _csv(result),
-        PICTURE: picture,
-        PAGE: _page(result, picture).encode(),
+        RESULTS: json_bytes(result.as_json()),
+        CURVE: csv_bytes((column.name for column in fields(AccuracyRow)), map(astuple, result.rows)),
+        PICTURE: png(accuracy_drawing(result), provenance_lines(result)),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, data in content.items():
-            (folder / name).write_bytes(data)
-    except OSError as error:
-        raise ReportNotWritten(f"report: expected a folder to write to, got {folder} ({error.strerror})") from error
-    return [folder / name for name in content]
+    return write_files(directory, content | {PAGE: pdol_page(result, tuple(content)).encode()})
 
 
-def draw_accuracy(result: PdolResult) -> bytes:
-    """The accuracy curve as PNG bytes, the same for the same result."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "text.parse_math": False})
-        figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        # Of the first record alone it is 0 or 1, and the rest would be a line at the edge.
-        rows = result.rows[1:] or result.rows
-        places = [row.records for row in rows]
-        axes.axhline(result.constant, linestyle="-.", color=_CONSTANT, label="constant")
-        axes.plot(places, [row.isolated for row in rows], "--", color=_ALONE, label="isolated nodes")
-        axes.plot(places, [row.accuracy for row in rows], color=_OURS, linewidth=2, label="shared")
-        axes.set_title(
-            textwrap.fill(result.title, _TITLE_WIDTH), loc="left", fontsize=11, fontweight="bold", color=_INK
-        )
-        axes.set_xlabel("records, all nodes")
-        axes.set_ylabel("right before the label is seen, so far")
-        axes.grid(axis="y", linewidth=0.8, color="#dfe4ea")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
-        figure.supxlabel("; ".join((result.privacy.summary, *result.privacy.marks)), fontsize=6.5, wrap=True)
-        target = io.BytesIO()
-        figure.savefig(target, format="png", metadata={"Software": None})
-        return target.getvalue()
-
-
-def _csv(result: PdolResult) -> bytes:
-    target = io.StringIO()
-    writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(column.name for column in fields(AccuracyRow))
-    writer.writerows(astuple(row) for row in result.rows)
-    return target.getvalue().encode()
-
-
-def _page(result: PdolResult, picture: bytes) -> str:
-    package = files("hushstream.replay.report")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+def accuracy_drawing(result: PdolResult) -> Drawing:
+    """Accuracy on the way, beside nodes that learn alone."""
+    return Drawing(
+        "accuracy",
+        "Labels predicted right so far",
+        "Each record is predicted before its label is seen. Isolated nodes learn from their own exact records alone; "
+        "constant is the more frequent label every time.",
+        f"Share of labels predicted right so far: {result.accuracy.whole:.3f} at the end, against "
+        f"{result.isolated.whole:.3f} of nodes that learn alone and {result.constant:.3f} of the more frequent label.",
+        partial(_draw_accuracy, result),
     )
-    template = environment.from_string(package.joinpath("records.html.j2").read_text(encoding="utf-8"))
-    css = Markup(package.joinpath("page.css").read_text(encoding="utf-8"))
-    image = "data:image/png;base64," + base64.b64encode(picture).decode()
-    head = promised(result.privacy.sentence, result.privacy.odds)
-    return template.render(css=css, promised=head, result=result, image=image, classes=COUNT_CLASSES)
+
+
+def _draw_accuracy(result: PdolResult, sheet: Sheet) -> None:
+    (axes,) = sheet.panels(height=340)
+    # Of the first record alone it is 0 or 1, and the rest would be a line at the edge.
+    rows = result.rows[1:] or result.rows
+    places = [row.records for row in rows]
+    axes.axhline(result.constant, linestyle="-.", color=GREY, label="constant")
+    axes.plot(places, [row.isolated for row in rows], "--", color=RED, label="isolated nodes")
+    axes.plot(places, [row.accuracy for row in rows], color=BLUE, linewidth=2, label="shared")
+    axes.set(xlabel="Records, all nodes", ylabel="Right before the label is seen, so far")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    sheet.legend(axes)
+
+
+def pdol_page(result: PdolResult, names: tuple[str, ...]) -> str:
+    """The page, with the other files of its folder by name."""
+    return frame.html(
+        frame.Page(
+            kind="hushstream replay",
+            title=result.title,
+            sentence=result.privacy.sentence,
+            marks=with_meanings(result.privacy.marks),
+            figure=ratio_text(result.comparison),
+            outcome=_outcome(result),
+            tiles=(*_first_tile(result.rows), guarantee_tile(result.privacy), *verify_tile(result.verify)),
+            sections=(
+                frame.Section("compared", "Compared", (_compared(result),)),
+                frame.Section("plots", "Accuracy", (frame.Pictures((accuracy_drawing(result),)),)),
+                *closing(result),
+            ),
+            provenance=provenance(result),
+            files=names,
+        )
+    )
+
+
+def _outcome(result: PdolResult) -> tuple[str, ...]:
+    share = 100 * result.accuracy.whole
+    right = f"{share:.1f} % of {result.records:,} labels were predicted right before they were seen"
+    alone = f"nodes that learn alone have {100 * result.isolated.whole:.1f} %"
+    found = result.comparison
+    times = "" if found is None else f", {found.ratio:.2f} times theirs ({interval_text(found)})"
+    return (f"{right}; {alone}{times}.", f"{result.nodes:,} nodes, {result.domains:,} counters.")
+
+
+def _first_tile(rows: tuple[AccuracyRow, ...]) -> list[frame.Tile]:
+    """The beginning apart from the end, which the mean over all records hides."""
+    if len(rows) < _TENTHS:
+        return []
+    first, before, last = rows[len(rows) // 10], rows[-1 - len(rows) // 10], rows[-1]
+    since = last.records - before.records
+    end = last.records * (last.accuracy - last.isolated) - before.records * (before.accuracy - before.isolated)
+    return [
+        frame.Tile(
+            "From beginning to end",
+            f"{100 * (first.accuracy - first.isolated):+.1f} to {100 * end / since:+.1f} points",
+            f"over isolated nodes, in the first {first.records:,} records, and in the last {since:,}",
+        )
+    ]
+
+
+def _compared(result: PdolResult) -> frame.Table:
+    rows = ((name, f"{one.whole:.4f}", f"{one.last:.4f}") for name, one in result.compared)
+    caption = "Share of labels right before they were seen."
+    columns = ("Predicted by", "Whole stream", "Last quarter")
+    return frame.Table(caption, columns, tuple(tuple(map(frame.Cell, row)) for row in rows))

@@ -135,7 +135,7 @@ def plain_task(world: WorldSetting, algorithm: str) -> Task:
 
 def run(quick: bool, progress: Progress | None = None) -> Findings:
     """Play the grid."""
-    findings = play_blocks(_blocks(quick), tuple(range(10, 12 if quick else 15)), progress)
+    findings = play_blocks(_blocks(quick), (10,) if quick else tuple(range(10, 15)), progress)
     return findings if quick else replace(findings, targets=targets(findings.rows))
 
 
@@ -150,7 +150,7 @@ def play_blocks(blocks: Sequence[Block], seeds: Sequence[int], progress: Progres
 
 def _blocks(quick: bool) -> tuple[Block, ...]:
     if quick:
-        return (Block(MAIN, "uniform", 5, 1000, CALIBRATIONS, (0.5, 2.0, 10.0)),)
+        return (Block(MAIN, "uniform", 5, 1000, CALIBRATIONS, (0.5, 10.0)),)
     few = tuple(find_calibration(key) for key in (PAPER, "laplace-l1", "user-laplace", "local-reward"))
     return (
         Block(MAIN, "uniform", 5, 10_000, CALIBRATIONS, EPSILONS),

@@ -1,0 +1,130 @@
+"""Parts that the pages of all systems have: what is promised, what was checked, counts and speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hushstream.replay.report.counts import COUNT_CLASSES, RECORDS_PREFIX
+from hushstream.replay.report.frame import Block, Bullets, Cell, Facts, Odds, Section, Table, Tile, Words
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.summaries import Comparison
+from hushstream.replay.report.wording import (
+    MARK_MEANINGS,
+    Ran,
+    measure_name,
+    number,
+    overall_status,
+    plain_name,
+    quantity,
+    verify_sentence,
+)
+
+_LISTED = {"Condition": "It holds only if", "Not protected": "Not protected"}
+_TONES = {"equal": "good", "float tie": "good", "changed": "bad", "uncheckable": "unsure"}
+_SHOWN = {"slot-public": "", "zone-private": "shown for public data only"}
+
+
+def with_meanings(marks: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Warnings with what they mean."""
+    return tuple((mark, MARK_MEANINGS.get(mark, "")) for mark in marks)
+
+
+def ratio_text(found: Comparison | None) -> str:
+    """The figure of a page that compares two; empty where they cannot be compared."""
+    return "" if found is None else f"{found.ratio:.2f}×"
+
+
+def interval_text(found: Comparison, digits: int = 2) -> str:
+    """The interval of a comparison, in words."""
+    return f"95 % interval {found.low:.{digits}f} to {found.high:.{digits}f}"
+
+
+def guarantee_tile(privacy: StatedGuarantee) -> Tile:
+    """The price of one unit, and of a whole life."""
+    lifetime = f"{privacy.relation_name}; for a whole life: {privacy.lifetime_text}"
+    return Tile("Guarantee", f"epsilon {privacy.epsilon_text}", f"delta {privacy.delta_text}, {lifetime}")
+
+
+def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
+    """What recomputing found; none where it was not asked for."""
+    return [Tile("Recomputed from the logs", overall_status(verify.values()), ", ".join(verify))] if verify else []
+
+
+def guarantee_section(privacy: StatedGuarantee) -> Section:
+    """The guarantee's own lines, sorted into sentences, facts and lists; no line is left out."""
+    sentences: list[str] = []
+    facts: list[tuple[str, str]] = []
+    lists: dict[str, list[str]] = {}
+    # The first line stands at the head of the page.
+    for line in privacy.lines[1:]:
+        name, separator, value = line.partition(": ")
+        if not separator:
+            sentences.append(line)
+        elif name in _LISTED:
+            lists.setdefault(_LISTED[name], []).append(value)
+        else:
+            facts.append((name, value))
+    blocks: list[Block] = [*odds_blocks(privacy.odds), Words(tuple(sentences)), Facts(tuple(facts))]
+    blocks += [Bullets(heading, tuple(items)) for heading, items in lists.items()]
+    return Section("guarantee", "What is promised", tuple(blocks))
+
+
+def odds_blocks(odds: Iterable[tuple[str, float]]) -> list[Block]:
+    """The picture of a promise; none where nothing is promised."""
+    shares = tuple((label, share) for label, share in odds)
+    return [Odds(shares)] if shares else []
+
+
+def verify_section(verify: Mapping[str, RoleCheck] | None) -> Section:
+    """What recomputing every published record found, by role."""
+    blocks: list[Block] = [Words((verify_sentence(verify),))]
+    if verify:
+        rows = [
+            (
+                Cell(role, one.status, _TONES[one.status]),
+                *(Cell(number(count)) for count in (one.equal, one.ties, one.changed, one.uncheckable)),
+            )
+            for role, one in verify.items()
+        ]
+        columns = ("Worker and finding", "Equal", "Ties", "Changed", "Inputs deleted")
+        blocks.append(Table("Published records, computed again from what they were made of.", columns, tuple(rows)))
+    return Section("verify", "Verify", tuple(blocks))
+
+
+def counts_section(counts: Mapping[str, int]) -> Section:
+    """Every count, and whether a report of data that is not public may show it."""
+    ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
+    rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
+    caption = "What happened how often. What tells of users' contexts and rewards is shown for public data only."
+    return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
+
+
+def _count_name(name: str) -> str:
+    if name.startswith(RECORDS_PREFIX):
+        return f"Records on topic {name.removeprefix(RECORDS_PREFIX)}"
+    return plain_name(name)
+
+
+def speed_section(measured: Mapping[str, float]) -> Section:
+    """How fast it was, the work of one decision apart from what it waited."""
+    rows = [(measure_name(name), quantity(name, value)) for name, value in measured.items()]
+    if measured.get("decisions") and "seconds" in measured:
+        share = measured["seconds"] / measured["decisions"]
+        rows.append(("Service time of a decision", f"{number(1000 * share)} ms"))
+    table = Table(
+        "A replay asks for very many users at once, so answers wait behind one another. The service time does not: it "
+        "is the duration over the decisions.",
+        ("What", "Value"),
+        tuple((Cell(name), Cell(value)) for name, value in rows),
+    )
+    return Section("speed", "Speed", (table,))
+
+
+def closing(result: Ran) -> tuple[Section, ...]:
+    """What every page of a run ends with."""
+    return (
+        guarantee_section(result.privacy),
+        verify_section(result.verify),
+        counts_section(result.counts),
+        speed_section(result.throughput),
+    )

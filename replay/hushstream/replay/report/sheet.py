@@ -1,0 +1,290 @@
+"""What pictures are drawn on: panels side by side as far as the width allows, with one legend above all of them.
+
+The same drawing is made in two widths, so that its text has one size on a wide and on a narrow screen, and is
+written as SVG whose colours are variables of the page's style sheet, or as a PNG file with its provenance below. No
+global state is used, and equal figures give equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+from cycler import cycler
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from hushstream.replay.report.palette import AMBER, BLUE, FAINT, GREEN, GREY, GRID, GROUND, INK, PURPLE, RED, themed
+
+WIDE, NARROW = 880, 330
+"""Widths in CSS pixels: of a page's column, and of a telephone's."""
+
+_PIXELS_PER_INCH = 96
+_PNG_SCALE = 1.5
+_TEXT = 13
+_SMALL = 11
+_LETTER = 0.62
+"""The width of a letter over its height, of the widest font that a page may be shown in."""
+
+_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_LEGEND_ROW, _HANDLE = 19, 52
+_NAME_ROW, _AXIS = 17, 60
+_MOST_LETTERS = 44
+_TITLE_ROW, _FOOTER_ROW, _MARGIN = 26, 15, 8
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": _TEXT * 0.75,
+    "axes.titlesize": _TEXT * 0.75,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": _TEXT * 0.75,
+    "xtick.labelsize": _TEXT * 0.75,
+    "ytick.labelsize": _TEXT * 0.75,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.fontsize": _TEXT * 0.75,
+    "figure.constrained_layout.w_pad": 0.06,
+    "figure.constrained_layout.h_pad": 0.06,
+    # Names come from configurations and data: a dollar sign is a dollar sign.
+    "text.parse_math": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hushstream",
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), GROUND),
+    "grid.color": GRID,
+    # What a drawing gives no colour: arrows, edges, and lines in turn.
+    "patch.edgecolor": INK,
+    "axes.prop_cycle": cycler(color=(BLUE, RED, GREEN, PURPLE, AMBER)),
+}
+
+
+class Sheet:
+    """What a picture is drawn on; it grows downwards by what is put on it."""
+
+    def __init__(self, width: int) -> None:
+        """Empty, so many CSS pixels wide."""
+        self.width = width
+        self.figure = Figure(figsize=(width / _PIXELS_PER_INCH, 1.0))
+        self._height = 0
+        self._panel_width = width
+        self._panel_height = 0
+        self._legend: dict[str, Any] = {}
+
+    def panels(
+        self,
+        count: int = 1,
+        *,
+        height: int = 250,
+        columns: int = 3,
+        least: int = 250,
+        sharey: bool = False,
+    ) -> list[Axes]:
+        """So many panels, each ``height`` pixels high, at most ``columns`` side by side and ``least`` pixels wide."""
+        across = max(1, min(count, columns, self.width // least))
+        rows = -(-count // across)
+        grid = self.figure.subplots(rows, across, squeeze=False, sharey=sharey).ravel()
+        for axes in grid[count:]:
+            axes.remove()
+        self._panel_width, self._panel_height = self.width // across, height
+        self._height += rows * height
+        return list(grid[:count])
+
+    def named_rows(self, *panels: Sequence[str]) -> list[Axes]:
+        """A panel for each list of names, with a row for each name from the top, as high as the names need."""
+        made = self.panels(len(panels), height=0, columns=2, least=NARROW)
+        wrapped = [[self.name(name) for name in names] for names in panels]
+        lines = max((name.count("\n") + 1 for names in wrapped for name in names), default=1)
+        self._panel_height = max(map(len, wrapped)) * (lines * _NAME_ROW + _MARGIN) + _AXIS
+        across = self.width // self._panel_width
+        self._height += -(-len(panels) // across) * self._panel_height
+        for axes, names in zip(made, wrapped, strict=True):
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(names) - 0.4, -0.6)
+            axes.grid(axis="y", visible=False)
+        return made
+
+    def label_left(self, panels: Sequence[Axes], text: str) -> None:
+        """Name the vertical axis once a row."""
+        for axes in panels:
+            place = axes.get_subplotspec()
+            if place is None or place.is_first_col():
+                axes.set_ylabel(text)
+
+    def legend(self, *panels: Axes) -> None:
+        """Name every line of these panels once, above all panels."""
+        for axes in panels:
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+                self._legend.setdefault(label, handle)
+
+    def name(self, text: str) -> str:
+        """A name at the left edge of a panel, in as many lines as it takes to leave most of the width to the panel."""
+        return textwrap.fill(text, max(12, int(0.36 * self._panel_width / (_TEXT * _LETTER))))
+
+    def finish(self, title: str = "", footer: Sequence[str] = ()) -> None:
+        """Set title, legend and footer around the panels."""
+        labels, columns = self._legend_plan()
+        rows = -(-len(labels) // columns) + sum(label.count("\n") for label in labels) if labels else 0
+        above = (_TITLE_ROW if title else 0) + rows * _LEGEND_ROW + (_MARGIN if rows else 0)
+        below = len(footer) * _FOOTER_ROW + (_MARGIN if footer else 0)
+        height = self._height + above + below
+        self.figure.set_size_inches(self.width / _PIXELS_PER_INCH, height / _PIXELS_PER_INCH)
+        self.figure.set_layout_engine(ConstrainedLayoutEngine(rect=(0.0, below / height, 1.0, self._height / height)))
+        self._wrap_labels()
+        if title:
+            self.figure.text(
+                0.004, 1 - 4 / height, title, fontsize=_TEXT * 0.85, fontweight="bold", va="top", in_layout=False
+            )
+        if labels:
+            self._place_legend(labels, columns, 1 - (_TITLE_ROW if title else 0) / height)
+        if footer:
+            text = "\n".join(footer)
+            self.figure.text(
+                0.004, 4 / height, text, fontsize=_SMALL * 0.75, color=FAINT, va="bottom", linespacing=1.25,
+                in_layout=False,
+            )  # fmt: skip
+
+    def _legend_plan(self) -> tuple[list[str], int]:
+        """The names, broken where one is wider than the sheet, and how many of them stand side by side."""
+        letters = min(_MOST_LETTERS, int((self.width - _HANDLE) / (_TEXT * _LETTER)))
+        labels = [textwrap.fill(label, letters) for label in self._legend]
+        longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+        columns = int(self.width / (_HANDLE + longest * _TEXT * _LETTER))
+        return labels, max(1, min(columns, len(labels)))
+
+    def _place_legend(self, labels: Sequence[str], columns: int, top: float) -> None:
+        placed = self.figure.legend(
+            list(self._legend.values()),
+            labels,
+            loc="upper left",
+            bbox_to_anchor=(0.0, top),
+            borderpad=0.2,
+            borderaxespad=0.0,
+            labelspacing=0.35,
+            # Long enough to tell dashes from a line behind its marker.
+            handlelength=3.2,
+            columnspacing=1.2,
+            ncols=columns,
+        )
+        # Its place is reserved already; the panels' layout is not to make room for it again.
+        placed.set_in_layout(False)
+
+    def _wrap_labels(self) -> None:
+        letters = int(self._panel_width / (_TEXT * _LETTER))
+        for axes in self.figure.axes:
+            axes.set_title(textwrap.fill(axes.get_title(loc="left"), int(0.8 * letters)), loc="left")
+            axes.set_xlabel(textwrap.fill(axes.get_xlabel(), int(0.85 * letters)))
+            axes.set_ylabel(textwrap.fill(axes.get_ylabel(), int(0.8 * self._panel_height / (_TEXT * _LETTER))))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One picture.
+
+    Attributes:
+        name: of its file, without ending; letters, digits and hyphens.
+        title: what it shows.
+        caption: how to read it.
+        alternative: the same in words, with the figures, for those who do not see it.
+        draw: draws it.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alternative: str
+    draw: Callable[[Sheet], None]
+
+
+def png(drawing: Drawing, provenance: Sequence[str]) -> bytes:
+    """A drawing as a file of its own, with a line of provenance for each fact below it, as PNG bytes."""
+    letters = int(WIDE / (_SMALL * 0.56))
+    lines = [line for fact in provenance for line in textwrap.wrap(fact, letters, subsequent_indent="   ")]
+    with matplotlib.rc_context():
+        figure = _drawn(drawing, WIDE, drawing.title, lines)
+        FigureCanvasAgg(figure)
+        target = io.BytesIO()
+        # Without this the file would name the version of matplotlib.
+        figure.savefig(target, format="png", dpi=_PIXELS_PER_INCH * _PNG_SCALE, metadata={"Software": None})
+    return target.getvalue()
+
+
+def svg(drawing: Drawing) -> Markup:
+    """A drawing in both widths as elements of a page, of which the style sheet shows one."""
+    return Markup("\n").join(_element(drawing, width, form) for width, form in ((WIDE, "wide"), (NARROW, "narrow")))
+
+
+def _drawn(drawing: Drawing, width: int, title: str = "", footer: Sequence[str] = ()) -> Figure:
+    # A matplotlibrc of the user's must not change a picture.
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update(_STYLE)
+    sheet = Sheet(width)
+    drawing.draw(sheet)
+    sheet.finish(title, footer)
+    return sheet.figure
+
+
+def _element(drawing: Drawing, width: int, form: str) -> Markup:
+    with matplotlib.rc_context():
+        figure = _drawn(drawing, width)
+        FigureCanvasAgg(figure)
+        target = io.StringIO()
+        figure.savefig(target, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        height = round(figure.get_figheight() * _PIXELS_PER_INCH)
+    root = ElementTree.fromstring(target.getvalue())
+    own = {
+        "class": form,
+        "role": "img",
+        "aria-label": f"{drawing.title}. {drawing.alternative}",
+        "viewBox": f"0 0 {width * 0.75:g} {height * 0.75:g}",
+        "width": str(width),
+        "height": str(height),
+    }
+    element = ElementTree.Element("svg", own)
+    shown = [one for one in root if _local(one.tag) != "metadata"]
+    element.extend([_inlined(one, f"{drawing.name}-{form}-") for one in shown])
+    return Markup(ElementTree.tostring(element, encoding="unicode"))
+
+
+def _inlined(source: ElementTree.Element, prefix: str) -> ElementTree.Element:
+    """An element of a file of SVG as one of a page: names that no other picture has, and colours as variables."""
+    tag = _local(source.tag)
+    given = {_local(name): value for name, value in source.attrib.items() if tag != "g" or name != "id"}
+    for name, value in given.items():
+        if name == "id":
+            given[name] = prefix + value
+        elif name == "href":
+            given[name] = f"#{prefix}{value[1:]}"
+        elif name == "style":
+            given[name] = themed(value.replace("font-family: 'DejaVu Sans'; ", ""))
+        elif name == "clip-path":
+            given[name] = value.replace("url(#", f"url(#{prefix}")
+        else:
+            # A hundredth of a point is enough for any screen.
+            given[name] = _NUMBER.sub(lambda found: f"{float(found[0]):.2f}", " ".join(value.split()))
+    element = ElementTree.Element(tag, given)
+    element.text = source.text if tag == "text" else None
+    # A style of all elements would be one of the whole page; page.css has it for pictures.
+    element.extend([_inlined(one, prefix) for one in source if _local(one.tag) != "style"])
+    return element
+
+
+def _local(name: str) -> str:
+    """A name without its namespace, as a page has it."""
+    return name.rpartition("}")[2]
