@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import parse_config, prepare
 from hushstream.broker import EmbeddedBroker
+from hushstream.client import following
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
@@ -60,17 +61,46 @@ async def test_an_answer_is_delivered_however_soon_it_follows_and_others_are_not
     assert delivered == sent, "each once, in order, from the first question on"
 
 
-async def test_who_waits_for_answers_of_a_client_that_is_closed_is_told(tmp_path, monkeypatch):
+async def test_a_partition_whose_end_nobody_tells_holds_up_no_other(tmp_path, monkeypatch):
+    system = prepare(tmp_path / "shop", parse_config(SHOP))
+    async with EmbeddedBroker() as broker:
+        await apply_async(Connection(broker.bootstrap, "small."), system)
+        answering = AIOKafkaProducer(bootstrap_servers=broker.bootstrap)
+        await answering.start()
+        log, delivered = KafkaEventLog(broker.bootstrap, "small."), asyncio.Queue()
+        await log.start(lambda *answer: delivered.put_nowait(answer))
+        tell, silent = log._consumer.end_offsets, asyncio.Event()
+
+        async def some(places):
+            return await (silent.wait() if places[0].partition == 1 else tell(places))
+
+        monkeypatch.setattr(log._consumer, "end_offsets", some)
+        monkeypatch.setattr(following, "END_SECONDS", 2.0)
+        try:
+            without = asyncio.create_task(log.append("contexts", 1, b"a question"))
+            for partition in (0, 2):
+                await log.append("contexts", partition, b"a question")
+                await answering.send_and_wait("small.decisions", b"an answer", partition=partition)
+                assert (await delivered.get())[0] == partition
+            with pytest.raises(HushstreamError, match=r"to tell where small.decisions/1 ends, got TimeoutError"):
+                await without
+        finally:
+            await answering.stop()
+            await log.stop()
+
+
+async def test_who_waits_for_answers_of_a_client_that_is_closed_is_told(tmp_path):
     system = prepare(tmp_path / "shop", parse_config(SHOP))
     async with EmbeddedBroker() as broker:
         await apply_async(Connection(broker.bootstrap, "small."), system)
         log = KafkaEventLog(broker.bootstrap, "small.")
         await log.start(lambda *_: None)
-        never = asyncio.Event()
-        monkeypatch.setattr(log._consumer, "end_offsets", lambda places: never.wait())
-        asking = asyncio.create_task(log.append("contexts", 0, b"a question"))
-        while not log._answers._wanted:  # noqa: ASYNC110 - it is a task of this loop that does it
+        answers = log._answers
+        await log.append("contexts", 0, b"a question")
+        waiting = asyncio.create_task(answers.follow(1))
+        while 1 not in answers._beginning:  # noqa: ASYNC110 - it is a task of this loop that does it
             await asyncio.sleep(0)
         await log.stop()
-        with pytest.raises(HushstreamError, match="the client was closed"):
-            await asking
+        for asked in (waiting, answers.follow(2), answers.follow(0)):
+            with pytest.raises(HushstreamError, match=r"the client was closed|to tell where .* ends"):
+                await asked

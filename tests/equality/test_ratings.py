@@ -69,7 +69,7 @@ def test_every_release_round_and_debit_is_the_same_bytes(run: Both) -> None:
     for topic, schema, count in (
         ("releases", "RatingSums", 3),
         ("rounds", "RatingRound", 3),
-        ("ledger", "LedgerEntry", 1),
+        ("ledger", "LedgerEntry", 3),
     ):
         ours, theirs = (
             [codec.encode(schema, fields) for fields in decoded(recording, topic, schema)]

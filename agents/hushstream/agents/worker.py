@@ -188,7 +188,9 @@ class RoleWorker:
         self._stopping = True
         if self._failure is None or isinstance(self._failure, DatadirUnusable):
             await self._homes.on_revoked(snapshot=self._failure is None)
-        with self._end_in_time(self._failure):
+        # Who will come back when there is room goes on in this process.
+        returns = isinstance(self._failure, DatadirUnusable) and not self._asked
+        with wait_for_ever(self._failure) if returns else self._end_in_time(self._failure):
             await self._leave(started, standing)
 
     async def _leave(self, started: asyncio.Task[None], standing: Sequence[asyncio.Task[None]]) -> None:

@@ -19,6 +19,8 @@ POLL_MILLISECONDS = 100
 """How long a first question of a partition may wait for the fetch that is under way."""
 
 _RETRY_SECONDS = 0.5
+END_SECONDS = 5.0
+"""How long a first question of a partition waits for the broker to tell where its answers end."""
 
 
 class AnswersFollowed:
@@ -40,8 +42,10 @@ class AnswersFollowed:
         self._deliver = deliver
         self._quiet = quiet
         self._next: dict[int, int] = {}
-        self._wanted: dict[int, asyncio.Future[None]] = {}
+        self._beginning: dict[int, asyncio.Task[None]] = {}
+        self._wanted: dict[int, tuple[int, asyncio.Future[None]]] = {}
         self._asked = asyncio.Event()
+        self._ended = False
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -52,50 +56,68 @@ class AnswersFollowed:
         """Read a partition from now on; returns when nothing that is appended to it later can be missed.
 
         Raises:
-            HushstreamError: nothing is read any more.
+            HushstreamError: the broker does not tell where it ends, or nothing is read any more.
         """
+        if self._ended:
+            raise _closed()
         if partition in self._next:
             return
-        known = self._wanted.setdefault(partition, asyncio.get_running_loop().create_future())
-        self._asked.set()
+        if partition not in self._beginning:
+            begun = self._beginning[partition] = asyncio.create_task(self._begin(partition))
+            begun.add_done_callback(lambda _: self._beginning.pop(partition))
         # Others may wait for the same partition.
-        await asyncio.shield(known)
+        await asyncio.shield(self._beginning[partition])
 
     async def run(self) -> None:
         """Deliver until cancelled; a broker that is away is waited for."""
         try:
             while True:
                 try:
-                    await self._turn()
+                    self._widen()
+                    await self._fetch()
                 except (KafkaError, ConnectionError, TimeoutError) as error:
                     self._quiet.warning("client: reading answers failed (%s), trying again", type(error).__name__)
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            for waiting in self._wanted.values():
-                waiting.set_exception(HushstreamError("client: expected answers to be read, the client was closed"))
+            self._ended = True
+            for _, waiting in self._wanted.values():
+                waiting.set_exception(_closed())
                 waiting.exception()  # Known to be there, also when nobody waits any more.
 
-    async def _turn(self) -> None:
-        if self._wanted:
-            await self._widen()
-        if self._next:
-            await self._fetch()
-        else:
-            self._asked.clear()
-            await self._asked.wait()
+    async def _begin(self, partition: int) -> None:
+        """Beside the reading: a partition that has no leader now keeps nobody from the answers of the others."""
+        place = self._at(partition)
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                end = (await self._consumer.end_offsets([place]))[place]
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            raise HushstreamError(
+                f"client: expected the broker to tell where {self._topic}/{partition} ends, got {type(error).__name__}"
+            ) from error
+        if self._ended:
+            raise _closed()
+        known = asyncio.get_running_loop().create_future()
+        self._wanted[partition] = end, known
+        self._asked.set()
+        await known
 
-    async def _widen(self) -> None:
+    def _widen(self) -> None:
         """Assign the wanted partitions too; a new assignment knows no positions, so each is sought again."""
-        new = list(self._wanted)
-        ends = await self._consumer.end_offsets([self._at(partition) for partition in new])
-        self._next.update({place.partition: end for place, end in ends.items()})
+        new, self._wanted = self._wanted, {}
+        if not new:
+            return
+        self._next.update({partition: end for partition, (end, _) in new.items()})
         self._consumer.assign([self._at(partition) for partition in self._next])
         for partition, offset in self._next.items():
             self._consumer.seek(self._at(partition), offset)
-        for partition in new:
-            self._wanted.pop(partition).set_result(None)
+        for _, known in new.values():
+            known.set_result(None)
 
     async def _fetch(self) -> None:
+        if not self._next:
+            self._asked.clear()
+            await self._asked.wait()
+            return
         for place, records in (await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
             for record in records:
                 self._next[place.partition] = record.offset + 1
@@ -103,3 +125,7 @@ class AnswersFollowed:
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self._topic, partition)
+
+
+def _closed() -> HushstreamError:
+    return HushstreamError("client: expected answers to be read, the client was closed")

@@ -102,7 +102,7 @@ class KafkaSlotLog:
         while True:
             try:
                 await self._deliver(consumer, on_record)
-            except KafkaError as error:
+            except (KafkaError, ConnectionError, TimeoutError) as error:
                 self._quiet.warning("client: reading what is published failed (%s), again", type(error).__name__)
                 await asyncio.sleep(0.5)
 

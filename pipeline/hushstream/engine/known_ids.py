@@ -60,7 +60,10 @@ class KnownIds:
         return place < end and self._view[place] == half
 
     def add(self, report_id: bytes) -> None:
-        """Know an id from now on; it must be new."""
+        """Know an id from now on."""
+        if report_id in self:
+            # Whoever makes ids up may make two of one half, of which one may be merged already.
+            return
         self._young.add(_half(report_id))
         if len(self._young) >= max(_YOUNG_AT_LEAST, len(self._merged) // _YOUNG_SHARE):
             self._keep(self._all())

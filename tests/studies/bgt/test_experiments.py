@@ -30,6 +30,7 @@ def test_a_quick_run_writes_rows_and_pictures(name, played) -> None:
     assert {path.name for path in outcome.files} == {
         f"{name}.csv",
         f"{name}-targets.csv",
+        f"{name}.html",
         f"{name}.json",
         f"{name}.png",
     }

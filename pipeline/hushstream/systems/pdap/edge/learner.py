@@ -70,7 +70,8 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
         No journal is in it: whoever begins one anew, and sends again what the lost one had sent, sends it under the
         same name, which the counter takes once. Names of two events of one user have nothing in common.
         """
-        return self.key.digest("outcome", self.system.config.deployment.encode(), user.encode(), event_id.encode())
+        of = (self.system.config.deployment, self.vendor, user, event_id)
+        return self.key.digest("outcome", *(name.encode() for name in of))
 
     def forward_name(self, event_id: str) -> bytes:
         """16 opaque bytes that stand for the forward of an event, for the serving vendor alone."""
