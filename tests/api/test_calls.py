@@ -86,11 +86,16 @@ def test_an_interrupt_cancels_what_runs_beside_the_callers_loop_and_waits_for_it
             run_to_end(endless)
         return ended.is_set()
 
-    # A loop without handlers of its own, as a notebook's: the interrupt is raised where the main thread waits.
+    # A loop without handlers of its own, as a notebook's: the interrupt is raised where the main thread waits. What
+    # a shell starts in the background ignores interrupts, tests in it too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     loop = asyncio.new_event_loop()
-    threading.Thread(target=interrupt, daemon=True).start()
-    assert loop.run_until_complete(cell())
-    loop.close()
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        assert loop.run_until_complete(cell())
+    finally:
+        loop.close()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_what_a_coroutine_raises_beside_a_running_loop_reaches_the_caller():

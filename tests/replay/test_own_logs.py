@@ -134,7 +134,9 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
     marks = {"INTERNAL, NOT PRIVATE", "PROPENSITIES ESTIMATED"}
     assert marks <= set(repr(judged).splitlines())
     assert marks <= set(judged.as_json()["marks"])
-    for path in judged.save(tmp_path):
+    files = judged.save(tmp_path)
+    assert [path.name for path in files if path.suffix == ".png"] == ["policies.png"], "its marks are in the picture"
+    for path in (path for path in files if path.suffix != ".png"):
         assert all(mark in path.read_text() for mark in marks)
     for text in judged.to_polars()["marks"]:
         assert marks <= set(text.split("; "))

@@ -7,7 +7,9 @@ traffic would grow with the number of processes, at one rate of questions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -15,8 +17,7 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.quiet import Quiet
 from hushstream.schemas.errors import HushstreamError
 
-POLL_MILLISECONDS = 100
-"""How long a first question of a partition may wait for the fetch that is under way."""
+_POLL_MILLISECONDS = 1000
 
 _RETRY_SECONDS = 0.5
 END_SECONDS = 5.0
@@ -64,7 +65,7 @@ class AnswersFollowed:
             return
         if partition not in self._beginning:
             begun = self._beginning[partition] = asyncio.create_task(self._begin(partition))
-            begun.add_done_callback(lambda _: self._beginning.pop(partition))
+            begun.add_done_callback(partial(self._begun, partition))
         # Others may wait for the same partition.
         await asyncio.shield(self._beginning[partition])
 
@@ -83,6 +84,11 @@ class AnswersFollowed:
             for _, waiting in self._wanted.values():
                 waiting.set_exception(_closed())
                 waiting.exception()  # Known to be there, also when nobody waits any more.
+
+    def _begun(self, partition: int, task: asyncio.Task[None]) -> None:
+        del self._beginning[partition]
+        if not task.cancelled():
+            task.exception()  # Known to be there, also when nobody waits any more.
 
     async def _begin(self, partition: int) -> None:
         """Beside the reading: a partition that has no leader now keeps nobody from the answers of the others."""
@@ -114,11 +120,27 @@ class AnswersFollowed:
             known.set_result(None)
 
     async def _fetch(self) -> None:
+        """Deliver what is there, or wait for it, or for another partition that is wanted."""
+        self._asked.clear()
+        if self._wanted:
+            return
         if not self._next:
-            self._asked.clear()
             await self._asked.wait()
             return
-        for place, records in (await self._consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
+        fetching = asyncio.create_task(self._consumer.getmany(timeout_ms=_POLL_MILLISECONDS))
+        asked = asyncio.create_task(self._asked.wait())
+        try:
+            await asyncio.wait((fetching, asked), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Cancelled while it waits, a fetch has taken nothing yet; what it had taken, it returns.
+            for task in (fetching, asked):
+                task.cancel()
+            await asyncio.wait((fetching, asked))
+        if not fetching.cancelled():
+            self._give(fetching.result())
+
+    def _give(self, found: Mapping[TopicPartition, Iterable[Any]]) -> None:
+        for place, records in found.items():
             for record in records:
                 self._next[place.partition] = record.offset + 1
                 self._deliver(place.partition, record.offset, record.value)

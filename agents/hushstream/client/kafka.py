@@ -196,8 +196,8 @@ class KafkaEventLog:
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
         # Only now: of a topic that may not be read there is nothing to be counted.
         await self._check_partitions()
-        if answers and self._digest is not None:
-            await self._require_configuration(answers[0], self._digest)
+        if answers:
+            await self._look_at(answers[0])
 
     async def _check_partitions(self) -> None:
         """Refuse topics of which one was given more partitions: of those the others have none."""
@@ -212,13 +212,17 @@ class KafkaEventLog:
                     f"that were added"
                 )
 
-    async def _require_configuration(self, topic: str, digest: bytes) -> None:
-        """Hold the first record of one of the journals that have one against the configuration that we go by."""
+    async def _look_at(self, topic: str) -> None:
+        """Know where the journals are, so that the first question of each need not wait for that."""
         assert self._consumer is not None
         journals = [TopicPartition(topic, partition) for partition in range(self._partitions)]
         begun = [place for place, end in (await self._consumer.end_offsets(journals)).items() if end > 0]
-        if not begun:
-            return
+        if begun and self._digest is not None:
+            await self._require_configuration(begun, self._digest)
+
+    async def _require_configuration(self, begun: list[TopicPartition], digest: bytes) -> None:
+        """Hold the first record of one of the journals that have one against the configuration that we go by."""
+        assert self._consumer is not None
         self._consumer.assign(begun[:1])
         self._consumer.seek(begun[0], (await self._consumer.beginning_offsets(begun))[begun[0]])
         found = await self._consumer.getmany(begun[0], timeout_ms=round(_GENESIS_SECONDS * 1000), max_records=1)

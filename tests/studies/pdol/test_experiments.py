@@ -32,7 +32,7 @@ def test_a_quick_run_writes_rows_and_pictures(name: str, tmp_path: Path) -> None
     assert all(0 <= float(row[value]) <= 1 for row in rows)
     assert (tmp_path / f"{name}.png").read_bytes().startswith(PNG)
     assert json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))["description"]["name"] == name
-    assert len(outcome.files) == 4
+    assert len(outcome.files) == 5
     if name.startswith("pdol-fig"):
         noised = [row for row in rows if row["epsilon_asked"] != "none"]
         assert noised
