@@ -124,7 +124,8 @@ class Client:
         """Ask which arm to show.
 
         Args:
-            event_id: names this decision (1 to 128 bytes of UTF-8); the same id always gets the same answer. A
+            event_id: names this decision (1 to 128 bytes of UTF-8), of this user alone: answers name events, not users,
+                so an id that two users have at once may get one the other's. The same id always gets the same answer. A
                 timeout is no answer: who asks again later may get the learner's.
             user: the account, as the application authenticates it; where users are those of a public graph, one of
                 them.
@@ -209,6 +210,8 @@ class Client:
 
     async def withdraw(self, arm: int) -> None:
         """Withdraw an item of this vendor (a public event); returns when the log holds it.
+
+        Decide by stock, contracts and released models: who withdraws what nobody clicked publishes those clicks.
 
         From the next version of the model on, which follows at once, no vendor shows it. What was shown before counts.
         The last item of all is not withdrawn: `hushstream dead-letters list server` tells.
@@ -393,6 +396,6 @@ def _refused() -> RequestRefused:
 
 
 def _require_user(known: str, user: str) -> None:
-    # The arm tells of the clicks of the user whose it is: nobody else may have it.
+    # The arm tells of the clicks of the user whose it is. Another process cannot know: event ids are to be unique.
     if known != user:
         raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")

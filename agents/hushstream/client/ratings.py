@@ -143,7 +143,8 @@ class RatingClient:
         """Ask what a user is expected to rate items.
 
         Args:
-            event_id: names the question (1 to 128 bytes of UTF-8); no other user's may have the same name.
+            event_id: names the question (1 to 128 bytes of UTF-8); no other user's may have the same name, as answers
+                name questions, not users.
             user: whose ratings and name count.
             items: from 0, one at least.
             after_round: wait for the model that follows this round, which has been ended before; -1 for none.
