@@ -14,16 +14,18 @@ from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.page import findings_page
 from hushstream.replay.logged.intervals import Interval
-from hushstream.replay.report.page import run_page
-from hushstream.replay.report.plots import plots
-from hushstream.replay.report.results import CONDITIONS, CellRow, RoleCheck, RunResult, StatedGuarantee
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.statement import statement_page
-from hushstream.replay.report.summaries import Comparison, summarise
+from hushstream.replay.report.summaries import Comparison
 from hushstream.replay.studies.bgt.report import BgtResult, RoundRow, bgt_page
 from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow, collaborative_page
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation_page import evaluation_page
 from hushstream.replay.studies.p2b.experiments.drawings import draw_modes
+from hushstream.replay.studies.p2b.report.page import run_page
+from hushstream.replay.studies.p2b.report.plots import plots
+from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
+from hushstream.replay.studies.p2b.report.summaries import summarise
 from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow, pdap_page
 from hushstream.replay.studies.pdol.play import Accuracy
 from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult, pdol_page

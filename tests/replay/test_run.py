@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hushstream.replay.measures import environment, throughput
-from hushstream.replay.report.results import RunResult
 from hushstream.replay.run import option_names, options_of, run_with
 from hushstream.replay.studies.colin.report import CollaborativeResult
+from hushstream.replay.studies.p2b.report.results import RunResult
 from hushstream.replay.study import studies
 from hushstream.schemas.errors import HushstreamError
 

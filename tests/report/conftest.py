@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.replay.report.results import CONDITIONS, CellRow, RoleCheck, RunResult, StatedGuarantee
-from hushstream.replay.report.summaries import summarise
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
+from hushstream.replay.studies.p2b.report.summaries import summarise
 
 MakeResult = Callable[..., RunResult]
 

@@ -4,8 +4,9 @@ import json
 from dataclasses import asdict, fields
 
 from hushstream.privacy.guarantee import tuples_guarantee
-from hushstream.replay.report.document import as_json
-from hushstream.replay.report.results import CellRow, StatedGuarantee
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.studies.p2b.report.document import as_json
+from hushstream.replay.studies.p2b.report.results import CellRow
 
 
 def through_text(result):

@@ -6,9 +6,9 @@ from importlib.resources import files
 
 import pytest
 
-from hushstream.replay.report.document import as_json
 from hushstream.replay.report.errors import ReportNotWritten
-from hushstream.replay.report.folder import OWNED, write_report
+from hushstream.replay.studies.p2b.report.document import as_json
+from hushstream.replay.studies.p2b.report.folder import OWNED, write_report
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,11 @@ from html.parser import HTMLParser
 import pytest
 
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
-from hushstream.replay.report.folder import write_report
-from hushstream.replay.report.page import run_page
-from hushstream.replay.report.plots import plots
-from hushstream.replay.report.results import ConditionRow, ConditionSummary, RoleCheck, StatedGuarantee
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.studies.p2b.report.folder import write_report
+from hushstream.replay.studies.p2b.report.page import run_page
+from hushstream.replay.studies.p2b.report.plots import plots
+from hushstream.replay.studies.p2b.report.results import ConditionRow, ConditionSummary
 
 VOID = {"meta", "img", "source", "br", "hr", "link", "input"}
 

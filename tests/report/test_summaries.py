@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.results import ConditionSummary
-from hushstream.replay.report.summaries import compare, headline, paired, summarise
+from hushstream.replay.report.summaries import paired
+from hushstream.replay.studies.p2b.report.results import ConditionSummary
+from hushstream.replay.studies.p2b.report.summaries import compare, headline, summarise
 
 
 def test_means_and_intervals_come_from_the_users():

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from hushstream.privacy.guarantee import paper_guarantee
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
-from hushstream.replay.report.table import terminal_table
+from hushstream.replay.studies.p2b.report.table import terminal_table
 
 
 def shown(result, width: int = 100) -> str:

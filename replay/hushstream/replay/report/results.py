@@ -1,107 +1,14 @@
-"""The result of one run as frozen values, with the checks that keep exact figures out of a live run's report.
-
-Classes of the fields (PRIVACY.md, rule 11): the guarantee and the settings are public; throughput and verify's
-findings follow from records per topic (slot-public); every count has its own class (`counts`). Rewards by condition,
-their rows and the cells are exact figures on content (zone-private): they exist for public data only.
-"""
+"""What the results of all systems hold: the guarantee as it is shown, and what `verify` found."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee
-from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
-from hushstream.replay.report.errors import BadResult
-
-COLD = "cold"
-WARM_NONPRIVATE = "warm_nonprivate"
-WARM_PRIVATE = "warm_private"
-CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
-"""The conditions of the comparison, in the order in which they are shown."""
-
-ReleaseMode = Literal["slot-sums", "tuples", "paper"]
-_DIGEST = re.compile(r"[0-9a-f]{32}")
-
-
-def _require(condition: bool, name: str, expected: str, got: object) -> None:
-    if not condition:
-        raise BadResult(f"{name}: expected {expected}, got {got!r}")
-
-
-def _finite(name: str, value: object, low: float = -math.inf) -> None:
-    ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= low
-    _require(ok, name, "a finite number" if low == -math.inf else f"a finite number >= {low:g}", value)
-
-
-def _whole(name: str, value: object, low: int | None = 0) -> None:
-    ok = isinstance(value, int) and not isinstance(value, bool) and (low is None or value >= low)
-    _require(ok, name, "a whole number" if low is None else f"a whole number >= {low}", value)
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionRow:
-    """Mean reward of one condition's users at one interaction.
-
-    Attributes:
-        condition: one of `CONDITIONS`.
-        round: number of the interaction in a user's life, from 1.
-        users: how many users the mean is over.
-        mean: of the reward, in [0, 1].
-        ci95: half-width of the 95 % interval.
-    """
-
-    condition: str
-    round: int
-    users: int
-    mean: float
-    ci95: float
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        _require(self.condition in CONDITIONS, "row.condition", f"one of {', '.join(CONDITIONS)}", self.condition)
-        _whole("row.round", self.round, 1)
-        _whole("row.users", self.users, 1)
-        _finite("row.mean", self.mean)
-        _finite("row.ci95", self.ci95, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionSummary:
-    """Mean reward of one condition over users and interactions; ``ci95`` is the half-width of its 95 % interval."""
-
-    mean: float
-    ci95: float
-    users: int
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values."""
-        _finite("condition.mean", self.mean)
-        _finite("condition.ci95", self.ci95, 0)
-        _whole("condition.users", self.users, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """The two sums of one (code, arm) cell, exact and as released, in reward levels; all windows together."""
-
-    code: int
-    arm: int
-    exact_ones: int
-    exact_zeros: int
-    noised_ones: int
-    noised_zeros: int
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values; only released sums may be negative."""
-        for name in ("code", "arm", "exact_ones", "exact_zeros"):
-            _whole(f"cell.{name}", getattr(self, name))
-        for name in ("noised_ones", "noised_zeros"):
-            _whole(f"cell.{name}", getattr(self, name), None)
+from hushstream.replay.report.values import require, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +30,7 @@ class RoleCheck:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         for name in ("equal", "ties", "changed", "uncheckable"):
-            _whole(f"verify.{name}", getattr(self, name))
+            whole(f"verify.{name}", getattr(self, name))
 
     @property
     def status(self) -> Literal["equal", "float tie", "changed", "uncheckable"]:
@@ -151,8 +58,8 @@ class StatedGuarantee:
         """Refuse values that miss what every report names."""
         needed = ("epsilon_micro", "delta_units", "relation", "unit", "lifetime", "deployment", "reproducible")
         missing = [name for name in (*needed, "private_as_stated") if name not in self.values]
-        _require(not missing, "privacy", "the values of a guarantee", f"values without {', '.join(missing)}")
-        _require(bool(self.lines), "privacy.text", "at least one line", self.lines)
+        require(not missing, "privacy", "the values of a guarantee", f"values without {', '.join(missing)}")
+        require(bool(self.lines), "privacy.text", "at least one line", self.lines)
 
     @classmethod
     def of(cls, guarantee: Guarantee, kept: float | None = None) -> StatedGuarantee:
@@ -204,103 +111,3 @@ class StatedGuarantee:
         lifetime = self.values["lifetime"]
         alike = all(lifetime[name] == self.values[name] for name in ("epsilon_micro", "delta_units"))
         return unit if alike else f"{unit}; lifetime {self.lifetime_text}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """Everything that a report shows of one run.
-
-    Attributes:
-        system: its name.
-        dataset: the world or dataset that was played.
-        runner: ``direct`` or ``stream``.
-        seed: of the world; None where there is none.
-        deployment: the deployment's name; its kind (hosted, edge) stands in the guarantee.
-        config_digest: 32 hexadecimal digits.
-        public_dataset: whether the data is public; a live run (False) shows no exact figure on content.
-        release_mode: what the shuffler releases.
-        sampling: probability that a slot is kept.
-        conditions: reward by condition. Zone-private.
-        rows: reward by condition and interaction. Zone-private.
-        privacy: what the private condition has.
-        counts: by the names of `counts.COUNT_CLASSES`.
-        throughput: ``events_per_second``, ``decisions_per_second``, ``seconds`` and so on, finite and >= 0.
-        cells: exact and released sums; None if not collected. Zone-private.
-        verify: what `verify` found, by role; None if it did not run.
-        marks: warnings; those of the guarantee are added.
-        environment: versions and cores.
-    """
-
-    system: str
-    dataset: str
-    runner: str
-    seed: int | None
-    deployment: str
-    config_digest: str
-    public_dataset: bool
-    release_mode: ReleaseMode
-    sampling: float
-    privacy: StatedGuarantee
-    conditions: Mapping[str, ConditionSummary] = field(default_factory=dict)
-    rows: tuple[ConditionRow, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    throughput: Mapping[str, float] = field(default_factory=dict)
-    cells: tuple[CellRow, ...] | None = None
-    verify: Mapping[str, RoleCheck] | None = None
-    marks: tuple[str, ...] = ()
-    environment: Mapping[str, str | int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse impossible values, and exact figures on content in a live run.
-
-        Raises:
-            BadResult: names the field, what it takes and what came.
-        """
-        self._check_settings()
-        self._check_figures()
-        if not self.public_dataset:
-            self._refuse_exact_figures()
-        # Whoever builds a result cannot leave out what the guarantee itself warns of.
-        object.__setattr__(self, "marks", tuple(dict.fromkeys((*self.privacy.marks, *self.marks))))
-
-    def _check_settings(self) -> None:
-        for name in ("system", "dataset", "runner", "deployment"):
-            value = getattr(self, name)
-            _require(isinstance(value, str) and bool(value), name, "a non-empty text", value)
-        if self.seed is not None:
-            _whole("seed", self.seed)
-        _require(
-            isinstance(self.config_digest, str) and bool(_DIGEST.fullmatch(self.config_digest)),
-            "config_digest",
-            "32 hexadecimal digits",
-            self.config_digest,
-        )
-        modes = get_args(ReleaseMode)
-        _require(self.release_mode in modes, "release_mode", f"one of {', '.join(modes)}", self.release_mode)
-        _finite("sampling", self.sampling, 0)
-        _require(0 < self.sampling <= 1, "sampling", "a probability above 0 and at most 1", self.sampling)
-        _require(isinstance(self.public_dataset, bool), "public_dataset", "true or false", self.public_dataset)
-
-    def _check_figures(self) -> None:
-        unknown = sorted({*self.conditions, *(row.condition for row in self.rows)} - set(CONDITIONS))
-        _require(not unknown, "conditions", f"some of {', '.join(CONDITIONS)}", ", ".join(unknown))
-        keys = [(row.condition, row.round) for row in self.rows]
-        _require(len(set(keys)) == len(keys), "rows", "one row for each condition and interaction", "two of one")
-        unclassed = sorted(set(self.counts) - set(COUNT_CLASSES))
-        _require(not unclassed, "counts", "names that have a privacy class", ", ".join(unclassed))
-        for name, count in self.counts.items():
-            _whole(f"counts.{name}", count)
-        for name, value in self.throughput.items():
-            _finite(f"throughput.{name}", value, 0)
-
-    def _refuse_exact_figures(self) -> None:
-        shown = "the dataset must be marked public to show it"
-        if WARM_NONPRIVATE in self.conditions or any(row.condition == WARM_NONPRIVATE for row in self.rows):
-            raise BadResult(f"conditions: expected no {WARM_NONPRIVATE} condition in a live run; {shown}")
-        if self.conditions or self.rows:
-            raise BadResult(f"conditions: expected no rewards in a live run (exact figures on content); {shown}")
-        if self.cells is not None:
-            raise BadResult(f"cells: expected none in a live run (exact figures on content); {shown}")
-        private = sorted(set(self.counts) - set(slot_public(self.counts)))
-        if private:
-            raise BadResult(f"counts: expected slot-public counts in a live run, got {', '.join(private)}; {shown}")

@@ -1,4 +1,4 @@
-"""Means with 95 % intervals from rewards, and the comparison of two conditions."""
+"""The comparison of two means, with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -8,50 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.results import COLD, WARM_PRIVATE, ConditionRow, ConditionSummary, RunResult
-
 NORMAL_975 = 1.959963984540054
-
-
-def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSummary, tuple[ConditionRow, ...]]:
-    """Mean reward of a condition, in all and by interaction.
-
-    The users are the sample: the interval in all comes from the spread of the users' own means, since the
-    interactions of one user depend on one another.
-
-    Args:
-        condition: one of `results.CONDITIONS`.
-        rewards: (users, rounds), in [0, 1].
-
-    Raises:
-        BadResult: no users or no rounds, or a value that is not in [0, 1].
-    """
-    if rewards.ndim != 2 or 0 in rewards.shape:
-        raise BadResult(f"rewards: expected (users, rounds) with at least one of each, got shape {rewards.shape}")
-    if not (rewards.min() >= 0 and rewards.max() <= 1):
-        raise BadResult("rewards: expected values in [0, 1], got one outside or not a number")
-    users = len(rewards)
-    per_user = rewards.mean(axis=1)
-    spread = half_width(rewards)
-    rows = tuple(
-        ConditionRow(condition, number, users, float(mean), float(ci95))
-        for number, (mean, ci95) in enumerate(zip(rewards.mean(axis=0), spread, strict=True), start=1)
-    )
-    return ConditionSummary(float(per_user.mean()), float(half_width(per_user[:, None])[0]), users), rows
-
-
-def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half-width of the 95 % interval of each column's mean, (columns,).
-
-    A single row says nothing of the spread: its half-width is 1, which always covers a mean in [0, 1].
-
-    Args:
-        values: (n, columns), independent rows in [0, 1].
-    """
-    if len(values) < 2:
-        return np.ones(values.shape[1])
-    return np.asarray(NORMAL_975 * values.std(axis=0, ddof=1) / math.sqrt(len(values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +22,6 @@ class Comparison:
     def as_json(self) -> dict[str, float]:
         """Stable keys ratio, low, high."""
         return {"ratio": self.ratio, "low": self.low, "high": self.high}
-
-
-def compare(above: ConditionSummary, below: ConditionSummary) -> Comparison | None:
-    """The ratio of two means with Fieller's interval (Fieller 1954), or None where it has no bounded one.
-
-    The bounds are the ratios r at which above - r * below is not yet significant: the roots of
-    (m_a - r m_b)^2 = c_a^2 + r^2 c_b^2, with m the means and c the half-widths. The conditions are taken as
-    independent; they share users and randomness, which makes the true interval narrower.
-    """
-    if below.mean <= below.ci95:
-        return None
-    leading = below.mean**2 - below.ci95**2
-    middle = above.mean * below.mean
-    root = math.sqrt(max(0.0, middle**2 - leading * (above.mean**2 - above.ci95**2)))
-    return Comparison(above.mean / below.mean, (middle - root) / leading, (middle + root) / leading)
-
-
-def headline(result: RunResult) -> Comparison | None:
-    """Warm private against cold; None where a condition is missing or cold cannot be told from 0."""
-    if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
-        return None
-    return compare(result.conditions[WARM_PRIVATE], result.conditions[COLD])
 
 
 def paired(above: NDArray[np.float64], below: NDArray[np.float64]) -> Comparison | None:

@@ -1,4 +1,4 @@
-"""The words and number formats that the page, the pictures and the terminal table share."""
+"""The words and number formats that pages, pictures and terminal tables share."""
 
 from __future__ import annotations
 
@@ -6,22 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
-from hushstream.replay.report.results import (
-    COLD,
-    WARM_NONPRIVATE,
-    WARM_PRIVATE,
-    ConditionSummary,
-    RoleCheck,
-    RunResult,
-    StatedGuarantee,
-)
-
-CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, non-private", WARM_PRIVATE: "warm, private"}
-CONDITION_STARTS = {
-    COLD: "no shared model; each user learns alone",
-    WARM_NONPRIVATE: "a model of the exact interactions (public data only)",
-    WARM_PRIVATE: "a model of what the private release lets through",
-}
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 
 MARK_MEANINGS = {
     REPRODUCIBLE: "The keys come from a seed. Whoever knows the seed can remove the noise. For experiments only.",
@@ -107,16 +92,6 @@ def plain_name(name: str) -> str:
     """A key such as ``model_adopted`` as words."""
     words = name.replace("_", " ")
     return words[:1].upper() + words[1:]
-
-
-def interval(summary: ConditionSummary) -> str:
-    """The 95 % interval of a condition's mean."""
-    return f"{summary.mean - summary.ci95:.4f} to {summary.mean + summary.ci95:.4f}"
-
-
-def title(result: RunResult) -> str:
-    """What was run on what."""
-    return f"{result.system} on {result.dataset}"
 
 
 def seed_text(result: Ran) -> str:

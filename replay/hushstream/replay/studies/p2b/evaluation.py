@@ -20,11 +20,12 @@ from hushstream.replay.logged.evaluate import LEAST_EFFECTIVE, PolicyValue
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK
 from hushstream.replay.report.folder import csv_bytes, write_files
-from hushstream.replay.report.results import COLD, WARM_PRIVATE, ConditionSummary, RoleCheck, StatedGuarantee
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import png
-from hushstream.replay.report.summaries import compare
 from hushstream.replay.report.wording import provenance_lines
 from hushstream.replay.studies.p2b.evaluation_page import evaluation_page, policies_drawing
+from hushstream.replay.studies.p2b.report.results import COLD, WARM_PRIVATE, ConditionSummary
+from hushstream.replay.studies.p2b.report.summaries import compare
 from hushstream.replay.views import Headline, View
 
 SCHEMA = "hushstream.evaluation"

@@ -9,7 +9,8 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.palette import BLUE
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.sheet import Drawing, Sheet
-from hushstream.replay.report.wording import CONDITION_NAMES, provenance
+from hushstream.replay.report.wording import provenance
+from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
 if TYPE_CHECKING:
     from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow

@@ -23,11 +23,12 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import CellRow, ConditionSummary, RunResult, StatedGuarantee
-from hushstream.replay.report.summaries import summarise
+from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
+from hushstream.replay.studies.p2b.report.results import CellRow, ConditionSummary, RunResult
+from hushstream.replay.studies.p2b.report.summaries import summarise
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError

@@ -13,9 +13,6 @@ from rich.console import RenderableType
 
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.progress import Progress
-from hushstream.replay.report.document import as_json
-from hushstream.replay.report.folder import write_report
-from hushstream.replay.report.table import terminal_table
 from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
@@ -28,6 +25,9 @@ from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate
 from hushstream.replay.studies.p2b.evaluation import Evaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.p2b.quickstart import run as quickstart
+from hushstream.replay.studies.p2b.report.document import as_json
+from hushstream.replay.studies.p2b.report.folder import write_report
+from hushstream.replay.studies.p2b.report.table import terminal_table
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.replay.studies.p2b.view import run_view
 from hushstream.replay.study import Study

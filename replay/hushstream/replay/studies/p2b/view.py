@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from functools import partial
 
-from hushstream.replay.report.plots import plots
-from hushstream.replay.report.results import RunResult
 from hushstream.replay.report.sheet import png
-from hushstream.replay.report.summaries import headline
-from hushstream.replay.report.wording import provenance_lines, title, verify_sentence
+from hushstream.replay.report.wording import provenance_lines, verify_sentence
+from hushstream.replay.studies.p2b.report.plots import plots
+from hushstream.replay.studies.p2b.report.results import RunResult
+from hushstream.replay.studies.p2b.report.summaries import headline
+from hushstream.replay.studies.p2b.report.wording import title
 from hushstream.replay.views import Headline, View
 
 

@@ -9,21 +9,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hushstream.replay.report.results import COLD, CONDITIONS, RunResult
-from hushstream.replay.report.summaries import compare, headline
 from hushstream.replay.report.wording import (
-    CONDITION_NAMES,
     MARK_MEANINGS,
     THROUGHPUT_NAMES,
     deployment_text,
-    interval,
     number,
     overall_status,
     quantity,
     seed_text,
-    title,
     verify_sentence,
 )
+from hushstream.replay.studies.p2b.report.results import COLD, CONDITIONS, RunResult
+from hushstream.replay.studies.p2b.report.summaries import compare, headline
+from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES, interval, title
 
 _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red", "uncheckable": "yellow"}
 

@@ -13,7 +13,9 @@ from hushstream.replay.report.parts import (
     verify_tile,
     with_meanings,
 )
-from hushstream.replay.report.results import (
+from hushstream.replay.report.sheet import Drawing
+from hushstream.replay.report.wording import number, provenance, quantity
+from hushstream.replay.studies.p2b.report.results import (
     COLD,
     CONDITIONS,
     WARM_NONPRIVATE,
@@ -22,17 +24,8 @@ from hushstream.replay.report.results import (
     ConditionSummary,
     RunResult,
 )
-from hushstream.replay.report.sheet import Drawing
-from hushstream.replay.report.summaries import compare, headline
-from hushstream.replay.report.wording import (
-    CONDITION_NAMES,
-    CONDITION_STARTS,
-    interval,
-    number,
-    provenance,
-    quantity,
-    title,
-)
+from hushstream.replay.studies.p2b.report.summaries import compare, headline
+from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES, CONDITION_STARTS, interval, title
 
 
 def run_page(result: RunResult, drawn: Sequence[Drawing], file_names: Sequence[str]) -> str:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import epsilon_value
 from hushstream.replay.report.palette import BLUE, GREY, INK, RED
-from hushstream.replay.report.results import (
+from hushstream.replay.report.sheet import Drawing, Sheet
+from hushstream.replay.studies.p2b.report.results import (
     COLD,
     CONDITIONS,
     WARM_NONPRIVATE,
@@ -21,8 +22,7 @@ from hushstream.replay.report.results import (
     ConditionRow,
     RunResult,
 )
-from hushstream.replay.report.sheet import Drawing, Sheet
-from hushstream.replay.report.wording import CONDITION_NAMES
+from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
 CONDITION_COLOURS = {COLD: GREY, WARM_NONPRIVATE: RED, WARM_PRIVATE: BLUE}
 _LINE_STYLES = {COLD: ":", WARM_NONPRIVATE: "--", WARM_PRIVATE: "-"}

@@ -1,0 +1,25 @@
+"""Checks of the values that a result is made of: each refusal names the field, what it takes and what came."""
+
+from __future__ import annotations
+
+from hushstream.replay.report.errors import BadResult
+
+
+def require(condition: bool, name: str, expected: str, got: object) -> None:
+    """Refuse a field that does not hold what it should.
+
+    Raises:
+        BadResult: unless ``condition`` holds.
+    """
+    if not condition:
+        raise BadResult(f"{name}: expected {expected}, got {got!r}")
+
+
+def whole(name: str, value: object, low: int | None = 0) -> None:
+    """Refuse what is not a whole number from ``low`` on; None stands for no bound.
+
+    Raises:
+        BadResult: it is another value.
+    """
+    ok = isinstance(value, int) and not isinstance(value, bool) and (low is None or value >= low)
+    require(ok, name, "a whole number" if low is None else f"a whole number >= {low}", value)

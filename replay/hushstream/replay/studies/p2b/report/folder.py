@@ -1,0 +1,51 @@
+"""Writes a run's report: ``results.json``, CSV files, pictures and the page that shows them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from pathlib import Path
+
+from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.sheet import png
+from hushstream.replay.report.wording import provenance_lines
+from hushstream.replay.studies.p2b.report.document import as_json
+from hushstream.replay.studies.p2b.report.page import run_page
+from hushstream.replay.studies.p2b.report.plots import plots
+from hushstream.replay.studies.p2b.report.results import CellRow, ConditionRow, RunResult
+
+REWARDS = "rewards.csv"
+CELLS = "cells.csv"
+OWNED = (RESULTS, REWARDS, CELLS, "rewards.png", "noise.png", "epsilon.png", PAGE)
+"""Every file that a report may hold; one of an earlier run that the new one lacks is removed."""
+
+
+def write_report(result: RunResult, directory: Path | str) -> list[Path]:
+    """Write the report of a run into a folder, which is made if it does not exist.
+
+    Equal results give equal bytes. Files of an earlier report in the same folder are replaced or removed, so
+    that what stands there is of one run.
+
+    Returns:
+        The paths written, the page last.
+
+    Raises:
+        ReportNotWritten: the folder cannot be written.
+    """
+    return write_files(directory, _content(result), OWNED)
+
+
+def _content(result: RunResult) -> dict[str, bytes]:
+    drawn = plots(result)
+    content = {RESULTS: json_bytes(as_json(result))}
+    if result.rows:
+        content[REWARDS] = _rows_bytes(ConditionRow, result.rows)
+    if result.cells is not None:
+        content[CELLS] = _rows_bytes(CellRow, result.cells)
+    content |= {f"{one.name}.png": png(one, provenance_lines(result)) for one in drawn}
+    content[PAGE] = run_page(result, drawn, list(content)).encode()
+    return content
+
+
+def _rows_bytes(kind: type[ConditionRow | CellRow], rows: Sequence[ConditionRow | CellRow]) -> bytes:
+    return csv_bytes((column.name for column in fields(kind)), map(astuple, rows))
