@@ -145,3 +145,55 @@ def test_an_answer_is_taken_from_the_home_of_who_asked_alone(tmp_path: Path) -> 
 
     assert not asyncio.run(heard(0))
     assert asyncio.run(heard(1))
+
+
+class HeldLog:
+    """Appends wait until they are let through; nobody answers but the test."""
+
+    def __init__(self) -> None:
+        self.open, self.written = asyncio.Event(), 0
+
+    def partitions(self) -> int:
+        return 1
+
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        self.written += 1
+        await self.open.wait()
+        return self.written
+
+
+def test_calls_that_wait_for_one_record_do_not_take_its_answer_from_one_another() -> None:
+    async def run() -> None:
+        log, rows = HeldLog(), STREAM.rows
+        async with RecordClient(log, NODES, STREAM.dimension) as client:
+            log.open.set()
+            short = asyncio.create_task(client.predict_many(["x"], ["u"], [0], rows.part(0, 1), timeout=0.01))
+            await asyncio.sleep(0)
+            log.open.clear()
+            both = asyncio.create_task(client.predict_many(["x", "y"], ["u", "u"], [0, 0], rows.part(0, 2)))
+            with pytest.raises(HushstreamError, match="expected an answer"):
+                await short
+            for name in ("x", "y"):  # while the second is still being sent
+                client._waiting[name].answer.set_result(Prediction(name, 1, 0))
+            log.open.set()
+            assert await both == [Prediction("x", 1, 0), Prediction("y", 1, 0)]
+            assert not client._waiting
+
+    asyncio.run(run())
+
+
+def test_a_name_that_is_no_text_is_refused_before_anything_waits() -> None:
+    async def run() -> None:
+        log = HeldLog()
+        async with RecordClient(log, NODES, STREAM.dimension) as client:
+            users: Any = ["u", None]
+            with pytest.raises(HushstreamError, match="expected texts"):
+                await client.predict_many(["a", "b"], users, [0, 0], STREAM.rows.part(0, 2))
+            assert not client._waiting
+            assert not log.written
+
+    asyncio.run(run())

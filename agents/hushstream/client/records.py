@@ -6,10 +6,11 @@ Records are put on the lattice here, in the application: what breaks a bound is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,10 +44,15 @@ _WHY = {
 }
 
 
-class _Question(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Question:
+    """A record on its way, and how many calls wait for its answer: the last one drops it."""
+
+    event_id: str
     user: str
     home: int
     answer: asyncio.Future[Prediction]
+    waiters: int = 0
 
 
 class RecordClient:
@@ -146,11 +152,14 @@ class RecordClient:
             "after_phase": after_phase,
         }
         home = self._home(node)
-        fresh = self._ask(event_id, user, home)
-        if fresh:
-            offset = await self._log.append("records", home, codec.encode("Record", fields, self._generation))
-            self._sent(home, event_id, offset)
-        (found,) = await self._outcomes([event_id], [node], timeout)
+        value = codec.encode("Record", fields, self._generation)
+        question, fresh = self._ask(event_id, user, home)
+        try:
+            if fresh:
+                self._sent(home, event_id, await self._log.append("records", home, value))
+            (found,) = await self._outcomes([question], timeout)
+        finally:
+            self._give_up([question])
         if isinstance(found, BaseException):
             raise found
         return found
@@ -182,27 +191,26 @@ class RecordClient:
             PredictionTimeout: not all came in time; asked again, each record gets the answer that it had.
             HushstreamError: columns do not fit together, or the log refused the records.
         """
+        _require_texts("predict_many", event_ids, users)
         if not len(event_ids) == len(users) == len(nodes) == len(rows) == len(set(event_ids)):
             raise HushstreamError("predict_many: expected one event id (each once), user and node for each record")
         found: dict[int, Prediction | RefusedRecord] = {}
-        waits, asked = [], []
-        for place, (event_id, user, node) in enumerate(zip(event_ids, users, nodes, strict=True)):
-            try:
-                self._require(event_id, user, node)
-                fresh = self._ask(event_id, user, self._home(node))
-            except HushstreamError as error:
-                found[place] = RefusedRecord(event_id, error)
-                continue
-            waits.append(place)
-            if fresh:
-                asked.append(place)
-        names, homes = [event_ids[place] for place in waits], [nodes[place] for place in waits]
+        waits: dict[int, _Question] = {}
+        asked: list[int] = []
         try:
+            for place, (event_id, user, node) in enumerate(zip(event_ids, users, nodes, strict=True)):
+                try:
+                    self._require(event_id, user, node)
+                    waits[place], fresh = self._ask(event_id, user, self._home(node))
+                except HushstreamError as error:
+                    found[place] = RefusedRecord(event_id, error)
+                    continue
+                asked += [place] if fresh else []
             await self._send(np.array(asked, dtype=np.int64), event_ids, users, nodes, rows, after_phase)
-        except BaseException:
-            self._give_up(names, homes)
-            raise
-        for place, outcome in zip(waits, await self._outcomes(names, homes, timeout), strict=True):
+            outcomes = await self._outcomes(list(waits.values()), timeout)
+        finally:
+            self._give_up(waits.values())
+        for place, outcome in zip(waits, outcomes, strict=True):
             found[place] = outcome_of(event_ids[place], outcome)
         return [found[place] for place in range(len(event_ids))]
 
@@ -223,14 +231,17 @@ class RecordClient:
                 for place in part.tolist():
                     self._sent(home, event_ids[place], offset)
 
-    def _ask(self, event_id: str, user: str, home: int) -> bool:
-        """Wait for an answer; whether nobody did yet."""
+    def _ask(self, event_id: str, user: str, home: int) -> tuple[_Question, bool]:
+        """Wait for an answer, until `_give_up`; and whether nobody did yet."""
         question = self._waiting.get(event_id)
+        fresh = question is None
         if question is None:
-            self._waiting[event_id] = _Question(user, home, asyncio.get_running_loop().create_future())
+            question = _Question(event_id, user, home, asyncio.get_running_loop().create_future())
+            self._waiting[event_id] = question
         elif (question.user, question.home) != (user, home):
             raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")
-        return question is None
+        question.waiters += 1
+        return question, fresh
 
     def _sent(self, home: int, event_id: str, offset: int) -> None:
         """A record is in the log; its answer may be there already, or its refusal."""
@@ -240,25 +251,24 @@ class RecordClient:
 
     async def _outcomes(
         self,
-        event_ids: Sequence[str],
-        nodes: Sequence[int],
+        questions: Sequence[_Question],
         timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> list[Prediction | BaseException]:
         """Answers, and why there is none."""
-        answers = (asyncio.shield(self._waiting[event_id].answer) for event_id in event_ids)
+        answers = (asyncio.shield(question.answer) for question in questions)
         try:
             return list(await asyncio.wait_for(asyncio.gather(*answers, return_exceptions=True), timeout))
         except TimeoutError:
-            what = "an answer" if len(event_ids) == 1 else f"{len(event_ids)} answers"
+            what = "an answer" if len(questions) == 1 else f"{len(questions)} answers"
             raise PredictionTimeout(f"predict: expected {what} within {timeout} s, did not get that") from None
-        finally:
-            self._give_up(event_ids, nodes)
 
-    def _give_up(self, event_ids: Sequence[str], nodes: Sequence[int]) -> None:
-        """Wait for these no longer."""
-        for event_id, node in zip(event_ids, nodes, strict=True):
-            self._waiting.pop(event_id, None)
-            self._passed_over(self._home(node)).settled(event_id)
+    def _give_up(self, questions: Iterable[_Question]) -> None:
+        """One call waits for these no longer."""
+        for question in questions:
+            question.waiters -= 1
+            if not question.waiters and self._waiting.get(question.event_id) is question:
+                del self._waiting[question.event_id]
+                self._passed_over(question.home).settled(question.event_id)
 
     def _batch(
         self,
@@ -381,6 +391,12 @@ class RecordClient:
                 question = self._waiting.get(event_id)
                 if question is not None and not question.answer.done():
                     question.answer.set_exception(refused_by_worker())
+
+
+def _require_texts(what: str, event_ids: Sequence[str], users: Sequence[str]) -> None:
+    """Refuse what is no text before anything is asked."""
+    if not all(isinstance(text, str) for column in (event_ids, users) for text in column):
+        raise HushstreamError(f"{what}: expected texts as event ids and users, got another type")
 
 
 def connect_records(
