@@ -29,7 +29,7 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import BrokerNotAvailableError, KafkaError, TopicAlreadyExistsError, for_code
 from nodes import ADMINISTRATOR, Node, properties, write_security
 
 from hushstream.agents.security import Cluster, Security, read_security
@@ -160,6 +160,8 @@ async def _probe(cluster: Cluster, copies: int) -> set[int]:
         admin = AIOKafkaAdminClient(**cluster.client_options(), request_timeout_ms=5000)
         stack.push_async_callback(admin.close)
         await admin.start()
+        if admin._client.cluster.controller is None:
+            raise BrokerNotAvailableError  # they answer before they have elected one
         answer = await admin.create_topics([NewTopic(_PROBE, 1, copies)])
         code = answer.topic_errors[0][1]
         if code not in (0, TopicAlreadyExistsError.errno):
