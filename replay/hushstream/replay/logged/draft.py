@@ -36,7 +36,7 @@ _MEANT = {
     "timestamp": ("timestamp", "time", "ts", "at", "date", "datetime", "created_at", "event_time"),
     "arm": ("arm", "action", "item", "item_id", "shown", "offer", "variant", "product", "chosen", "recommended"),
     "reward": ("reward", "click", "clicked", "bought", "purchase", "converted", "conversion", "liked", "success"),
-    "propensity": ("propensity", "propensity_score", "pscore", "prob", "probability", "action_prob"),
+    "propensity": ("propensity", "propensity_score", "pscore", "prob", "probability", "action_prob", "chance"),
     "position": ("position", "rank", "place"),
 }
 _ASK = "# ? no column seems to be it: write its name"
