@@ -29,9 +29,15 @@ def test_every_vendor_is_told_beside_what_it_would_earn_alone(direct):
     assert [row.contexts for row in direct.curve] == [300, 450, 675, 1013, 1200]
 
 
-def test_vendors_whose_items_suit_different_contexts_gain_by_sharing(direct):
-    # Seeded, so it is the same run each time; simulated gains at this size are 8 to 25 points.
-    assert direct.gain > 4
+def test_vendors_whose_items_suit_different_contexts_gain_by_sharing():
+    # Seeded, so they are the same runs each time. One gains 7.2 points on average, with a deviation of 2.6 from seed to
+    # seed: a change that draws other noise brings the mean of eight below 4 with chance 2e-4,
+    # and no gain at all would come above it with chance 6e-6.
+    gains = [run_with(options_of("pdap", {**OPTIONS, "seed": seed})).gain for seed in range(1, 9)]
+    assert sum(gains) / len(gains) > 4
+
+
+def test_what_was_published_follows_from_the_logs(direct):
     assert direct.verify is not None
     assert not any(check.changed for check in direct.verify.values())
 
