@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import signal
+import sys
 import threading
+import time
+import traceback
 
 import pandas
 import polars
@@ -77,8 +81,15 @@ def test_an_interrupt_cancels_what_runs_beside_the_callers_loop_and_waits_for_it
             await asyncio.sleep(0.05)
             ended.set()
 
+    def waits():
+        frames = traceback.walk_stack(sys._current_frames()[threading.main_thread().ident])
+        return any(frame.f_code is concurrent.futures.wait.__code__ for frame, _ in frames)
+
     def interrupt():
+        # Python drops what a signal raises while a weak reference is cleared, as at a thread's start.
         started.wait()
+        while not waits():
+            time.sleep(0.01)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     async def cell():

@@ -7,13 +7,17 @@ beside a running loop the coroutine gets a loop and a thread of its own, and the
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextlib
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+_LOOK_FOR_SIGNALS_S = 0.5
 
 
 def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -41,25 +45,41 @@ class _Beside(Generic[T]):
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
         self._ended: Future[T] = Future()
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._run,), name="hushstream-run").start()
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="hushstream-run")
 
     def wait(self) -> T:
+        # An interrupt can come as early as the start of the thread: whatever it meets is cancelled or never begun.
         try:
+            self._thread.start()
+            # A signal that comes between Python's look for one and the lock's wait is seen only when the wait ends.
+            while not concurrent.futures.wait([self._ended], timeout=_LOOK_FOR_SIGNALS_S).done:
+                pass
             return self._ended.result()
         except KeyboardInterrupt:
-            if not self._ended.done():
-                loop, task = self._started.result()
-                loop.call_soon_threadsafe(task.cancel)
-                self._ended.exception()
+            if not self._ended.cancel():
+                self._cancel_and_wait()
             raise
 
+    def _cancel_and_wait(self) -> None:
+        either: list[Future[Any]] = [self._started, self._ended]
+        concurrent.futures.wait(either, return_when=FIRST_COMPLETED)
+        if not self._started.done():
+            return
+        loop, task = self._started.result()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it came to its end by itself
+            loop.call_soon_threadsafe(task.cancel)
+        self._ended.exception()
+
     def _run(self) -> None:
+        if not self._ended.set_running_or_notify_cancel():
+            return
         try:
             self._ended.set_result(asyncio.run(self._main()))
         except BaseException as error:  # noqa: BLE001 - raised to the caller, who waits
             self._ended.set_exception(error)
 
     async def _main(self) -> T:
-        task = asyncio.ensure_future(self._make())
+        task: asyncio.Task[T] | None = asyncio.current_task()
+        assert task is not None
         self._started.set_result((asyncio.get_running_loop(), task))
-        return await task
+        return await self._make()
