@@ -137,14 +137,16 @@ class Disturbed:
     async def full_disk(self, fault: Fault, home: int, sequence: int) -> None:
         """The data directory's disk fills up at a step; the worker goes on without snapshots, and is killed.
 
-        A role that must note there what was paid for may find that it can release nothing more, which it says.
+        A role that must note there what was paid for may find that it can release nothing more, which it says. Where
+        it filled up just as the last record's snapshot was written, nothing is left that could fail.
         """
         folder = self._run.values["datadir"]
         disk = {"folder": folder, "kibibytes": DISK_KIBIBYTES}
         filled = _call("fill", {"folder": folder}, fault.step, home, sequence)
         worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
         says = ["snapshot not written", *(["not released"] if self._run.topics.marks else [])]
-        await worker.logged(says[0], PATIENCE_SECONDS, *says[1:])
+        last = len(self._undisturbed.journals[home]) - 1
+        await worker.logged(f"fill at snapshot {home}/{last}\n", PATIENCE_SECONDS, *says)
         worker.kill()
         await worker.exit_code(PATIENCE_SECONDS)
 
