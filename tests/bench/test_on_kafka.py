@@ -15,9 +15,9 @@ from hushstream.replay.studies.p2b.bench import runs
 from hushstream.replay.studies.p2b.bench.on_kafka import KafkaSizes, kafka_rows
 from hushstream.replay.studies.p2b.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
-SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=12_000, batch_pairs=40 * 256, paced_seconds=2.0)
+SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=10_000, batch_pairs=40 * 256, paced_seconds=1.0)
 SIZES = KafkaSizes(
-    SMALL, scaled_pairs=20_000, crowded_users=500, recovered=StreamSizes(dimension=4, arms=3, users=1000)
+    SMALL, scaled_pairs=10_000, crowded_users=100, recovered=StreamSizes(dimension=4, arms=3, users=200)
 )
 
 
