@@ -13,6 +13,7 @@ from hushstream.replay.bench.rows import at_least, at_most
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.page import findings_page
+from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.statement import statement_page
@@ -225,6 +226,10 @@ def evaluation() -> str:
             within = None if given is None else Interval(given - 0.006, given + 0.006)
             few = () if given else ("12 effective rows are below 20: no value is given",)
             rows.append(PolicyRow(policy, estimator, given, within, within, 812.0, 33_000, 4_100, 9.5, few))
+    judged = tuple(
+        Gain(policy, 0.05 + gain, gain, Interval(gain - 0.005, gain + 0.005))
+        for policy, gain in (("warm_nonprivate", 0.013), ("warm_private", 0.008), ("cold", -0.008))
+    )
     found = Evaluation(
         log="shop.csv",
         runner="direct",
@@ -235,6 +240,7 @@ def evaluation() -> str:
         contributors=7_000,
         users=10_000,
         policies=tuple(rows),
+        gains=Gains(0.05, 23_000, judged, {"popular": (12.0, 3)}, (0.921, Interval(0.862, 0.98))),
         privacy=guarantee(),
         counts={"decided": 60_000},
         seconds=14.25,

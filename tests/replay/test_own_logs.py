@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import polars
@@ -143,6 +144,14 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
     Console(width=160).print(judged.table())
     printed = capsys.readouterr().out
     assert all(mark in printed and mark in judged._repr_html_() for mark in marks)
+
+
+def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
+    assert judged.verdict.startswith(("The best of ", "Judged is ", "No verdict: "))
+    assert repr(judged).splitlines()[1] == judged.verdict == judged.as_json()["verdict"]
+    page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text()
+    outcome = unescape(page[page.index('id="outcome"') :])
+    assert outcome.index(judged.verdict) < outcome.index("cold ones by replay")
 
 
 def test_below_the_least_effective_rows_there_is_no_value(judged):

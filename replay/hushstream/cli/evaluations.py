@@ -81,7 +81,8 @@ def evaluate(
     \n\nposition, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
 
     Values: replay (learners on the rows where they agree with the log), IPS, SNIPS, DM, DR, SNDR and Switch-DR, each
-    with its interval and effective sample size; none is given below 20 effective rows.
+    with its interval and effective sample size; none is given below 20 effective rows. Last comes a verdict: the best
+    policy against the logged one.
     """
     if init is not None:
         _draft(init, mapping)
@@ -118,7 +119,7 @@ def evaluate(
             options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
         )
     written = [] if out is None else found.write(out)
-    show(found.as_json(), json, found.table(), "\n".join(map(str, written)))
+    show(found.as_json(), json, found.table(), "\n".join(map(str, written)), f"\n{found.view().verdict}")
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
 

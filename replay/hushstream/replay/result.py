@@ -66,6 +66,11 @@ class Result(Generic[T]):
         """The one figure that it is about, with its interval; None where there is none."""
         return self.view.headline
 
+    @property
+    def verdict(self) -> str:
+        """What it comes to, in plain words; empty where the headline says it."""
+        return self.view.verdict
+
     def table(self) -> RenderableType:
         """What the command line prints; a notebook shows it as it is."""
         return self.shown()
@@ -113,7 +118,8 @@ class Result(Generic[T]):
     def __repr__(self) -> str:
         view = self.view
         headline = () if view.headline is None else (str(view.headline),)
-        return "\n".join((view.title, *headline, *view.facts, *view.marks))
+        verdict = (view.verdict,) if view.verdict else ()
+        return "\n".join((view.title, *verdict, *headline, *view.facts, *view.marks))
 
     def _repr_html_(self) -> str:
         first, *others = repr(self).splitlines()

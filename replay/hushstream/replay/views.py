@@ -38,6 +38,7 @@ class View:
 
     Attributes:
         title: what was run.
+        verdict: what it comes to, in plain words; empty where the headline says it.
         headline: None where there is no one figure.
         facts: lines below it: what is promised, what was checked.
         marks: warnings that stand wherever it is shown.
@@ -46,6 +47,7 @@ class View:
     """
 
     title: str
+    verdict: str = ""
     headline: Headline | None = None
     facts: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()

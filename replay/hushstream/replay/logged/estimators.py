@@ -60,7 +60,7 @@ def estimates(
     kept = np.where(weights <= tau, weights, 0.0)
     found = {
         "dm": _mean(modelled),
-        "dr": _mean(modelled + weights * missed),
+        "dr": _mean(doubly_robust_terms(probabilities, chosen, rewards, propensities, expected)),
         "switch-dr": _mean(modelled + kept * missed),
     }
     size = float(weights.mean())
@@ -71,6 +71,19 @@ def estimates(
         error = _mean(modelled + scaled * (missed - ratio)).error
         found["sndr"] = Estimate(float(modelled.mean()) + ratio, error)
     return {name: found[name] for name in MODELLED if name in found}
+
+
+def doubly_robust_terms(
+    probabilities: Float64,
+    chosen: npt.NDArray[np.int64],
+    rewards: Float64,
+    propensities: Float64,
+    expected: Float64,
+) -> Float64:
+    """What each row tells of a policy's reward, (n,), whose mean is DR; arguments as those of `estimates`."""
+    places = np.arange(len(chosen))
+    weights = probabilities[places, chosen] / propensities
+    return np.asarray((probabilities * expected).sum(axis=1) + weights * (rewards - expected[places, chosen]))
 
 
 def _mean(terms: Float64) -> Estimate:

@@ -19,6 +19,7 @@ from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.logged.evaluate import importance_sampling, policy_values, replay_value, thinned
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.frames import Table
+from hushstream.replay.logged.gains import Gains, gains
 from hushstream.replay.logged.log import INTERNAL_MARK, LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import DATA_MEANING, load_mapping, parse_mapping
 from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
@@ -32,6 +33,7 @@ from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
+from hushstream.replay.studies.p2b.verdict import PRIVATE_OF_EXACT
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import normalise_grid
@@ -224,6 +226,7 @@ def _evaluation(
     system: System,
     recording: Recording[LoggedPlayed],
 ) -> Evaluation:
+    policies, against_logged = _judged(log, plan, recording.played, options.seed)
     return Evaluation(
         log=log.name,
         runner=options.runner,
@@ -233,7 +236,8 @@ def _evaluation(
         rows=len(log),
         contributors=contributors,
         users=len(np.unique(log.users)),
-        policies=tuple(_policies(log, plan, recording.played, options.seed)),
+        policies=policies,
+        gains=against_logged,
         privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
         counts={**recording.counts, **record_counts(recording.logs)},
         seconds=recording.played.seconds,
@@ -244,23 +248,27 @@ def _evaluation(
     )
 
 
-def _policies(log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int) -> list[PolicyRow]:
+def _judged(
+    log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
+) -> tuple[tuple[PolicyRow, ...], Gains]:
     """Every condition of the comparison, and beside them policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
     part = log.select(evaluated)
     assert part.propensities is not None
     expected = expected_rewards(log, seed)[evaluated]
+    decided = {condition: played.decided[condition][evaluated] for condition in plan.conditions}
+    shown = {condition: one_arm(arms, part.arms) for condition, arms in decided.items()}
+    shown |= references(log.select(plan.contributes), part)
     rows = []
-    for condition in plan.conditions:
-        decided = played.decided[condition][evaluated]
-        rows.append(_replayed(part, condition, decided == part.chosen, plan.survives[evaluated], seed))
-        matched = rows[-1].matched
-        values = policy_values(part, one_arm(decided, part.arms), expected, _BOOTSTRAP + seed)
-        rows += [PolicyRow.of(condition, found, matched) for found in values]
-    for name, probabilities in references(log.select(plan.contributes), part).items():
-        rows += [PolicyRow.of(name, found) for found in policy_values(part, probabilities, expected, _BOOTSTRAP + seed)]
+    for name, probabilities in shown.items():
+        matched = None
+        if name in decided:
+            rows.append(_replayed(part, name, decided[name] == part.chosen, plan.survives[evaluated], seed))
+            matched = rows[-1].matched
+        values = policy_values(part, probabilities, expected, _BOOTSTRAP + seed)
+        rows += [PolicyRow.of(name, found, matched) for found in values]
     own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
-    return [*rows, PolicyRow.of("logged", own)]
+    return (*rows, PolicyRow.of("logged", own)), gains(part, shown, expected, PRIVATE_OF_EXACT)
 
 
 def _replayed(

@@ -17,6 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from hushstream.replay.logged.evaluate import LEAST_EFFECTIVE, PolicyValue
+from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK
 from hushstream.replay.report.folder import csv_bytes, write_files
@@ -26,6 +27,7 @@ from hushstream.replay.report.wording import provenance_lines
 from hushstream.replay.studies.p2b.evaluation_page import evaluation_page, policies_drawing
 from hushstream.replay.studies.p2b.report.results import COLD, WARM_PRIVATE, ConditionSummary
 from hushstream.replay.studies.p2b.report.summaries import compare
+from hushstream.replay.studies.p2b.verdict import verdict
 from hushstream.replay.views import Headline, View
 
 SCHEMA = "hushstream.evaluation"
@@ -121,6 +123,7 @@ class Evaluation:
         contributors: users of phase 0.
         users: users of both phases.
         policies: one row a policy and estimator.
+        gains: the policies against the logged one.
         privacy: what the private condition has.
         counts: events by outcome and records by topic.
         seconds: how long the replay took.
@@ -139,6 +142,7 @@ class Evaluation:
     contributors: int
     users: int
     policies: tuple[PolicyRow, ...]
+    gains: Gains
     privacy: StatedGuarantee
     counts: Mapping[str, int]
     seconds: float
@@ -159,6 +163,11 @@ class Evaluation:
         return (*(mark for mark, stands in own if stands), *self.privacy.marks)
 
     @property
+    def verdict(self) -> str:
+        """What it comes to, in plain words."""
+        return verdict(self.gains)
+
+    @property
     def changed(self) -> bool:
         """Whether what was published does not follow from the logs."""
         return any(check.changed for check in (self.verify or {}).values())
@@ -171,6 +180,8 @@ class Evaluation:
             "schema_version": 1,
             **{name: getattr(self, name) for name in names},
             "marks": list(self.marks),
+            "verdict": self.verdict,
+            "gains": _gains_json(self.gains),
             "policies": [row.as_json() for row in self.policies],
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
             "counts": dict(self.counts),
@@ -182,6 +193,7 @@ class Evaluation:
         checks = {check.status for check in (self.verify or {}).values()}
         return View(
             title=f"{self.log}: {self.rows} rows of {self.users} users, {self.contributors} of whom contributed",
+            verdict=self.verdict,
             headline=self.headline,
             facts=(self.privacy.summary, f"verify: {', '.join(sorted(checks)) or 'not asked for'}"),
             marks=self.marks,
@@ -242,6 +254,24 @@ class Evaluation:
 
     def _provenance(self) -> list[str]:
         return [*provenance_lines(self), *self.marks]
+
+
+def _gains_json(found: Gains) -> dict[str, Any]:
+    share, interval = found.kept or (None, None)
+    return {
+        "logged": found.logged,
+        "policies": [_gain_json(one) for one in found.judged],
+        "left_out": {
+            name: {"effective_sample_size": effective, "rewarded_rows": rewarded}
+            for name, (effective, rewarded) in found.left_out.items()
+        },
+        "private_of_nonprivate": share,
+        "private_of_nonprivate_ci95": None if interval is None else list(interval),
+    }
+
+
+def _gain_json(one: Gain) -> dict[str, Any]:
+    return {"policy": one.policy, "value": one.value, "gain": one.gain, "simultaneous_ci95": list(one.interval)}
 
 
 def _too_few(effective: float) -> str:

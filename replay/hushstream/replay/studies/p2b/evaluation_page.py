@@ -11,6 +11,7 @@ from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile,
 from hushstream.replay.report.sheet import Drawing, Sheet
 from hushstream.replay.report.wording import provenance
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
+from hushstream.replay.studies.p2b.verdict import relative_gain
 
 if TYPE_CHECKING:
     from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
@@ -62,7 +63,6 @@ def _name(row: PolicyRow) -> str:
 
 def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
     """The page, with the other files of its folder by name."""
-    headline = found.headline
     drawing = policies_drawing(found)
     return frame.html(
         frame.Page(
@@ -70,7 +70,7 @@ def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
             title=f"What other policies would have earned: {found.log}",
             sentence=found.privacy.sentence,
             marks=with_meanings(found.marks),
-            figure="" if headline is None else f"{headline.value:.2f}×",
+            figure=relative_gain(found.gains),
             outcome=_outcome(found),
             tiles=(
                 frame.Tile("Rows replayed", f"{found.rows:,}", f"of {found.users:,} users"),
@@ -93,10 +93,12 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
     headline = found.headline
     if headline is None:
         return (
+            found.verdict,
             "Warm private users cannot be held against cold ones by replay: too few rows agree with one of them, or "
             "the mean of cold users cannot be told from 0.",
         )
     return (
+        found.verdict,
         f"Users who start from the private model would have earned {headline.value:.2f} times what users earn who "
         f"start cold (95 % interval {headline.low:.2f} to {headline.high:.2f}; by replay).",
     )

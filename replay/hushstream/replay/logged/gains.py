@@ -1,0 +1,130 @@
+"""By how much policies would have earned more than the logged one, with intervals that hold for all of them at once.
+
+Each row of the log gives a doubly robust estimate of what a policy would have earned there, and what was earned. Their
+differences are paired, so what rows have in common does not widen the interval of the mean difference. A person's rows
+depend on one another: the sample is that of the users. Who picks the best of k policies picks by luck, too, so each
+interval is one of 1 - 0.05 / k (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.logged.estimators import doubly_robust_terms
+from hushstream.replay.logged.evaluate import FEW_REWARDS, SMALL_SAMPLE
+from hushstream.replay.logged.intervals import Interval
+from hushstream.replay.logged.log import LoggedDataset
+
+Float64 = npt.NDArray[np.float64]
+
+_ALPHA = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a policy would have earned a decision more than the logged one.
+
+    Attributes:
+        policy: its name.
+        value: its mean reward, doubly robust.
+        gain: that less the logged mean reward.
+        interval: of the gain; with those of all other policies it holds in 95 % of logs.
+    """
+
+    policy: str
+    value: float
+    gain: float
+    interval: Interval
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval excludes that there is no gain."""
+        return self.interval.low > 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """All policies against the logged one.
+
+    Attributes:
+        logged: the logged policy's mean reward.
+        rows: rows that all are judged on.
+        judged: the policies that have enough rows, of several users, for an interval; best first.
+        left_out: effective rows of each of the others, and how many of its rows were rewarded.
+        kept: which share of what the policy named second earns the one named first does, and its 95 % interval; None
+            where one of them was left out, or the second earns nothing.
+    """
+
+    logged: float
+    rows: int
+    judged: tuple[Gain, ...]
+    left_out: Mapping[str, tuple[float, int]]
+    kept: tuple[float, Interval] | None
+
+
+def gains(log: LoggedDataset, policies: Mapping[str, Float64], expected: Float64, pair: tuple[str, str]) -> Gains:
+    """Hold policies against the one that wrote the log.
+
+    Args:
+        log: the judged rows; must have propensities.
+        policies: probabilities (n, K) of each.
+        expected: (n, K) estimated rewards of every arm, out of fold.
+        pair: the policies whose rewards are compared in ``kept``.
+    """
+    assert log.propensities is not None
+    users = np.unique(log.users, return_inverse=True)[1]
+    several = int(users.max()) > 0
+    effective = {name: _effective(log, probabilities) for name, probabilities in policies.items()}
+    terms = {
+        name: doubly_robust_terms(probabilities, log.chosen, log.rewards, log.propensities, expected)
+        for name, probabilities in policies.items()
+        if several and effective[name][0] >= SMALL_SAMPLE and effective[name][1] >= FEW_REWARDS
+    }
+    distance = NormalDist().inv_cdf(1.0 - _ALPHA / 2 / max(1, len(terms)))
+    judged = [_gain(name, each, log.rewards, users, distance) for name, each in terms.items()]
+    return Gains(
+        logged=float(log.rewards.mean()),
+        rows=len(log),
+        judged=tuple(sorted(judged, key=lambda one: -one.value)),
+        left_out={name: rows for name, rows in effective.items() if name not in terms},
+        kept=_kept(terms, pair, users),
+    )
+
+
+def _effective(log: LoggedDataset, probabilities: Float64) -> tuple[float, int]:
+    """Effective rows of a policy, and how many of its rows were rewarded."""
+    assert log.propensities is not None
+    weights = probabilities[np.arange(len(log)), log.chosen] / log.propensities
+    total = float(weights.sum())
+    return (total**2 / float((weights**2).sum()) if total else 0.0), int(np.count_nonzero(weights * log.rewards))
+
+
+def _gain(name: str, terms: Float64, rewards: Float64, users: npt.NDArray[np.int64], distance: float) -> Gain:
+    mean = float((terms - rewards).mean())
+    within = distance * _error(terms - rewards - mean, users)
+    return Gain(name, float(terms.mean()), mean, Interval(mean - within, mean + within))
+
+
+def _kept(
+    terms: Mapping[str, Float64], pair: tuple[str, str], users: npt.NDArray[np.int64]
+) -> tuple[float, Interval] | None:
+    """The ratio of two means, by the delta method."""
+    above, below = (terms.get(name) for name in pair)
+    if above is None or below is None or below.mean() <= 0.0:
+        return None
+    ratio = float(above.mean() / below.mean())
+    within = NormalDist().inv_cdf(1.0 - _ALPHA / 2) * _error((above - ratio * below) / below.mean(), users)
+    return ratio, Interval(ratio - within, ratio + within)
+
+
+def _error(residuals: Float64, users: npt.NDArray[np.int64]) -> float:
+    """The standard error of a mean whose terms depend on one another within a user."""
+    count = int(users.max()) + 1
+    by_user = np.bincount(users, residuals, minlength=count)
+    return math.sqrt(count / (count - 1) * float((by_user**2).sum())) / len(residuals)

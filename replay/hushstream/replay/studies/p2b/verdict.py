@@ -1,0 +1,89 @@
+"""What an evaluation comes to, in plain words: does a policy beat the logged one, and what does privacy cost?"""
+
+from __future__ import annotations
+
+from hushstream.replay.logged.evaluate import FEW_REWARDS, SMALL_SAMPLE
+from hushstream.replay.logged.gains import Gain, Gains
+from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_PRIVATE
+from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
+
+PRIVATE_OF_EXACT = (WARM_PRIVATE, WARM_NONPRIVATE)
+"""The conditions that are compared to say what is kept under privacy."""
+
+
+def verdict(found: Gains) -> str:
+    """The best policy against the logged one, then the private start; or that too few rows tell."""
+    if not found.judged:
+        return _no_verdict(found)
+    best = found.judged[0]
+    many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
+    sentences = [f"{many} {_named(best.policy)}: {_against(best, found.logged)}.", *_private(found), *_left_out(found)]
+    return " ".join(sentences)
+
+
+def relative_gain(found: Gains) -> str:
+    """The best policy's gain in percent of the logged reward; empty where there is no verdict, or no logged reward."""
+    if not found.judged or found.logged <= 0.0:
+        return ""
+    return f"{100 * found.judged[0].gain / found.logged:+.0f} %"
+
+
+def _no_verdict(found: Gains) -> str:
+    return (
+        f"No verdict: too few of the {found.rows:,} rows tell whether another policy is better than the logged one. "
+        f"It takes {SMALL_SAMPLE} effective rows, {FEW_REWARDS} rewarded ones and several users. There are: "
+        f"{_too_few(found)}."
+    )
+
+
+def _against(one: Gain, logged: float) -> str:
+    share = f" ({_share(abs(one.gain) / logged)})" if logged > 0.0 else ""
+    more = "more" if one.gain >= 0.0 else "less"
+    return (
+        f"{one.value:.4f} a decision, {abs(one.gain):.4f}{share} {more} than the logged policy's {logged:.4f}; "
+        f"{_within(one)}"
+    )
+
+
+def _within(one: Gain) -> str:
+    low, high = one.interval
+    said = (
+        "all of it is a gain"
+        if one.certain
+        else "all of it is a loss"
+        if high < 0.0
+        else "so there may be no gain at all"
+    )
+    return f"the gain's 95 % interval is {low:+.4f} to {high:+.4f}: {said}"
+
+
+def _private(found: Gains) -> list[str]:
+    """Of the private start, where it is judged."""
+    own = next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
+    if own is None:
+        return []
+    said = [] if own is found.judged[0] else [f"has {own.value:.4f}, {own.gain:+.4f}; {_within(own)}"]
+    if found.kept is not None:
+        share, interval = found.kept
+        within = f"{_share(interval.low)} to {_share(interval.high)}"
+        said.append(f"keeps {_share(share)} (95 % interval {within}) of the reward of {_named(WARM_NONPRIVATE)}")
+    return [f"The private start, {_named(WARM_PRIVATE)}, {'; it '.join(said)}."] if said else []
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _left_out(found: Gains) -> list[str]:
+    return [f"Too few rows tell of the others: {_too_few(found)}."] if found.left_out else []
+
+
+def _too_few(found: Gains) -> str:
+    return "; ".join(
+        f"{_named(name)} {effective:,.0f} effective rows, {rewarded} rewarded"
+        for name, (effective, rewarded) in found.left_out.items()
+    )
+
+
+def _named(policy: str) -> str:
+    return f"“{CONDITION_NAMES.get(policy, policy)}”"
