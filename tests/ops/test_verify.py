@@ -66,6 +66,24 @@ def test_everything_an_undisturbed_run_published_is_found_equal(deployment: Any)
     assert not result.findings
 
 
+@pytest.mark.parametrize("lacking", [(), ("shuffler",)])
+def test_whoever_waits_is_told_of_each_journal_to_its_end_also_of_one_without_key(
+    deployment: Any, tmp_path: Path, lacking: tuple[str, ...]
+) -> None:
+    told: list[tuple[int, int, str]] = []
+    keys = deployment.keys
+    if lacking:
+        generate_keys(tmp_path, ["edge"])
+        keys = KeySource(folder=tmp_path)
+    verify(LogCopy.of(deployment.log), deployment.system, keys, progress=lambda *one: told.append(one))
+    journals = {role.journal for role in deployment.system.roles}
+    total = sum(len(records) for (topic, _), records in deployment.log.partitions() if topic in journals)
+    done = [one[0] for one in told]
+    assert {one[1:] for one in told} == {(total, "recomputing what was published")}
+    assert (done[0], done[-1]) == (0, total)
+    assert done == sorted(set(done))
+
+
 def test_one_changed_byte_is_found_in_every_topic(case: Any) -> None:
     deployment, editor, topic, roles, draw = case
     before = changes(deployment, editor.copy, roles)

@@ -8,7 +8,7 @@ record that is itself authentic); otherwise its bytes were changed, or it was pu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -94,6 +94,7 @@ def walk(
     copy: LogCopy,
     topics: Mapping[str, Topic],
     begun: Begun | None = None,
+    heard: Callable[[], None] = lambda: None,
 ) -> Walk:
     """Follow the journal of one machine through a copy of the logs.
 
@@ -104,8 +105,9 @@ def walk(
         copy: the logs.
         topics: how those that the role reads and writes are declared.
         begun: the checkpoint to begin behind; None for the journal's first record.
+        heard: called when a record of the journal was gone over.
     """
-    return _Walker(role, machine, digesters, copy, topics, begun).run()
+    return _Walker(role, machine, digesters, copy, topics, begun, heard).run()
 
 
 class _Walker:
@@ -117,7 +119,9 @@ class _Walker:
         copy: LogCopy,
         topics: Mapping[str, Topic],
         begun: Begun | None,
+        heard: Callable[[], None],
     ) -> None:
+        self._heard = heard
         self._topics = topics
         self._machine = machine
         self._digesters = digesters
@@ -149,6 +153,7 @@ class _Walker:
         self._tally.count(Status.SKIPPED, skipped)
         for index in range(skipped, len(journal.records)):
             self._record(journal.records[index])
+            self._heard()
         self._walk.sequence = self._sequence
         self._walk.complete = not (self._lost or self._broken)
         if self._walk.complete:

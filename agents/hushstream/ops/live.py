@@ -13,6 +13,7 @@ from hushstream.agents.logs import partition_counts as counts_on_broker
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.ops.progress import Progress, Steps, unheard
 from hushstream.schemas.topics import physical
 
 _OFFSETS_AT_ONCE = 512
@@ -83,23 +84,36 @@ async def open_logs(
 
 
 async def copy_async(
-    connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None, quiet: Quiet | None = None
+    connection: Connection,
+    counts: Mapping[str, int],
+    topics: Collection[str] | None = None,
+    quiet: Quiet | None = None,
+    progress: Progress = unheard,
 ) -> LogCopy:
     """Copy topics into memory; for logs that do not fit, export them and open the export.
 
-    Arguments and errors are those of `open_logs`.
+    Arguments and errors are those of `open_logs`; ``progress`` is told how many offsets were read.
     """
     async with open_logs(connection, counts, topics, quiet) as logs:
+        steps = Steps(progress, sum(high - low for low, high in logs.cut.bounds.values()), "reading the logs")
         parts = {}
         for source, (low, high) in logs.cut.bounds.items():
-            records = [record async for portion in logs.records(source) for record in portion]
+            before, records = steps.done, list[InputRecord]()
+            async for portion in logs.records(source):
+                records += portion
+                steps.step(min(_OFFSETS_AT_ONCE, before + high - low - steps.done))
             parts[source] = PartitionCopy(low, high, records)
         return LogCopy(parts, logs.cut.quiet)
 
 
-def copy(connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None) -> LogCopy:
+def copy(
+    connection: Connection,
+    counts: Mapping[str, int],
+    topics: Collection[str] | None = None,
+    progress: Progress = unheard,
+) -> LogCopy:
     """`copy_async`, for code without an event loop."""
-    return asyncio.run(copy_async(connection, counts, topics))
+    return asyncio.run(copy_async(connection, counts, topics, progress=progress))
 
 
 async def _require(connection: Connection, counts: Mapping[str, int]) -> None:

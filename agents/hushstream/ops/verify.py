@@ -12,7 +12,7 @@ did not recompute: all that came before. In its place journal and ledger are hel
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -34,6 +34,7 @@ from hushstream.ops.journal_check import Walk, value_digest, walk
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.matching import Writer, match
+from hushstream.ops.progress import Progress, Steps, unheard
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
@@ -49,6 +50,7 @@ def verify(
     keys: KeySource,
     roles: Collection[str] | None = None,
     start: From = From.GENESIS,
+    progress: Progress = unheard,
 ) -> Verified:
     """Verify what roles published.
 
@@ -58,6 +60,7 @@ def verify(
         keys: the keys at hand; a role whose key is not there is not checked, and is named.
         roles: the roles, or None for all of the deployment, which is for the owner who holds all keys.
         start: where the check of each journal begins.
+        progress: told how many records of the journals were recomputed.
 
     Raises:
         KeyFileError: a key file is there but cannot be used.
@@ -66,13 +69,16 @@ def verify(
     tallies: list[Tally] = []
     unchecked = []
     walked: dict[str, Mapping[int, Walk]] = {}
-    for role in _asked(system, roles):
+    asked = _asked(system, roles)
+    steps = Steps(progress, _journal_records(asked, logs), "recomputing what was published")
+    for place, role in enumerate(asked, start=1):
         if lacking := _lacking(role, keys):
             unchecked.append(role.name)
             tallies += _without_key(role, system, lacking, logs)
         else:
-            walked[role.name] = _walks(role, system, keys, logs, start)
+            walked[role.name] = _walks(role, system, keys, logs, start, steps)
             unchecked += [role.name] if _has_no_beginning(walked[role.name], logs) else []
+        steps.up_to(_journal_records(asked[:place], logs))
     shown: set[str] = set()
     for role in (role for role in system.roles if role.name in walked):
         tallies += [found.tally for found in walked[role.name].values()]
@@ -90,6 +96,7 @@ def verify_export(
     keys: KeySource,
     roles: Collection[str] | None = None,
     start: From = From.GENESIS,
+    progress: Progress = unheard,
 ) -> Verified:
     """Verify an export (`hushstream.ops.export`), or several that continue one another, the oldest first.
 
@@ -108,7 +115,7 @@ def verify_export(
             f"verify: expected an export with {', '.join(sorted(absent))}, {', '.join(map(str, named))} has none of "
             f"it; name the role that it was made for with --role"
         )
-    return verify(logs, system, keys, roles, start)
+    return verify(logs, system, keys, roles, start, progress)
 
 
 def verify_live(
@@ -117,6 +124,7 @@ def verify_live(
     keys: KeySource,
     roles: Collection[str] | None = None,
     start: From = From.GENESIS,
+    progress: Progress = unheard,
 ) -> Verified:
     """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
 
@@ -124,7 +132,8 @@ def verify_live(
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
     """
     topics = verified_topics(system, roles, start)
-    return verify(copy(connection, system.partitions, topics), system, keys, roles, start)
+    logs = copy(connection, system.partitions, topics, progress)
+    return verify(logs, system, keys, roles, start, progress)
 
 
 def verified_topics(system: System, roles: Collection[str] | None = None, start: From = From.GENESIS) -> frozenset[str]:
@@ -165,11 +174,15 @@ def _has_no_beginning(walks: Mapping[int, Walk], logs: LogCopy) -> bool:
     return any(logs.part(found.tally.source).low > 0 and found.begun is None for found in walks.values())
 
 
-def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From) -> Mapping[int, Walk]:
+def _journal_records(roles: Collection[Role], logs: LogCopy) -> int:
+    return sum(len(part.records) for role in roles for _, part in logs.of_topic(role.journal))
+
+
+def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From, steps: Steps) -> Mapping[int, Walk]:
     """The journals of a role, by home partition."""
     digester = PublicDigester() if role.key_zone is None else keys.key(role.key_zone)
     work = role_work(role.name, system, keys)
-    walker = _RoleWalker(role, system, work.make_machine, digester, logs, work.topics.declared)
+    walker = _RoleWalker(role, system, work.make_machine, digester, logs, work.topics.declared, steps.step)
     walks = {home: walker.walk(home, start) for home in range(system.partitions[role.journal])}
     for home, found in walks.items():
         # Of a journal that cannot be followed nothing is shown: it is found already.
@@ -209,6 +222,7 @@ class _RoleWalker:
     digester: Digester
     logs: LogCopy
     topics: Mapping[str, Topic]
+    heard: Callable[[], None]
 
     def walk(self, home: int, start: From) -> Walk:
         """Follow one journal from where it can begin."""
@@ -216,7 +230,7 @@ class _RoleWalker:
             return self._from_genesis(home)
         begun, passed_over = self._begin(home, start)
         if begun is not None:
-            found = walk(self.role.name, begun.machine, self._digesters(), self.logs, self.topics, begun)
+            found = walk(self.role.name, begun.machine, self._digesters(), self.logs, self.topics, begun, self.heard)
             found.tally.note = " ".join([described(begun, self.logs, self.role.key_zone is not None), *passed_over])
             return found
         found = self._from_genesis(home)
@@ -228,7 +242,7 @@ class _RoleWalker:
         journal = self.logs.part((self.role.journal, home))
         if self.role.key_zone is None or journal.low > 0 or not journal.records:
             digesters = (self.digester,)
-            return walk(self.role.name, self.make(home), digesters, self.logs, self.topics)
+            return walk(self.role.name, self.make(home), digesters, self.logs, self.topics, heard=self.heard)
         try:
             machine = self.make.of_journal(home, journal.records[0].value)
         except (RetiredKey, KeyFileError, CodecError) as error:
@@ -236,7 +250,7 @@ class _RoleWalker:
             status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
             tally.find(status, journal.low, str(error), len(journal.records))
             return Walk(tally, complete=False)
-        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics)
+        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics, heard=self.heard)
 
     def _begin(self, home: int, start: From) -> tuple[Begun | None, list[str]]:
         """The first published state of use, in the order that was asked for, and why others are of none."""

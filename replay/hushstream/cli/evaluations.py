@@ -17,7 +17,7 @@ from hushstream.cli.options import (
     require_folder,
     show,
 )
-from hushstream.cli.progress import progress_bar
+from hushstream.cli.progress import progress_bar, told_on_a_bar
 from hushstream.cli.replays import DataDir, RunnerChoice, Settings
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
@@ -113,11 +113,8 @@ def evaluate(
     )
     if out is not None:
         require_folder(out)
-    with progress_bar(json) as bar:
-        task = bar.add_task("starting", total=None)
-        found = judge(
-            options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
-        )
+    with told_on_a_bar(json) as progress:
+        found = judge(options, progress)
     written = [] if out is None else found.write(out)
     show(found.as_json(), json, found.table(), "\n".join(map(str, written)), f"\n{found.view().verdict}")
     if found.changed:

@@ -23,7 +23,7 @@ from hushstream.cli.options import (
     print_json,
 )
 from hushstream.cli.places import Place, at_place
-from hushstream.cli.progress import working
+from hushstream.cli.progress import told_on_a_bar, working
 from hushstream.ops.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.checkpoints import From
 from hushstream.ops.dead_letters import Letter
@@ -206,11 +206,11 @@ def verify_command(
     _, system, connection = place
     source = key_source(place.folder, keys, seed)
     roles = one_or_all(role)
-    with working("recomputing what was published", json):
+    with told_on_a_bar(json) as progress:
         if log:
-            found = verify_export(log, system, source, roles, start)
+            found = verify_export(log, system, source, roles, start, progress)
         else:
-            found = verify_live(connection, system, source, roles, start)
+            found = verify_live(connection, system, source, roles, start, progress)
     if json:
         print_json(found.as_json())
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -39,6 +39,14 @@ def progress_bar(quiet: bool) -> Progress:
         console=console,
         disable=quiet or not console.is_terminal,
     )
+
+
+@contextmanager
+def told_on_a_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """A bar for as long as it takes, moved by telling it (done, in all, what is going on); see `progress_bar`."""
+    with progress_bar(quiet) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import typer
 
 from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, require_folder, show
 from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import progress_bar, working
+from hushstream.cli.progress import told_on_a_bar, working
 from hushstream.schemas.errors import HushstreamError
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
@@ -119,15 +119,8 @@ def experiment(
             typer.echo(f"{known:14} {found.title}")
         return
     require_folder(out)
-    with progress_bar(json) as bar:
-        task = bar.add_task(name, total=None)
-        outcome = run_experiment(
-            name,
-            out,
-            quick=quick,
-            data_dir=data_dir,
-            progress=lambda done, total, what: bar.update(task, completed=done, total=total, description=what),
-        )
+    with told_on_a_bar(json) as progress:
+        outcome = run_experiment(name, out, quick=quick, data_dir=data_dir, progress=progress)
     show(outcome.as_json(), json, outcome.table(), "\n".join(map(str, outcome.files)))
 
 
@@ -193,11 +186,8 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
     require_folder(report)
     study = study_for(options)
     started = time.perf_counter()
-    with progress_bar(json) as bar:
-        task = bar.add_task("starting", total=None)
-        result = run_with(
-            options, lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
-        )
+    with told_on_a_bar(json) as progress:
+        result = run_with(options, progress)
     paths = study.report(result, report)
     seconds = time.perf_counter() - started
     ending = f"{seconds:.1f} s; report: {report / 'index.html'} and {len(paths) - 1} more files"
