@@ -431,6 +431,21 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
     assert line.count("release.") == 1
 
 
+def test_a_key_that_is_nearly_right_or_stands_elsewhere_is_answered_with_the_right_one(refused, config, tmp_path):
+    path = config(add="release: {epsilom: 1, zzz: 1}\nfeedback: {reward_wait_seconds: 3}\nwindow_slots: 9\n")
+    line = refused("config", "check", path)
+    for said in (
+        "release.epsilom: there is no such key; did you mean epsilon?",
+        "release.zzz: there is no such key; /",
+        "feedback.reward_wait_seconds: there is no such key; it is called attribution_window_seconds now",
+        "window_slots: there is no such key; did you mean release.window_slots?",
+    ):
+        assert said in line
+    mall = tmp_path / "mall.yaml"
+    mall.write_text("system: pdap\ndeployment: m\nvendors: [{name: a, arm: 3}]\ndimension: 2\n")
+    assert "line 3: vendors.0.arm: there is no such key; did you mean arms?" in refused("config", "check", mall)
+
+
 def test_what_is_wrong_beside_a_missing_value_is_said_at_once(refused, config):
     path = config(("arms: 4\n", ""), add="slot: {after_interactions: x, lifetime_slots: 0}\nlift: {holdout: 7}\n")
     line = refused("config", "check", path)

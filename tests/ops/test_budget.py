@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from hushstream.agents.deployment import parse_config
+from hushstream.engine.artefacts import Artefacts
 from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.marks import Mark, MarkSeal
@@ -18,6 +20,7 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
+from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.contribution.slots import Report
 from hushstream.systems.p2b.lift import lift_guarantee
@@ -312,3 +315,31 @@ def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) ->
     overspent = budget.read(copy, declare_p2b(rig.system))
     assert overspent.exit_code == 1
     assert not accounts(overspent)["deployment/0"].within
+
+
+def test_of_parties_with_ledgers_of_their_own_each_line_says_whose_it_is() -> None:
+    vendors = [{"name": name, "arms": 2} for name in ("north", "south")]
+    release = {"placement": "home", "epsilon": 1.0}
+    values = {"system": "pdap", "deployment": "mall", "dimension": 2, "vendors": vendors, "release": release}
+    system = kind_of("pdap").assemble(parse_config(values), Artefacts("here", {}))
+    parts = {}
+    for number, (topic, terms) in enumerate(system.ledgers.items()):
+        debit = {
+            "scope": "epoch/0/0",
+            "mechanism": "counts",
+            "epsilon_micro": terms.price.cost.epsilon_micro,
+            "delta_units": b"",
+            "relation": "replace",
+            "unit": "one reward",
+        }
+        entry = {"deployment": "mall", "entry_id": bytes([number] * 16), "debit": debit}
+        entry |= {"config_digest": system.digest, "private_as_stated": True}
+        parts[topic, 0] = whole([InputRecord(0, 1, codec.encode("LedgerEntry", entry))])
+    found = budget.read(LogCopy(parts), system)
+    assert [one.party for one in found.charges] == [one.party for one in found.deployments] == ["north", "south"]
+    assert [one["party"] for one in found.as_json()["spent"]] == ["north", "south"]
+    for name in ("north", "south"):
+        assert [line.split()[1].split("/")[0] for line in found.as_text().splitlines() if line.startswith(name)] == [
+            "deployment",
+            found.charges[0].scope.split("/")[0],
+        ]

@@ -6,9 +6,11 @@ default, and the rest looked at again; whoever writes a configuration then mends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from typing import Any, NamedTuple
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from pydantic import ValidationError
 
@@ -84,14 +86,39 @@ def _faults(check: Callable[[Any], Any], made: type, values: Any) -> list[Fault]
 def _of_pydantic(made: type, found: Mapping[str, Any]) -> Fault:
     key = tuple(str(part) for part in found["loc"] if part != made.__name__)
     if found["type"] == "unexpected_keyword_argument":
-        name = new_name(made, str(found["loc"][-1]))
-        return Fault(key, "there is no such key" if name is None else f"there is no such key; it is called {name} now")
+        return Fault(key, f"there is no such key{_in_its_place(made, key)}")
     if found["type"] == "literal_error":
         return Fault(key, f"expected {found['ctx']['expected']}, got {_got(found['input'])}", len(key) > 1)
     expected = _EXPECTED.get(found["type"].partition("_")[0])
     if expected is None:
         return Fault(key, found["msg"])
     return Fault(key, f"expected {expected}, got {'none' if found['type'] == 'missing' else _got(found['input'])}")
+
+
+def _in_its_place(made: type, key: tuple[str, ...]) -> str:
+    """Which key an unknown one may stand for: the one that was called so, one of nearly that name, or one elsewhere."""
+    name = new_name(made, key[-1])
+    if name is not None:
+        return f"; it is called {name} now"
+    known, above = list(_keys(made)), key[:-1]
+    beside = [path[-1] for path in known if path[:-1] == _without_places(above)]
+    near = get_close_matches(key[-1], beside, n=1) or [".".join(path) for path in known if path[-1] == key[-1]]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _without_places(key: tuple[str, ...]) -> tuple[str, ...]:
+    """Without the numbers of list items."""
+    return tuple(part for part in key if not part.isdigit())
+
+
+def _keys(made: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every key of a configuration with the sections above it."""
+    types = get_type_hints(made)
+    for one in fields(made):
+        yield (*above, one.name)
+        for section in (part for part in (types[one.name], *get_args(types[one.name])) if is_dataclass(part)):
+            assert isinstance(section, type)
+            yield from _keys(section, (*above, one.name))
 
 
 def _got(value: Any) -> str:

@@ -7,15 +7,16 @@ together is the deployment scope of their partition, under the filter that the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hushstream.engine.budget import BudgetFacts, OwnScope, SpendingTerms
-from hushstream.engine.declaration import System
+from hushstream.engine.declaration import System, topic_of
+from hushstream.ops.accounts import Account, amounts, grouped, table
 from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
 from hushstream.ops.log_copy import LogCopy
-from hushstream.privacy.amounts import Cost, delta_from_bytes, delta_text, epsilon_text
+from hushstream.privacy.amounts import Cost, delta_from_bytes
 from hushstream.privacy.promise import Guarantee
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
@@ -33,48 +34,6 @@ INCOMPLETE = 2
 
 EXHAUSTED = 3
 """Exit code: all is as it should be, and somewhere the budget refuses every further release."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What one scope has spent.
-
-    Attributes:
-        scope: the budget that paid.
-        mechanism: what was released; for a deployment scope the filter that composes.
-        entries: how many releases (a counter at a trusted role enters its first one alone); for a deployment scope
-            how often it has paid.
-        spent: for all of them together.
-        limit: what the scope may spend.
-        left: the largest single price that it would still admit.
-        within: whether it has stayed within its limit.
-        refusing: why nothing more is released on it; empty where something may be.
-        private_as_stated: False when an entry says that its release is weaker than the printed guarantee.
-    """
-
-    scope: str
-    mechanism: str
-    entries: int
-    spent: Cost
-    limit: Cost
-    left: Cost
-    within: bool
-    refusing: str = ""
-    private_as_stated: bool = True
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; delta in units of 2^-80, as text."""
-        return {
-            "scope": self.scope,
-            "mechanism": self.mechanism,
-            "entries": self.entries,
-            **_amounts(self.spent),
-            "limit": _amounts(self.limit),
-            "left": _amounts(self.left),
-            "within": self.within,
-            "refusing": self.refusing,
-            "private_as_stated": self.private_as_stated,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +110,7 @@ class Budget:
             "ok": self.ok,
             "complete": not self.lost,
             **({} if self.lost else self._spent()),
-            "lifetime": {"units": lifetime.units, "devices": lifetime.devices, **_amounts(lifetime.cost)},
+            "lifetime": {"units": lifetime.units, "devices": lifetime.devices, **amounts(lifetime.cost)},
             "private_as_stated": self.private_as_stated,
             "budgets": [one.as_json() for one in self.facts],
             "problems": [problem.as_json() for problem in self.problems],
@@ -160,10 +119,10 @@ class Budget:
 
     def _spent(self) -> dict[str, Any]:
         return {
-            "exhausted": [account.scope for account in self.exhausted],
+            "exhausted": [account.name for account in self.exhausted],
             "releases": dict(self.by_mechanism),
             "repeated": self.repeated,
-            "one_unit": {"spent": _amounts(self.largest_of_a_unit), "promised": _amounts(self.guarantee.price)},
+            "one_unit": {"spent": amounts(self.largest_of_a_unit), "promised": amounts(self.guarantee.price)},
             "deployments": [account.as_json() for account in self.deployments],
             "spent": [account.as_json() for account in self.charges],
         }
@@ -178,7 +137,7 @@ class Budget:
         lifetime = self.guarantee.lifetime
         lines = [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
-        lines += _table((*self.deployments, *_grouped(self.charges)))
+        lines += table((*self.deployments, *grouped(self.charges)))
         lines += [
             f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
             f"A user's lifetime allows {lifetime.units} units on each device: {lifetime.cost}.",
@@ -186,7 +145,7 @@ class Budget:
         ]
         if not self.private_as_stated:
             lines.append("Entries say that their releases are not private as stated.")
-        lines += [f"Exhausted: {account.scope}: {account.refusing}." for account in self.exhausted]
+        lines += [f"Exhausted: {account.name}: {account.refusing}." for account in self.exhausted]
         return "\n".join([*lines, *map(str, self.problems)]) + "\n"
 
 
@@ -203,7 +162,7 @@ def read(logs: LogCopy, system: System) -> Budget:
     charges: list[Account] = []
     repeated = 0
     for topic, terms in system.ledgers.items():
-        book = Book(terms)
+        book = Book(terms, topic_of(system, topic).party)
         for partition, part in logs.of_topic(topic):
             for record in part.records:
                 seen = Seen(record.value, system, terms)
@@ -263,9 +222,10 @@ class _Place(NamedTuple):
 class Book:
     """The entries of one ledger topic, by own scope."""
 
-    def __init__(self, terms: SpendingTerms) -> None:
-        """Nothing is entered."""
+    def __init__(self, terms: SpendingTerms, party: str = "") -> None:
+        """Nothing is entered; ``party`` is whose ledger it is."""
         self._terms = terms
+        self._party = party
         self._charges: dict[_Place, _Charge] = {}
 
     def enter(self, entry: Mapping[str, Any]) -> None:
@@ -296,6 +256,7 @@ class Book:
                 charge.spent.fits(price),
                 self._refusing(charge) if place == newest[place.partition] else "",
                 charge.as_stated,
+                self._party,
             )
             for place, charge in sorted(self._charges.items())
         ]
@@ -319,6 +280,7 @@ class Book:
                     terms.ceiling,
                     terms.limit.left(total),
                     terms.limit.admits(total),
+                    party=self._party,
                 )
             )
         return found
@@ -362,44 +324,3 @@ def _foreign(entry: Mapping[str, Any], system: System, terms: SpendingTerms) -> 
 
 def _conflict(seen: Seen) -> str:
     return f"entry {seen.entry_id.hex()} has another content than before; both are charged"
-
-
-def _grouped(charges: Iterable[Account]) -> list[Account]:
-    """Windows of a partition as one line, which shows the dearest of them; other charges as they are."""
-    lines: list[Account] = []
-    windows: dict[tuple[str, str], list[Account]] = {}
-    for account in charges:
-        kind, _, rest = account.scope.partition("/")
-        if kind == "window":
-            windows.setdefault((rest.partition("/")[0], account.mechanism), []).append(account)
-        else:
-            lines.append(account)
-    for (partition, mechanism), group in windows.items():
-        most = max(group, key=lambda one: (one.spent.epsilon_micro, one.spent.delta_units))
-        number, within = sum(one.entries for one in group), all(one.within for one in group)
-        scope = f"window/{partition}/* (each)"
-        lines.append(Account(scope, mechanism, number, most.spent, most.limit, most.left, within))
-    return lines
-
-
-def _table(accounts: Iterable[Account]) -> list[str]:
-    rows = [["scope", "mechanism", "entries", "spent", "limit", "left"]]
-    rows += [
-        [one.scope, one.mechanism, str(one.entries), *(_short(cost) for cost in (one.spent, one.limit, one.left))]
-        for one in accounts
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _short(cost: Cost) -> str:
-    return f"({epsilon_text(cost.epsilon_micro)}, {delta_text(cost.delta_units)})"
-
-
-def _amounts(cost: Cost) -> dict[str, Any]:
-    return {
-        "epsilon": epsilon_text(cost.epsilon_micro),
-        "epsilon_micro": cost.epsilon_micro,
-        "delta": delta_text(cost.delta_units),
-        "delta_units": str(cost.delta_units),
-    }

@@ -97,5 +97,7 @@ def topics_trim(
             trim(connection, planned)
     if json:
         print_json({"deleted": delete, **planned.as_json()})
-    else:
-        typer.echo(planned.as_text("deleted" if delete else "would delete"), nl=False)
+        return
+    typer.echo(planned.as_text("deleted" if delete else "would delete"), nl=False)
+    if not delete:
+        typer.echo("Nothing was deleted; --delete does it, for ever.")

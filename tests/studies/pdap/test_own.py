@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -176,6 +177,8 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     marked = data == "internal"
     assert ("INTERNAL, NOT PRIVATE" in told["marks"]) is marked
     assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text()) is marked
+    with files[1].open() as rows:
+        assert [("INTERNAL, NOT PRIVATE" in row["marks"].split("; ")) for row in csv.DictReader(rows)] == [marked] * 2
     if marked:
         with pytest.raises(HushstreamError, match="bootstrap: expected none for an internal log"):
             run_with(options_of("pdap", {**asked, "runner": "stream", "bootstrap": "127.0.0.1:1"}))

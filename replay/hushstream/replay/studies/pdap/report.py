@@ -227,10 +227,10 @@ def write_pdap_report(result: PdapResult, directory: Path | str) -> Sequence[Pat
     Raises:
         ReportNotWritten: the folder cannot be written.
     """
-    columns = [*(column.name for column in fields(VendorRow)), "gain"]
+    columns = [*(column.name for column in fields(VendorRow)), "gain", "marks"]
     content = {
         RESULTS: json_bytes(result.as_json()),
-        VENDORS: csv_bytes(columns, ((*astuple(row), row.gain) for row in result.vendors)),
+        VENDORS: csv_bytes(columns, ((*astuple(row), row.gain, "; ".join(result.marks)) for row in result.vendors)),
         PICTURE: png(vendors_drawing(result), [*provenance_lines(result), *result.marks]),
     }
     return write_files(directory, content | {PAGE: pdap_page(result, tuple(content)).encode()})

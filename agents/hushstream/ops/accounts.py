@@ -1,0 +1,102 @@
+"""What the scopes of a deployment have spent, as values and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.privacy.amounts import Cost, delta_text, epsilon_text
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one scope has spent.
+
+    Attributes:
+        scope: the budget that paid.
+        mechanism: what was released; for a deployment scope the filter that composes.
+        entries: how many releases (a counter at a trusted role enters its first one alone); for a deployment scope
+            how often it has paid.
+        spent: for all of them together.
+        limit: what the scope may spend.
+        left: the largest single price that it would still admit.
+        within: whether it has stayed within its limit.
+        refusing: why nothing more is released on it; empty where something may be.
+        private_as_stated: False when an entry says that its release is weaker than the printed guarantee.
+        party: whose ledger it is in, where each party of the deployment has its own; else empty.
+    """
+
+    scope: str
+    mechanism: str
+    entries: int
+    spent: Cost
+    limit: Cost
+    left: Cost
+    within: bool
+    refusing: str = ""
+    private_as_stated: bool = True
+    party: str = ""
+
+    @property
+    def name(self) -> str:
+        """The scope, behind the party that pays."""
+        return f"{self.party}: {self.scope}" if self.party else self.scope
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; delta in units of 2^-80, as text."""
+        return {
+            **({"party": self.party} if self.party else {}),
+            "scope": self.scope,
+            "mechanism": self.mechanism,
+            "entries": self.entries,
+            **amounts(self.spent),
+            "limit": amounts(self.limit),
+            "left": amounts(self.left),
+            "within": self.within,
+            "refusing": self.refusing,
+            "private_as_stated": self.private_as_stated,
+        }
+
+
+def grouped(charges: Iterable[Account]) -> list[Account]:
+    """Windows of a partition as one line, which shows the dearest of them; other charges as they are."""
+    lines: list[Account] = []
+    windows: dict[tuple[str, str, str], list[Account]] = {}
+    for account in charges:
+        kind, _, rest = account.scope.partition("/")
+        if kind == "window":
+            windows.setdefault((account.party, rest.partition("/")[0], account.mechanism), []).append(account)
+        else:
+            lines.append(account)
+    for (party, partition, mechanism), group in windows.items():
+        most = max(group, key=lambda one: (one.spent.epsilon_micro, one.spent.delta_units))
+        number, within = sum(one.entries for one in group), all(one.within for one in group)
+        scope = f"window/{partition}/* (each)"
+        lines.append(Account(scope, mechanism, number, most.spent, most.limit, most.left, within, party=party))
+    return lines
+
+
+def table(accounts: Iterable[Account]) -> list[str]:
+    """Lines of columns, headings first."""
+    rows = [["scope", "mechanism", "entries", "spent", "limit", "left"]]
+    rows += [
+        [one.name, one.mechanism, str(one.entries), *(_short(cost) for cost in (one.spent, one.limit, one.left))]
+        for one in accounts
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _short(cost: Cost) -> str:
+    return f"({epsilon_text(cost.epsilon_micro)}, {delta_text(cost.delta_units)})"
+
+
+def amounts(cost: Cost) -> dict[str, Any]:
+    """A price as plain values; delta in units of 2^-80, as text."""
+    return {
+        "epsilon": epsilon_text(cost.epsilon_micro),
+        "epsilon_micro": cost.epsilon_micro,
+        "delta": delta_text(cost.delta_units),
+        "delta_units": str(cost.delta_units),
+    }
