@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,6 +24,7 @@ from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRo
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation_page import evaluation_page
 from hushstream.replay.studies.p2b.experiments.drawings import draw_modes
+from hushstream.replay.studies.p2b.quickstart.page import page_html
 from hushstream.replay.studies.p2b.report.page import run_page
 from hushstream.replay.studies.p2b.report.plots import plots
 from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
@@ -309,6 +311,37 @@ def statement() -> str:
     return statement_page(found)
 
 
+def quickstart() -> str:
+    """The live page of a quickstart, as it draws a state in which the learner was killed once."""
+    bins = range(60)
+    state = {
+        "seconds": 120.0,
+        "bin_seconds": 2.0,
+        "series": [
+            {"t": 2.0 * n, "model": None if 30 <= n < 34 else 0.1 + 0.6 * (1 - math.exp(-n / 12)), "holdout": [0.3, 4]}
+            for n in bins
+        ],
+        "visitors": 1830,
+        "answers": {"model": 15_120, "baseline": 1_640, "no_learner": 96},
+        "version": 31,
+        "published": {"crowds": 31},
+        "budget": {
+            "paid": [{"epsilon": "1", "mechanism": "slot-sums"}, {"epsilon": "0.5", "mechanism": "lift"}],
+            "releases": {"slot-sums": 31, "lift": 12},
+            "limits": [{"limit": "1", "unit": "all slots of one user"}, {"limit": "0.5", "unit": "one user"}],
+        },
+        "learner": {"state": "running", "away_seconds": 4.1, "verified": {"equal": 2_814}, "equal": True},
+        "killed_at": [60.0],
+        "promised": guarantee().sentence,
+        "trouble": "",
+        "tools": "--deployment quickstart/deployment --bootstrap 127.0.0.1:41873",
+        "folder": "quickstart",
+    }
+    asks = "\nlook();\n"
+    assert asks in page_html()
+    return page_html().replace(asks, f"\nshow({json.dumps(state)});\n")
+
+
 SPECIMENS: Mapping[str, Callable[[], str]] = {
-    one.__name__: one for one in (p2b, live, colin, pdap, pdol, bgt, evaluation, experiment, statement)
+    one.__name__: one for one in (p2b, live, colin, pdap, pdol, bgt, evaluation, experiment, statement, quickstart)
 }

@@ -19,6 +19,8 @@ from hushstream.privacy.sentence import percent
 from hushstream.replay.report.palette import css_variables
 from hushstream.replay.report.sheet import Drawing, svg
 
+_NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
+
 MOST_COLUMNS = 2
 """A table of more becomes a list of cards on a narrow screen."""
 
@@ -167,11 +169,25 @@ class Page:
 
 def html(page: Page) -> str:
     """The page as text."""
-    return _template().render(css=_style_sheet(), page=page)
+    body = _template("page.html.j2").render(page=page)
+    return framed(f"{page.title} – {page.kind}", body, _NOTHING_ELSE)
+
+
+def framed(title: str, body: str, policy: str, own_style: str = "") -> str:
+    """A body in the frame of every page.
+
+    Args:
+        title: of the window.
+        body: elements, ours or escaped.
+        policy: what the page may load and run (Content-Security-Policy).
+        own_style: rules for elements that this kind of page alone has.
+    """
+    css = _style_sheet() + Markup(own_style)
+    return _template("frame.html.j2").render(title=title, body=Markup(body), policy=Markup(policy), css=css)
 
 
 @cache
-def _template() -> jinja2.Template:
+def _template(name: str) -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -179,7 +195,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.from_string(_text("page.html.j2"))
+    return environment.from_string(_text(name))
 
 
 @cache

@@ -10,11 +10,15 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from hushstream.replay.report.frame import framed
 from hushstream.schemas.errors import HushstreamError
 
 HOST = "127.0.0.1"
 MARK = "X-Hushstream"
 """Sent with the button by our own page alone: a browser asks before it lets another site's page send a header."""
+
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
 class Shown(Protocol):
@@ -27,13 +31,23 @@ class Shown(Protocol):
         """The button; raises `HushstreamError` where it cannot be done now."""
 
 
+def page_html() -> str:
+    """The page, in the frame of all pages, before anything runs; its script draws each state that it asks for."""
+    body, style = (_text(name) for name in ("page.html", "page.css"))
+    return framed("hushstream quickstart", body, _POLICY, style)
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
 class Page:
     """Answers the browser; until something is shown it says that it is starting."""
 
     def __init__(self) -> None:
         """Nothing is shown yet."""
         self._shown: Shown | None = None
-        self._html = (files(__package__) / "page.html").read_text()
+        self._html = page_html()
         self.address = ""
 
     def shows(self, shown: Shown) -> None:
@@ -41,16 +55,18 @@ class Page:
         self._shown = shown
 
     def application(self) -> web.Application:
-        """The three addresses."""
+        """Its addresses."""
         made = web.Application(middlewares=[_from_here])
         made.add_routes([web.get("/", self._index), web.get("/state.json", self._state), web.post("/kill", self._kill)])
+        made.add_routes([web.get("/favicon.ico", self._icon)])
         return made
 
     async def _index(self, request: web.Request) -> web.Response:
-        policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-        return web.Response(
-            text=self._html, content_type="text/html", headers={"Content-Security-Policy": policy + "; img-src data:"}
-        )
+        return web.Response(text=self._html, content_type="text/html", headers={"Content-Security-Policy": _POLICY})
+
+    async def _icon(self, request: web.Request) -> web.Response:
+        """There is none, which a browser asks for all the same."""
+        return web.Response(status=204)
 
     async def _state(self, request: web.Request) -> web.Response:
         if self._shown is None:

@@ -123,6 +123,7 @@ class Quickstart:
                 "equal": killing.equal,
             },
             "killed_at": self._killed_at,
+            "promised": self._system.promises.sentence(),
             "trouble": self._trouble,
             "tools": f"--deployment {self._folder / DEPLOYMENT} --bootstrap {self._session.bootstrap}",
             "folder": str(self._folder),
