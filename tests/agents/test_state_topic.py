@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents import state_topic
+from hushstream.agents.beginning import Beginning
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
 from hushstream.agents.held import Held
 from hushstream.agents.logs import LogReader
@@ -25,7 +27,7 @@ from hushstream.agents.recovery import Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
-from hushstream.agents.user_store import UsersLost
+from hushstream.agents.user_store import UserDatabase, UsersLost
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.checkpoints import Checkpoint
 from hushstream.engine.machine import InputRecord, InputSlice, Output
@@ -481,3 +483,30 @@ async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(
     worker.zone.of_journal = lambda number, genesis, resumed=False: Keeping(number, "test", 1)
     held = (await worker.take_up()).held
     assert held.machine.kept is worker.snapshots.users(0)
+
+
+async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They belong to a later snapshot than the one that was loaded, so records that they hold would count twice."""
+    worker = partition.worker("a")
+
+    class Keeping(type(worker.zone(0))):  # type: ignore[misc]
+        def keep_users(self, store: Any, resident: int) -> None:
+            self.kept = store
+
+    user, bring = StoredUser(bytes(16), 5, b"later"), Beginning._bring
+
+    async def meanwhile(self: Beginning, *begun: Any) -> Any:
+        with closing(UserDatabase(worker.snapshots.path(0).with_suffix(".users"))) as other:
+            other.put([user])
+            other.cut()
+            other.save(b"a later snapshot")
+        return await bring(self, *begun)
+
+    worker.zone._make = lambda number: Keeping(number, "test", 1)
+    worker.zone.of_journal = lambda number, genesis, resumed=False: Keeping(number, "test", 1)
+    monkeypatch.setattr(Beginning, "_bring", meanwhile)
+    held = (await worker.take_up()).held
+    with pytest.raises(UsersLost, match="another owner"):
+        held.machine.kept.get(user.key)

@@ -81,8 +81,8 @@ class Beginning:
         """
         machine = self.make_machine(partition)
         journal = machine.journal
-        if isinstance(machine, KeepsUsers):
-            self.snapshots.users(partition)
+        # Read once: another owner may save until this one folds, and what was loaded must not meet their users.
+        users = self.snapshots.users(partition) if isinstance(machine, KeepsUsers) else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if (await reader.end_offsets([journal]))[journal] == 0:
@@ -101,8 +101,8 @@ class Beginning:
         brought = await self._bring(start, reader, standing, local)
         if brought is not None:
             local = self.snapshots.load(partition)
-        if isinstance(machine, KeepsUsers):
-            machine.keep_users(self.snapshots.users(partition), self.settings.resident_users)
+        if users is not None and isinstance(machine, KeepsUsers):
+            machine.keep_users(users, self.settings.resident_users)
         if local is None and first > start.journal_offset:
             raise self._truncated(journal, first)
         if local is None:
