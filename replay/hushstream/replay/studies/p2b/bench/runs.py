@@ -48,7 +48,7 @@ from hushstream.systems.p2b.configuration import (
 BATCH_ROWS = 256
 SEED = 0
 
-_DEPLOYMENT = "deployment"
+DEPLOYMENT = "deployment"
 
 PACE_TOLERANCE = 0.97
 """A paced run that appended less than this part of what it should have is no measurement."""
@@ -67,6 +67,9 @@ class StreamSizes:
         memory_events: contexts and rewards together of the run that measures memory.
         memory_mark: the number of events from which on its peak should not grow.
         memory_chunk: contexts between two visits of its load generator.
+        long_interactions: contexts, each rewarded, of the run whose learner is killed at its end.
+        modest_pace: contexts and rewards a second, of each, of the run that measures what small folds take on disk.
+        modest_pairs: contexts, and rewards, of that run.
     """
 
     dimension: int = 25
@@ -79,6 +82,9 @@ class StreamSizes:
     memory_events: int = 1_000_000
     memory_mark: int = 200_000
     memory_chunk: int = 100 * BATCH_ROWS
+    long_interactions: int = 1_000_000
+    modest_pace: int = 300
+    modest_pairs: int = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def prepare_deployment(
 ) -> System:
     """Make the folder of the deployment inside ``folder``, with the keys of its workers' zones."""
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / _DEPLOYMENT
+    place = folder / DEPLOYMENT
     config = P2BConfig(
         "bench",
         sizes.arms,
@@ -160,7 +166,11 @@ async def open_bench(
 
 
 class Bench:
-    """The runs of one round."""
+    """The runs of one round.
+
+    Attributes:
+        system: the deployment.
+    """
 
     def __init__(
         self, folder: Path, connection: Connection, producer: AIOKafkaProducer, system: System, sizes: StreamSizes
@@ -169,7 +179,7 @@ class Bench:
         self._bootstrap = connection.bootstrap
         self._prefix = connection.prefix
         self._producer = producer
-        self._system = system
+        self.system = system
         self._sizes = sizes
 
     async def round(self, progress: Progress) -> Round:
@@ -272,13 +282,13 @@ class Bench:
 
     def load(self, events: int, home: int = 0) -> Load:
         """Requests of users of one partition."""
-        partitions = asked_partitions(self._system)
+        partitions = asked_partitions(self.system)
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:
         """Topics of its own for one run of the deployment."""
         connection = Connection(self._bootstrap, f"{self._prefix}{name}.")
-        await apply_async(connection, self._system, replication=1)
+        await apply_async(connection, self.system, replication=1)
         return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
 
 
@@ -305,19 +315,21 @@ class Learner:
         return Rate(found.per_second, meter.seconds(found.begun_ms, found.ended_ms) * 1e6 / found.events)
 
     @asynccontextmanager
-    async def running(self, *options: str, number: int = 1, role: str = "learner") -> AsyncIterator[Running]:
-        """The worker of a role, or another one; it goes on where it ended before."""
+    async def running(
+        self, *options: str, number: int = 1, role: str = "learner", kill: bool = False
+    ) -> AsyncIterator[Running]:
+        """The worker of a role, or another one; it goes on where it ended before, and may be killed at its end."""
         name = f"{self.name}-{number}" if role == "learner" else f"{self.name}-{role}"
         arguments = ["-m", "hushstream.cli", "worker", role]
         arguments += [
             "--deployment",
-            str(self.folder.parent / _DEPLOYMENT),
+            str(self.folder.parent / DEPLOYMENT),
             "--state",
             str(self.folder / name),
         ]
         arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
         arguments += ["--group", f"{self.connection.prefix}{role}", *options]
-        async with started(name, arguments, self.folder) as worker:
+        async with started(name, arguments, self.folder, kill=kill) as worker:
             yield worker
 
 

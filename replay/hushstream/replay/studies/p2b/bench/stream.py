@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.studies.p2b.bench.long_life import long_life, long_life_rows
 from hushstream.replay.studies.p2b.bench.runs import BATCH_ROWS, Round, StreamSizes, open_bench, prepare_deployment
 
 EVENT_TARGET = 3.5
@@ -22,7 +23,7 @@ GROWTH_TARGET = 1.1
 
 
 def stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
-    """Measure throughput, latency and memory of one learner worker.
+    """Measure throughput, latency and memory of one learner worker, and what its age costs.
 
     Args:
         progress: told what is being measured.
@@ -46,7 +47,9 @@ async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[
         async with open_bench(folder / "memory", system, sizes) as bench:
             progress(f"memory over {sizes.memory_events} events")
             peaks = await bench.memory()
-    return [*_rate_rows(measured, sizes), *_latency_rows(measured, sizes), *_memory_rows(peaks, sizes)]
+        lived = await long_life(folder, system, sizes, progress)
+    rows = [*_rate_rows(measured, sizes), *_latency_rows(measured, sizes), *_memory_rows(peaks, sizes)]
+    return [*rows, *long_life_rows(lived, sizes)]
 
 
 def _tell(progress: Progress, where: str, what: str) -> None:
