@@ -1,9 +1,10 @@
-"""Plot every dashboard's queries from a live Prometheus, one picture a dashboard.
+"""Draw every dashboard as Grafana lays it out, from a live Prometheus, one picture a dashboard.
 
-    python deploy/grafana/plot.py [--users 3000] [--pace 25] [--out deploy/docs]
+    python deploy/grafana/plot.py [--users 4000] [--pace 30] [--out deploy/docs]
 
-Starts a small deployment (`live`), plays the users through it (about 3.6 interactions a user, so 7 minutes as it
-stands; rates are over 5 minutes), and writes ``dashboard-NAME.png``. The data is synthetic and public.
+Starts a small deployment (`live`), plays the users through it (about 3.6 interactions a user, so 8 minutes as it
+stands), and writes ``dashboard-NAME.png``. Rates are over 5 minutes, which is how much of the beginning is left out: a
+rate that is still filling its window would look like a service whose load rises. The data is synthetic and public.
 """
 
 from __future__ import annotations
@@ -12,55 +13,125 @@ import argparse
 import math
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import matplotlib as mpl
-from live import LiveRun, Series
-from panels import BOARDS, Board, Panel
+from live import LiveError, LiveRun, Series
+from panels import BOARDS, Board, Endpoint, Panel
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-COLUMNS = 3
-WIDTH_INCHES, HEIGHT_INCHES = 4.3, 2.6
-UNITS = {"reqps": "a second", "s": "seconds", "percentunit": "share", "short": "number"}
+RATE_WINDOW_SECONDS = 300.0
+"""The longest over which a panel has a rate."""
+
+COLUMNS, DOTS_PER_INCH = 3, 72
+WIDTH_INCHES, HEIGHT_INCHES = 4.6, 3.0
+MOST_NAMED = 8
+"""A legend of more lines would leave no room for them."""
+
+CANVAS, PANEL, EDGE, TEXT, FAINT = "#111217", "#181b1f", "#2a2d33", "#d8d9da", "#9fa3ab"
+LINES = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#8ab8ff", "#ffa6b0", "#37872d", "#e0b400")
+"""As the dark theme has them."""
+
+UNITS = {"reqps": "{:g} req/s", "s": "{:g} s", "percentunit": "{:.0%}", "short": "{:,.4g}"}
+
+Ask = Callable[[Endpoint, str], Sequence[Series]]
 
 
-def draw(board: Board, run: LiveRun, path: Path) -> None:
-    """One picture of one dashboard, from the beginning of the play until now."""
+def settled(asked: Ask, started: float) -> Ask:
+    """Answers without what came before the first whole window of rates.
+
+    Raises:
+        LiveError: the run was not longer than that.
+    """
+    begins = started + RATE_WINDOW_SECONDS
+
+    def ask(endpoint: Endpoint, expr: str) -> Sequence[Series]:
+        kept = [
+            Series(one.labels, tuple(point for point in one.points if point[0] >= begins))
+            for one in asked(endpoint, expr)
+        ]
+        if kept and not any(one.points for one in kept):
+            raise LiveError(f"expected a run of more than {RATE_WINDOW_SECONDS:g} s: play more users, or slower")
+        return [one for one in kept if one.points]
+
+    return ask
+
+
+def draw(board: Board, ask: Ask, path: Path) -> None:
+    """One picture of one dashboard."""
     rows = math.ceil(len(board.panels) / COLUMNS)
+    size = (COLUMNS * WIDTH_INCHES, rows * HEIGHT_INCHES + 0.5)
     figure, places = plt.subplots(
-        rows, COLUMNS, figsize=(COLUMNS * WIDTH_INCHES, rows * HEIGHT_INCHES), squeeze=False, layout="constrained"
+        rows, COLUMNS, figsize=size, squeeze=False, layout="constrained", facecolor=CANVAS, dpi=DOTS_PER_INCH
     )
+    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.14)
     axes = list(places.flat)
     for axis, panel in zip(axes, board.panels, strict=False):
-        _draw_panel(axis, panel, board, run)
+        _draw_panel(axis, panel, board, ask)
     for axis in axes[len(board.panels) :]:
         axis.set_visible(False)
-    figure.suptitle(f"{board.title} (a replay of synthetic users, from the live Prometheus)", fontsize=11)
-    figure.savefig(path, dpi=72, metadata={"Software": None})
+    figure.suptitle(board.title, fontsize=13, color=TEXT, x=0.01, ha="left", weight="bold")
+    figure.savefig(path, facecolor=CANVAS, metadata={"Software": None})
     plt.close(figure)
 
 
-def _draw_panel(axis: Axes, panel: Panel, board: Board, run: LiveRun) -> None:
-    lines, highest = 0, 0.0
-    for query in panel.queries:
-        for series in run.ask_range(board.endpoint, query.expr):
-            times = [(at - run.started) / 60 for at, _ in series.points]
-            values = [value for _, value in series.points]
-            axis.plot(times, values, label=_legend(query.legend, series), linewidth=1.2)
-            highest = max(highest, *values)
-            lines += 1
-    axis.set_title(f"{panel.title} ({panel.metric_class})", fontsize=9)
-    axis.set_ylabel(UNITS[panel.unit], fontsize=7)
-    axis.set_xlabel("minutes", fontsize=7)
-    axis.tick_params(labelsize=7)
-    top = 1.05 * highest or 1.0
-    axis.set_ylim(-0.03 * top, top)
-    axis.grid(alpha=0.3)
-    axis.legend(fontsize=5 if lines > 6 else 7, ncols=2 if lines > 6 else 1)
+def _draw_panel(axis: Axes, panel: Panel, board: Board, ask: Ask) -> None:
+    found = [(_legend(query.legend, one), one) for query in panel.queries for one in ask(board.endpoint, query.expr)]
+    axis.set_facecolor(PANEL)
+    axis.set_title(f"{panel.title} ({panel.metric_class})", fontsize=10, color=TEXT, loc="left", weight="bold")
+    for spine in axis.spines.values():
+        spine.set_color(EDGE)
+    if panel.kind == "stat":
+        _draw_stat(axis, panel, found)
+    else:
+        _draw_lines(axis, panel, found)
+
+
+def _draw_stat(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -> None:
+    """The last values, large."""
+    axis.set_xticks([])
+    axis.set_yticks([])
+    for place, (name, series) in enumerate(found):
+        across = (place + 0.5) / len(found)
+        value = UNITS[panel.unit].format(series.points[-1][1])
+        axis.text(across, 0.52, value, color=LINES[0], fontsize=24, ha="center", transform=axis.transAxes)
+        axis.text(across, 0.3, name, color=FAINT, fontsize=9, ha="center", transform=axis.transAxes)
+
+
+def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -> None:
+    highest = 0.0
+    for place, (name, series) in enumerate(found):
+        times, values = zip(*series.points, strict=True)
+        axis.plot(times, values, label=name, linewidth=1.3, color=LINES[place % len(LINES)])
+        highest = max(highest, *(value for value in values if math.isfinite(value)))
+    top = 1.08 * highest or 1.0
+    # A line at 0 would lie on the edge.
+    axis.set_ylim(-0.02 * top, top)
+    axis.tick_params(labelsize=8, colors=FAINT, length=0)
+    axis.grid(color=EDGE, linewidth=0.8)
+    axis.margins(x=0)
+    axis.xaxis.set_major_locator(MultipleLocator(60))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda at, _: datetime.fromtimestamp(at, UTC).strftime("%H:%M")))
+    axis.yaxis.set_major_locator(MaxNLocator(5))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: UNITS[panel.unit].format(round(value, 9))))
+    handles, names = axis.get_legend_handles_labels()
+    below = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.1), "frameon": False, "borderaxespad": 0.0}
+    axis.legend(
+        handles[:MOST_NAMED],
+        names[:MOST_NAMED],
+        fontsize=8,
+        ncols=2 if max(map(len, names), default=0) > 12 else 3,
+        labelcolor=TEXT,
+        handlelength=1.2,
+        **below,
+    )
 
 
 def _legend(pattern: str, series: Series) -> str:
@@ -71,9 +142,9 @@ def _legend(pattern: str, series: Series) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Plot every dashboard's queries from a live Prometheus.")
-    parser.add_argument("--users", type=int, default=3000, help="users that contribute")
-    parser.add_argument("--pace", type=float, default=25.0, help="interactions a second")
+    parser = argparse.ArgumentParser(description="Draw every dashboard from a live Prometheus.")
+    parser.add_argument("--users", type=int, default=4000, help="users that contribute")
+    parser.add_argument("--pace", type=float, default=30.0, help="interactions a second")
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of the pictures")
     given = parser.parse_args(arguments)
     with (
@@ -83,7 +154,7 @@ def main(arguments: list[str] | None = None) -> int:
         run.play()
         for board in BOARDS:
             path = given.out / f"dashboard-{board.uid.removeprefix('hushstream-')}.png"
-            draw(board, run, path)
+            draw(board, settled(run.ask_range, run.started), path)
             print(path)
     return 0
 

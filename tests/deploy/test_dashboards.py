@@ -120,6 +120,16 @@ def test_nothing_is_wrong_while_all_goes_well(live):
     assert [series.labels["alertname"] for series in firing] == []
 
 
+def test_a_picture_begins_with_the_first_whole_window_of_rates_and_a_shorter_run_has_none(grafana):
+    def ask(endpoint, expr):
+        return [grafana.live.Series({"role": expr}, tuple((1000.0 + second, 1.0) for second in range(400)))]
+
+    (found,) = grafana.plot.settled(ask, 1000.0)("public", "up")
+    assert [point[0] for point in found.points] == [1000.0 + second for second in range(300, 400)]
+    with pytest.raises(grafana.live.LiveError, match="a run of more than 300 s"):
+        grafana.plot.settled(ask, 1101.0)("public", "up")
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_small_picture_of_every_dashboard_is_in_the_docs(name):
     picture = DEPLOY / "docs" / f"dashboard-{name.removeprefix('hushstream-')}.png"

@@ -29,6 +29,9 @@ LOOK_SECONDS = 0.5
 """How often a worker looks whether another has died."""
 
 
+_SEATS = "members"
+
+
 class Seat:
     """This process's place in its group, and those of the others that share the data directory."""
 
@@ -39,7 +42,7 @@ class Seat:
             datadir: the worker's.
             group: the consumer group.
         """
-        self._folder = datadir / "members" / group
+        self._folder = datadir / _SEATS / group
         self._prefix = f"{socket.gethostname()}."
         self._name = f"{self._prefix}{uuid.uuid4().hex}.member"
         self._held: IO[str] | None = None
@@ -79,6 +82,11 @@ class Seat:
             if path.name != self._name and (member_id := _of_the_dead(path)) is not None:
                 found[path] = member_id
         return found
+
+
+def is_taken(datadir: Path) -> bool:
+    """Whether a process that runs has its seat in a data directory, of whatever group."""
+    return any(_of_the_dead(path) is None for path in (datadir / _SEATS).glob("*/*.member"))
 
 
 def _of_the_dead(path: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,11 +45,21 @@ def reset(
     _require_gone(bootstrap, prefix_of(prefix, system.config.deployment), system)
     state = deployment / STATE
     found = sorted(path.name for path in state.iterdir()) if state.is_dir() else []
+    _require_left(state, found)
     if yes and found:
         shutil.rmtree(state)
     done = "removed" if yes else "would remove (say --yes)"
     told = f"{state}: {done} what workers of {', '.join(found)} remember" if found else f"{state}: nothing to remove"
     show({"state": str(state), "roles": found, "removed": yes and bool(found)}, json, told)
+
+
+def _require_left(state: Path, roles: list[str]) -> None:
+    """Refuse where workers run, whatever broker they have: what they keep would go from under them."""
+    from hushstream.agents.membership import is_taken
+
+    running = [role for role in roles if is_taken(state / role)]
+    if running:
+        raise HushstreamError(f"dev reset: expected no worker on {state}, got {', '.join(running)}: stop them first")
 
 
 def _require_gone(bootstrap: str, prefix: str, system: System) -> None:

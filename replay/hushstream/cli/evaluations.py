@@ -73,12 +73,12 @@ def evaluate(
     A log of your own is a CSV or Parquet file with one decision a row, and a mapping that says what its columns mean;
     --init LOG drafts one. Its keys:
 
-    data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
-    \n\nuser, timestamp: columns; timestamp_unit: iso, s or ms
-    \n\ncontext: columns of what was known; bounds: {column: [low, high]} of numbers; categories: {column: [names]}
-    \n\narm: column of what was shown; arms: how many, or their names; eligible: column of arms that could be shown
-    \n\nreward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
-    \n\nposition, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
+    * data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
+    * user, timestamp: columns; timestamp_unit: iso, s or ms
+    * context: columns of what was known; bounds: {column: [low, high]} of numbers; categories: {column: [names]}
+    * arm: column of what was shown; arms: how many, or their names; eligible: column of arms that could be shown
+    * reward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
+    * position, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
 
     Values: replay (learners on the rows where they agree with the log), IPS, SNIPS, DM, DR, SNDR and Switch-DR, each
     with its interval and effective sample size; none is given below 20 effective rows. Last comes a verdict: the best

@@ -77,7 +77,7 @@ class _Imported(Mapping[str, Any]):
 
 @cache
 def _made(modules: tuple[str, ...]) -> Mapping[str, Any]:
-    app = typer.Typer()
+    app = typer.Typer(rich_markup_mode="markdown")
     for module in modules:
         import_module(module).register(app)
     return get_group(app).commands
