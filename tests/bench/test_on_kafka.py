@@ -16,9 +16,7 @@ from hushstream.replay.studies.p2b.bench.on_kafka import KafkaSizes, kafka_rows
 from hushstream.replay.studies.p2b.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
 SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=10_000, batch_pairs=40 * 256, paced_seconds=1.0)
-SIZES = KafkaSizes(
-    SMALL, scaled_pairs=10_000, crowded_users=100, recovered=StreamSizes(dimension=4, arms=3, users=200)
-)
+SIZES = KafkaSizes(SMALL, scaled_pairs=10_000, crowded_users=100, recovered=StreamSizes(dimension=4, arms=3, users=200))
 
 
 async def _topics(bootstrap: str) -> list[str]:

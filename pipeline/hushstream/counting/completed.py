@@ -65,8 +65,11 @@ class BinaryCounter(CompletedCounter):
 
     def _fresh(self, end: int) -> list[tuple[int, int]]:
         """The nodes that the release after ``end`` leaves uses and that are not held."""
-        used = [(level, (end >> level) - 1) for level in range(end.bit_length()) if end >> level & 1]
-        return [(level, index) for level, index in used if (index + 1) << level > self.leaves]
+        return [
+            (level, (end >> level) - 1)
+            for level in range(end.bit_length())
+            if end >> level & 1 and end >> level << level > self.leaves
+        ]
 
     def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
         return self._over(self._fresh(self.leaves + len(leaves)), histories)
