@@ -63,7 +63,11 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         deployment="hosted",
         residue_units=cost.delta_units,
         not_protected=(*NOT_PROTECTED, _who_sees(config)),
-        conditions=CONDITIONS,
+        conditions=(
+            *CONDITIONS,
+            f"a person has at most {release.events_per_person} events: nobody counts them, and each further one costs"
+            " what one costs",
+        ),
     ).with_contents(pdap_contents())
 
 
