@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from hushstream.client import Client, DecisionTimeout
+from hushstream.client import Client, DecisionTimeout, RequestRefused
 from hushstream.client import client as module
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
@@ -267,3 +267,63 @@ async def test_many_users_over_the_direct_runner_each_get_their_own_answers(rigs
     assert np.shape(played) == (20, 3)
     crowds = [codec.decode(record.value)[1] for record in memory.slice("crowds", 0, 0).records]
     assert sum(crowd["slots"] for crowd in crowds) == 20
+
+
+class _LateLog:
+    """The log of a second process over the same rig; what it appended is acknowledged when the test says so."""
+
+    def __init__(self, log, acknowledge):
+        self.log, self.acknowledge = log, acknowledge
+
+    async def start(self, on_answers):
+        self.deliver = on_answers
+        self.deliver(0, 0, self.log.rig.genesis)
+
+    async def append(self, topic, partition, value):
+        offset = int(self.log.rig.put(topic, value, partition))
+        await self.acknowledge.wait()
+        return offset
+
+    def partitions(self):
+        return 1
+
+    async def stop(self):
+        pass
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("user", ["eve", "ann"])
+async def test_another_process_that_asks_under_the_same_id_does_not_get_the_answer(log, late, user):
+    """An answer counts where its record covers the question: here each process asks in a batch of its own."""
+    acknowledge = asyncio.Event()
+    other = _LateLog(log, acknowledge)
+
+    def folded():
+        return [step.journal for step in log.rig.fold().steps]
+
+    async def tell(records):
+        for value in records:
+            other.deliver(0, log.journaled, value)
+            log.tell(value)
+        await settle()
+
+    async with Client(log) as first, Client(other) as second:
+        one = asyncio.create_task(first.decide("e1", "ann", X))
+        await settle()
+        batch = folded()
+        two = asyncio.create_task(second.decide("e1", user, X))
+        await settle()
+        if not late:
+            acknowledge.set()
+            await settle()
+        await tell(batch)
+        answer = await one
+        assert not two.done()
+        await tell(folded())
+        acknowledge.set()
+        if user == "ann":
+            again = await two
+            assert (again.arm, again.policy) == (answer.arm, "repeated")
+        else:
+            with pytest.raises(RequestRefused):
+                await two

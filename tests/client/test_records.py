@@ -129,22 +129,32 @@ def test_a_refused_record_is_named_with_its_reason_and_holds_back_no_other(tmp_p
     assert sorted(labels) == ["r0", "r3", "r4"]
 
 
-def test_an_answer_is_taken_from_the_home_of_who_asked_alone(tmp_path: Path) -> None:
-    """Elsewhere an event of the same name is another user's."""
+def test_an_answer_is_taken_from_the_home_of_who_asked_and_from_the_record_that_covers_the_question_alone(
+    tmp_path: Path,
+) -> None:
+    """Elsewhere an event of the same name is another user's, and so may it be in another batch."""
     _, log = played(tmp_path / "one", at_once)
     place = next(place for place in PLACES if OWNERS[place] * HOMES // NODES == 1)
     journals = {home: log.slice("predictions", home, 0).records for home in range(HOMES)}
+    offset = next(
+        record.offset
+        for record in log.slice("records", 1, 0).records
+        if NAMES[place] in codec.decode(record.value)[1].get("event_ids", ())
+    )
 
-    async def heard(home: int) -> bool:
+    async def heard(home: int, offset: int) -> bool:
         client = RecordClient(DirectEventLog(MemoryLog(), None, HOMES, "predictions"), NODES, STREAM.dimension)  # type: ignore[arg-type]
         client._ask(NAMES[place], "ann", home)
         for partition, records in journals.items():
             for record in records:
                 client._on_predictions(partition, record.offset, record.value)
-        return client._waiting[NAMES[place]].answer.done()
+        client._sent(home, NAMES[place], offset)
+        answer = client._waiting[NAMES[place]].answer
+        return answer.done() and answer.exception() is None
 
-    assert not asyncio.run(heard(0))
-    assert asyncio.run(heard(1))
+    assert not asyncio.run(heard(0, offset))
+    assert not asyncio.run(heard(1, offset + 1))
+    assert asyncio.run(heard(1, offset))
 
 
 class HeldLog:

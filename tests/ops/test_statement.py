@@ -101,6 +101,8 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
         assert "hosted: the operator's learner workers" in said
         assert "see rewards in clear; everybody after them sees noised" in said
         assert ("the trusted counter" in said) is (system.config.release.noise_at == "server")
+    resent = [fact for fact in system.promises.releases.conditions if "--accept-loss" in fact]
+    assert bool(resent) is (system.config.release.noise_at == "server")
     assert ("learner workers" in facts["adds the noise"]) is (system.config.release.noise_at == "learner")
     assert "where the reward arises" not in system.promises.releases.mechanism
 

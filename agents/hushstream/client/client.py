@@ -28,6 +28,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.records import JournalHead
 
 REMEMBERED_ANSWERS = 10_000
 """How many answers a client keeps, so that a repeated event id gets the same one without asking; and how many
@@ -85,7 +86,7 @@ class Client:
         self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
-        self._passed: dict[int, PassedOver] = {}
+        self._passed: dict[int, PassedOver[Answer]] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
@@ -125,8 +126,8 @@ class Client:
 
         Args:
             event_id: names this decision (1 to 128 bytes of UTF-8), of this user alone: answers name events, not users,
-                so an id that two users have at once may get one the other's. The same id always gets the same answer. A
-                timeout is no answer: who asks again later may get the learner's.
+                so an id that two users have in one batch of the learner may get one the other's. The same id always
+                gets the same answer. A timeout is no answer: who asks again later may get the learner's.
             user: the account, as the application authenticates it; where users are those of a public graph, one of
                 them.
             context: finite numbers, as many as the configuration says; the learner refuses any other length. One
@@ -258,7 +259,13 @@ class Client:
             self._circuit_of(question.user).heard()
             self._fail(event_id, error)
             return
-        if event_id in self._waiting and self._passed_over(partition).sent(event_id, offset):
+        if self._waiting.get(event_id) is not question:
+            return
+        passed = self._passed_over(partition)
+        early = passed.early(event_id, offset)
+        if early is not None:
+            self._settle(question, early)
+        elif passed.sent(event_id, offset):
             self._fail(event_id, _refused())
 
     def _fail(self, event_id: str, error: Exception) -> None:
@@ -277,7 +284,7 @@ class Client:
     def _circuit_of(self, user: str) -> Circuit:
         return self._circuits.setdefault(self._partition(user), Circuit())
 
-    def _passed_over(self, partition: int) -> PassedOver:
+    def _passed_over(self, partition: int) -> PassedOver[Answer]:
         return self._passed.setdefault(partition, PassedOver(self._asked))
 
     def _is_silent(self, user: str) -> bool:
@@ -368,17 +375,21 @@ class Client:
         for head, answers in reader.read(offset, value):
             self._circuits.setdefault(partition, Circuit()).heard()
             for answer in answers:
-                self._answered(partition, answer)
+                self._answered(partition, head, answer)
             passed = self._passed_over(partition)
             passed.covered(head)
             for event_id in passed.refused():
                 self._fail(event_id, _refused())
 
-    def _answered(self, partition: int, answer: Answer) -> None:
+    def _answered(self, partition: int, head: JournalHead, answer: Answer) -> None:
         question = self._waiting.get(answer.event_id)
         # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
         if question is None or self._partition(question.user) != partition:
             return
+        if self._passed_over(partition).takes(answer.event_id, head, answer):
+            self._settle(question, answer)
+
+    def _settle(self, question: _Question, answer: Answer) -> None:
         self._drop(answer.event_id)
         decision = answer.to(question.user)
         self._answers[answer.event_id] = decision

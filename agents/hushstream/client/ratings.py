@@ -80,7 +80,7 @@ class RatingClient:
         self._readers: dict[int, JournalReader] = {}
         # By home partition, too: an event of the same name elsewhere is another user's.
         self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
-        self._passed: dict[int, PassedOver] = {}
+        self._passed: dict[int, PassedOver[Predicted]] = {}
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
@@ -171,7 +171,11 @@ class RatingClient:
         answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
         try:
             offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
-            if not answer.done() and self._passed_over(asked[0]).sent(event_id, offset):
+            passed = self._passed_over(asked[0])
+            early = passed.early(event_id, offset)
+            if early is not None:
+                return early
+            if not answer.done() and passed.sent(event_id, offset):
                 raise _refused()
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
@@ -180,7 +184,7 @@ class RatingClient:
             self._waiting.pop(asked, None)
             self._passed_over(asked[0]).settled(event_id)
 
-    def _passed_over(self, home: int) -> PassedOver:
+    def _passed_over(self, home: int) -> PassedOver[Predicted]:
         return self._passed.setdefault(home, PassedOver("ratings"))
 
     def _home(self, user: str) -> int:
@@ -191,11 +195,14 @@ class RatingClient:
         for fields in reader.read(offset, value):
             counts = np.frombuffer(fields["counts"], "<i4")
             parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
+            passed = self._passed_over(partition)
             for event_id, values in zip(fields["event_ids"], parts, strict=False):
                 answer = self._waiting.get((partition, event_id))
-                if answer is not None and not answer.done():
-                    answer.set_result(Predicted(event_id, values, fields["model_version"]))
-            passed = self._passed_over(partition)
+                if answer is None or answer.done():
+                    continue
+                found = Predicted(event_id, values, fields["model_version"])
+                if passed.takes(event_id, fields["head"], found):
+                    answer.set_result(found)
             passed.covered(fields["head"])
             for event_id in passed.refused():
                 answer = self._waiting.get((partition, event_id))

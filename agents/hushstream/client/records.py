@@ -77,7 +77,7 @@ class RecordClient:
         self._rules = RecordRules(nodes, dimension)
         self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, JournalReader] = {}
-        self._passed: dict[int, PassedOver] = {}
+        self._passed: dict[int, PassedOver[Prediction]] = {}
         self._waiting: dict[str, _Question] = {}
 
     async def __aenter__(self) -> Self:
@@ -245,8 +245,13 @@ class RecordClient:
 
     def _sent(self, home: int, event_id: str, offset: int) -> None:
         """A record is in the log; its answer may be there already, or its refusal."""
-        question = self._waiting.get(event_id)
-        if question is not None and not question.answer.done() and self._passed_over(home).sent(event_id, offset):
+        question, passed = self._waiting.get(event_id), self._passed_over(home)
+        if question is None or question.answer.done():
+            return
+        early = passed.early(event_id, offset)
+        if early is not None:
+            question.answer.set_result(early)
+        elif passed.sent(event_id, offset):
             question.answer.set_exception(refused_by_worker())
 
     async def _outcomes(
@@ -362,7 +367,7 @@ class RecordClient:
     def _home(self, node: int) -> int:
         return node * self._log.partitions() // self._rules.nodes
 
-    def _passed_over(self, home: int) -> PassedOver:
+    def _passed_over(self, home: int) -> PassedOver[Prediction]:
         return self._passed.setdefault(home, PassedOver("records"))
 
     def _require(self, event_id: str, user: str, node: int) -> None:
@@ -380,12 +385,15 @@ class RecordClient:
         reader = self._readers.setdefault(partition, JournalReader("Predictions"))
         for fields in reader.read(offset, value):
             labels = np.frombuffer(fields["predicted"], np.int8).tolist()
+            passed = self._passed_over(partition)
             for event_id, label in zip(fields["event_ids"], labels, strict=True):
                 question = self._waiting.get(event_id)
                 # An event of this name elsewhere is another user's: only in one partition do its workers see to that.
-                if question is not None and question.home == partition and not question.answer.done():
-                    question.answer.set_result(Prediction(event_id, label, fields["model_version"]))
-            passed = self._passed_over(partition)
+                if question is None or question.home != partition or question.answer.done():
+                    continue
+                answer = Prediction(event_id, label, fields["model_version"])
+                if passed.takes(event_id, fields["head"], answer):
+                    question.answer.set_result(answer)
             passed.covered(fields["head"])
             for event_id in passed.refused():
                 question = self._waiting.get(event_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 from hushstream.schemas.records import JournalHead
 
@@ -45,10 +46,15 @@ class Circuit:
         return True
 
 
-class PassedOver:
-    """Questions of one partition that its journal has gone past without an answer: those were refused.
+A = TypeVar("A")
+
+
+class PassedOver(Generic[A]):
+    """Questions of one partition: which answers are to them, and which the journal has gone past and so refused.
 
     A record of the journal covers a range of the input without a hole, and answers all in it that is answered at all.
+    So an answer under the name of a question is to another one of that name where its record does not cover the
+    question: to one that another process has asked, for this user or, against the rule, for another.
     """
 
     def __init__(self, topic: str) -> None:
@@ -56,6 +62,26 @@ class PassedOver:
         self._topic = topic
         self._low = self._high = -1
         self._offsets: OrderedDict[str, int] = OrderedDict()
+        self._early: dict[str, list[tuple[JournalHead, A]]] = {}
+
+    def takes(self, event_id: str, head: JournalHead, answer: A) -> bool:
+        """Whether the answer is to the question of this name that waits here.
+
+        An answer that comes before the log has said where the question is waits for `early`.
+        """
+        offset = self._offsets.get(event_id)
+        if offset is None:
+            self._early.setdefault(event_id, []).append((head, answer))
+            return False
+        return self._covers(head, offset)
+
+    def early(self, event_id: str, offset: int) -> A | None:
+        """The answer that came before the log said that the question is at this offset, if one did; before `sent`."""
+        kept = self._early.pop(event_id, ())
+        return next((answer for head, answer in kept if self._covers(head, offset)), None)
+
+    def _covers(self, head: JournalHead, offset: int) -> bool:
+        return any(part["topic"] == self._topic and part["low"] <= offset < part["high"] for part in head["inputs"])
 
     def sent(self, event_id: str, offset: int) -> bool:
         """Note where a question is that has no answer yet; whether the journal is past it already."""
@@ -67,6 +93,7 @@ class PassedOver:
     def settled(self, event_id: str) -> None:
         """A question was answered, or is given up."""
         self._offsets.pop(event_id, None)
+        self._early.pop(event_id, None)
 
     def covered(self, head: JournalHead) -> None:
         """Take in the range that a counted record covers, behind the answers that it holds."""

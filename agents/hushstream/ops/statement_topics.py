@@ -25,7 +25,7 @@ def content_facts(system: System, promises: Promises) -> list[Fact]:
     for content in contents:
         leaves = "; LEAVES UN-NOISED: no figure of this statement speaks of it" if content.leaves_unnoised else ""
         spec = next(spec for spec in system.topics if common_name(spec.name) == content.topic)
-        whose = f"{_WHOSE} own " if spec.party else ""
+        whose = f"{_WHOSE} own " if spec.party and spec.zone != PUBLISHED else ""
         readable = f"{whose}{content.zone} zone{leaves}; {kept(spec)}"
         facts.append((f"{content.topic}, {content.form}: {content.what}", readable))
     states = [topic for topic in system.topics if topic.holds_state]
@@ -36,8 +36,8 @@ def content_facts(system: System, promises: Promises) -> list[Fact]:
         )
         for topic in states
     ]
-    held = {content.topic for content in contents} | {topic.name for topic in states}
-    others = [spec.name for spec in system.topics if common_name(spec.name) not in held]
+    held = {content.topic for content in contents}
+    others = [spec.name for spec in system.topics if not spec.holds_state and common_name(spec.name) not in held]
     reason = "no content of persons: prices, positions, keyed digests and reasons of refusal"
     return [*facts, (f"on {', '.join(others)}", reason)]
 

@@ -208,6 +208,22 @@ class BltCounter(DrawingCounter):
         for fresh in drawn:
             self.push(fresh - self.feedback())
 
+    @staticmethod
+    def _receive_together(
+        counters: Sequence[DrawingCounter], leaves: Sequence[NDArray[np.int64]], drawn: Sequence[NDArray[np.int64]]
+    ) -> None:
+        of = [counter for counter in counters if isinstance(counter, BltCounter)]
+        fresh = np.concatenate(drawn)
+        buffers = np.stack([counter._buffers for counter in of])
+        by_weights, by_gaps = _scaled(buffers, of[0]._factors[:, None], of[0]._shifts[:, None])
+        correlated = fresh - (np.add.reduce(by_weights, axis=1) >> _GUARD_BITS)
+        buffers -= by_gaps
+        buffers += (correlated << _GUARD_BITS)[:, None]
+        for counter, held, more in zip(of, buffers, correlated, strict=True):
+            counter._buffers[...] = held
+            counter._scaled = None
+            counter._total += more
+
     def _noise(self) -> NDArray[np.int64]:
         return self._rounded(self._total)
 
@@ -250,11 +266,11 @@ def _scaled(values: NDArray[np.int64], mantissas: NDArray[np.int64], shifts: NDA
     """floor(values * mantissa / 2^(31 + shift)), exact: both products stay below 2^62 for |values| < 2^62.
 
     Args:
-        values: (buffers, dimension).
-        mantissas, shifts: (2, buffers, 1).
+        values: (buffers, dimension), or (counters, buffers, dimension).
+        mantissas, shifts: (2, buffers, 1), or (2, 1, buffers, 1).
 
     Returns:
-        int64, (2, buffers, dimension): values by their weights, and by their gaps.
+        int64, (2, *shape of the values): values by their weights, and by their gaps.
     """
     scaled = (values & _LOW) * mantissas
     scaled >>= _HALF_BITS

@@ -65,8 +65,12 @@ class BinaryCounter(CompletedCounter):
 
     def _fresh(self, end: int) -> list[tuple[int, int]]:
         """The nodes that the release after ``end`` leaves uses and that are not held."""
-        used = [(level, (end >> level) - 1) for level in range(end.bit_length()) if end >> level & 1]
-        return [(level, index) for level, index in used if (index + 1) << level > self.leaves]
+        fresh, level = [], 0
+        while end >> level << level > self.leaves:
+            if end >> level & 1:
+                fresh.append((level, (end >> level) - 1))
+            level += 1
+        return fresh
 
     def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
         return self._over(self._fresh(self.leaves + len(leaves)), histories)

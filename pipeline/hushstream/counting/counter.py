@@ -45,7 +45,7 @@ from hushstream.counting.errors import BadLeaves, BadPlan, BadState, HorizonReac
 from hushstream.counting.nodes import KeyedNodes, NodeSource
 from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours, counter_guarantee
-from hushstream.counting.sums import LARGEST_SUM, bound_after, column_sums, largest_size, require_leaves
+from hushstream.counting.sums import LARGEST_SUM, bound_with, column_sums, largest_size, require_leaves
 from hushstream.privacy.amounts import ratio_text
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
@@ -359,11 +359,15 @@ class Counter(ABC):
 
     def _admit(self, leaves: NDArray[np.int64], steps: int) -> None:
         require_leaves(leaves, self.plan.dimension)
+        self._admit_size(largest_size(leaves) * len(leaves) if len(leaves) else 0, steps)
+
+    def _admit_size(self, more: int, steps: int) -> None:
+        """`_admit` of leaves, fit in type and shape, that move no sum by more than ``more``."""
         if self.leaves + steps > self.plan.horizon:
             raise HorizonReached(
                 f"counter: expected at most {self.plan.horizon} leaves, got {self.leaves} and {steps} more"
             )
-        self._bound = bound_after(self._bound, self._sum, leaves)
+        self._bound = bound_with(self._bound, self._sum, more)
 
     @abstractmethod
     def _noise(self) -> NDArray[np.int64]:

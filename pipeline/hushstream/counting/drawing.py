@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting.counter import Counter, Plan
 from hushstream.counting.nodes import NO_HISTORY, NodeSource
+from hushstream.counting.sums import require_leaves, row_sizes
 
 
 class Wanted(NamedTuple):
@@ -47,6 +48,14 @@ class DrawingCounter(Counter):
         self._history = histories[-1]
         return histories
 
+    @staticmethod
+    def _receive_together(
+        counters: Sequence[DrawingCounter], leaves: Sequence[NDArray[np.int64]], drawn: Sequence[NDArray[np.int64]]
+    ) -> None:
+        """`_receive` of many counters of one plan, one leaf each; for a kind that can do it in one pass."""
+        for counter, leaf, part in zip(counters, leaves, drawn, strict=True):
+            counter._receive(leaf, part)
+
     def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
         wanted = self._wanted(leaves, self._took(leaves, origin))
         self._receive(leaves, self.nodes.draw_over(*wanted))
@@ -63,9 +72,11 @@ def add_together(counters: Sequence[DrawingCounter], leaves: NDArray[np.int64], 
     Raises:
         BadLeaves, HorizonReached: as `Counter.add`. Nothing is taken then.
     """
+    plan = counters[0].plan
+    require_leaves(leaves, plan.dimension)
+    for counter, size in zip(counters, row_sizes(leaves), strict=True):
+        counter._admit_size(size, 1)
     rows = [leaves[row : row + 1] for row in range(len(counters))]
-    for counter, row in zip(counters, rows, strict=True):
-        counter._admit(row, 1)
     asked = [
         counter._wanted(row, counter._took(row, origin))
         for counter, row, origin in zip(counters, rows, origins, strict=True)
@@ -73,10 +84,9 @@ def add_together(counters: Sequence[DrawingCounter], leaves: NDArray[np.int64], 
     streams = [
         stream for counter, wanted in zip(counters, asked, strict=True) for stream in counter.nodes.streams(*wanted)
     ]
-    plan = counters[0].plan
     drawn = plan.noise.draw(streams, plan.dimension)
     ends = np.cumsum([len(wanted.places) for wanted in asked])
-    for counter, row, part in zip(counters, rows, np.split(drawn, ends[:-1]), strict=True):
-        counter._receive(row, part)
+    counters[0]._receive_together(counters, rows, np.split(drawn, ends[:-1]))
+    for counter, row in zip(counters, rows, strict=True):
         counter._sum += row[0]
         counter.leaves += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -134,4 +135,16 @@ class KeyedNodes:
         return _NodeStream(self._key, self._head + self._tail(cell, node, content))
 
     def _tail(self, cell: int | None, node: tuple[int, ...], content: bytes) -> bytes:
-        return encode(node, cell, self._address.coordinate, self._address.partition, content)
+        place = _encoded_cell(cell, self._address.coordinate, self._address.partition)
+        return _encoded_node(node) + place + encode(content)
+
+
+@lru_cache(maxsize=1024)
+def _encoded_node(node: tuple[int, ...]) -> bytes:
+    """Counters of many users ask for the same nodes at the same time."""
+    return encode(node)
+
+
+@lru_cache(maxsize=4096)
+def _encoded_cell(cell: int | None, coordinate: int | None, partition: int) -> bytes:
+    return encode(cell, coordinate, partition)

@@ -39,9 +39,11 @@ def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) 
     Raises:
         BadLeaves: a sum could leave 2^62.
     """
-    if not len(leaves):
-        return bound
-    more = largest_size(leaves) * len(leaves)
+    return bound_with(bound, sums, largest_size(leaves) * len(leaves)) if len(leaves) else bound
+
+
+def bound_with(bound: int, sums: NDArray[np.int64], more: int) -> int:
+    """`bound_after` of leaves that move no sum by more than ``more``."""
     if bound + more > LARGEST_SUM:
         # Signs may have cancelled: only now look at the sums themselves.
         bound = largest_size(sums)
@@ -53,6 +55,12 @@ def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) 
 def largest_size(values: NDArray[np.int64]) -> int:
     """The largest absolute value, as an unbounded integer (that of -2^63 too)."""
     return max(int(np.maximum.reduce(values, axis=None)), -int(np.minimum.reduce(values, axis=None)))
+
+
+def row_sizes(values: NDArray[np.int64]) -> list[int]:
+    """`largest_size` of each row."""
+    highest, lowest = np.maximum.reduce(values, axis=1).tolist(), np.minimum.reduce(values, axis=1).tolist()
+    return [max(high, -low) for high, low in zip(highest, lowest, strict=True)]
 
 
 def column_sums(leaves: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -36,7 +36,8 @@ _ALWAYS_OPEN = (
     "who sent a slot, from one operator who can read both sides of the shuffler",
 )
 OPEN_IN: dict[str, str] = {
-    "hosted": "contexts, clicks and decisions, from the operator, whose workers run the learners",
+    "hosted": "contexts, clicks and decisions, from the operator, whose workers run the learners; and what the work"
+    " that clicks make tells of them, from who reads to the millisecond when learners' records reach the log",
     "edge": "contexts and clicks, from whoever controls the device or the application's process",
 }
 """What is open to whoever runs the learners, by deployment."""

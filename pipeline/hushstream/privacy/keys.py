@@ -13,8 +13,12 @@ import secrets
 import stat
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 
 from hushstream.privacy.encoding import Part, encode
 from hushstream.privacy.errors import KeyFileError, PrivacyError
@@ -32,12 +36,13 @@ class Key:
     Everything made from a key goes through HMAC-SHA256 under a stated purpose, so no two uses of it meet.
     """
 
-    __slots__ = ("_digest_key", "_key_id", "_material", "_reproducible")
+    __slots__ = ("_digest_key", "_key_id", "_material", "_reproducible", "_set_up")
 
     _material: bytes
     _reproducible: bool
     _key_id: bytes
     _digest_key: bytes
+    _set_up: HMAC | None
 
     def __init__(self, material: bytes, reproducible: bool = False) -> None:
         """Hold ``material``.
@@ -54,6 +59,7 @@ class Key:
             raise PrivacyError(f"key: expected {KEY_BYTES} bytes, got {got}")
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_reproducible", bool(reproducible))
+        object.__setattr__(self, "_set_up", None)
         object.__setattr__(self, "_key_id", self.prf("key-id")[:8])
         object.__setattr__(self, "_digest_key", self.prf("digest-key"))
 
@@ -70,6 +76,18 @@ class Key:
     def prf(self, purpose: str, *parts: Part) -> bytes:
         """32 pseudorandom bytes for ``purpose`` and ``parts``: HMAC-SHA256 over their encoding."""
         return hmac.digest(self._material, encode(purpose, *parts), "sha256")
+
+    def prf_encoded(self, purpose: str, encoded: bytes) -> bytes:
+        """`prf` of parts that are encoded already, for many calls: the key is set up with the first alone.
+
+        Parts one after the other are encoded as their encodings one after the other.
+        """
+        if self._set_up is None:
+            object.__setattr__(self, "_set_up", HMAC(self._material, SHA256()))
+            assert self._set_up is not None
+        once = self._set_up.copy()
+        once.update(_encoded_purpose(purpose) + encoded)
+        return once.finalize()
 
     def derive(self, purpose: str, *parts: Part) -> Key:
         """A key of its own for ``purpose`` and ``parts``; nobody can go from it back to this one."""
@@ -130,6 +148,11 @@ class Key:
     def __deepcopy__(self, memo: object) -> Key:
         """A key is immutable; its copy is itself."""
         return self
+
+
+@lru_cache(maxsize=64)
+def _encoded_purpose(purpose: str) -> bytes:
+    return encode(purpose)
 
 
 def seeded_key(seed: int, zone: str) -> Key:

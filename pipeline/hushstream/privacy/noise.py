@@ -163,7 +163,7 @@ class KeyedStream:
             BadNoise: more words than the cipher's counter reaches.
         """
         _require_count(words.size)
-        stream_key = self._key.prf("noise", self._address, self._draws, *label)
+        stream_key = self._key.prf_encoded("noise", encode(self._address) + _encoded_draw(self._draws, *label))
         self._draws += 1
         # The key is used once, so the nonce (and the block counter in it) starts at zero.
         encryptor = Cipher(ChaCha20(stream_key, bytes(16)), mode=None).encryptor()
@@ -176,6 +176,12 @@ class KeyedStream:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse: a pickled stream would carry its key out of the zone."""
         raise PrivacyError("keyed stream: expected to stay in this process, got a request to pickle it")
+
+
+@lru_cache(maxsize=256, typed=True)
+def _encoded_draw(*parts: Part) -> bytes:
+    """Number, law and parameters of a draw; many streams, one after the other, draw the same."""
+    return encode(*parts)
 
 
 def _require_count(count: int) -> None:

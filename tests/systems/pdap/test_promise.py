@@ -58,8 +58,9 @@ def test_who_sees_rewards_is_said_for_each_placement(pdap):
 
 
 def test_the_rule_that_must_not_be_broken_is_a_condition(pdap):
-    conditions = release_guarantee(pdap.config()).conditions
+    conditions = release_guarantee(pdap.config(events_per_person=40)).conditions
     assert any("no arm is chosen by anyone who sees rewards" in fact for fact in conditions)
+    assert any("at most 40 events: nobody counts them" in fact for fact in conditions)
 
 
 def test_a_budget_admits_whole_epochs_and_says_how_many(pdap):

@@ -203,6 +203,16 @@ def test_the_statement_says_whom_the_vendors_trust(shops, tmp_path):
         assert "replace one reward" in text
 
 
+def test_no_topic_that_holds_a_workers_memory_is_said_to_hold_nothing_of_persons(shops, tmp_path):
+    """Each vendor has state topics of its own."""
+    statement = statement_of(prepare(tmp_path, shops.make_config(release={"placement": "home"})))
+    stands = dict(next(section.facts for section in statement.sections if "content of persons" in section.title))
+    nothing = next(name for name in stands if name.startswith("on "))
+    assert "marks-edge" in nothing
+    assert "state-" not in nothing
+    assert sum(name.startswith("state-learner.") for name in stands) > 1
+
+
 def test_a_folder_gives_the_deployment_that_was_prepared(shops, tmp_path):
     config = shops.make_config()
     made = prepare(tmp_path, config)

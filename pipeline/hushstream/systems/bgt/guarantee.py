@@ -28,7 +28,10 @@ _PUBLIC = (
     "slots, from whoever runs the collector or holds its key",
     "a user's own predictions, which follow their own ratings: they and their device see them",
 )
-_HOSTED = "ratings, from the operator, whose workers make the slots"
+_HOSTED = (
+    "ratings, from the operator, whose workers make the slots; and what their work tells of ratings, from who reads to"
+    " the millisecond when slots reach the log"
+)
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
 

@@ -47,6 +47,10 @@ NOT_PROTECTED = (
     OPEN_IN["hosted"],
 )
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
+_LOST_LEARNERS = (
+    "no operator goes on without a learner's journal that was lost or cut (`--accept-loss`): the counter takes what its"
+    " next one sends again in other batches, so after k such words a reward may have paid (k + 1) times"
+)
 
 
 def budget_of(release: ContinualConfig) -> Budget:
@@ -90,6 +94,7 @@ def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, node
         promise,
         mechanism=f"{nodes} users, every reward in one user's counter, each: {promise.mechanism}",
         not_protected=(*NOT_PROTECTED, *promise.not_protected),
+        conditions=(*promise.conditions, *((_LOST_LEARNERS,) if release.noise_at == "server" else ())),
     )
 
 

@@ -49,7 +49,10 @@ _NODE_PREDICTIONS = (
     "records, from whoever sees what their own node predicts: predictions of the node follow its records, and this"
     " guarantee is for outsiders alone"
 )
-_OPEN = "records, from whoever operates their domain's counter or holds its key: the nodes of a domain trust it"
+_OPEN = (
+    "records of all nodes, from whoever runs the node workers or holds the edge zone's key: one zone, with one key; and"
+    " what their work tells of them, from who reads to the millisecond when releases reach the log"
+)
 
 
 def guarantee_of(config: PdolConfig) -> Guarantee:
