@@ -1,8 +1,14 @@
-"""Journals that are shortened on a broker: never beyond what a worker needs, and what is left goes on as before."""
+"""Journals that are shortened on a broker: never beyond what a worker needs, and what is left goes on as before.
+
+An embedded broker, or the one whose address HUSHSTREAM_TEST_BOOTSTRAP names.
+"""
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import AsyncIterator, Awaitable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +51,7 @@ class Deployed:
 
     async def put(self, without: frozenset[str] = frozenset()) -> Deployed:
         async with self.connection.admin("create topics") as admin:
-            settings = {"message.timestamp.type": "CreateTime"}
+            settings = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
             partitions = self.system.partitions.items()
             await admin.create_topics(
                 [NewTopic(self.connection.prefix + name, n, 1, topic_configs=settings) for name, n in partitions]
@@ -89,8 +95,11 @@ class Deployed:
 
 @pytest_asyncio.fixture
 async def deployed(p2b: Any) -> AsyncIterator[Any]:
-    async with EmbeddedBroker() as running, AIOKafkaProducer(bootstrap_servers=running.bootstrap) as producer:
-        yield Deployed(p2b, running.bootstrap, producer, "t.")
+    given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
+    async with nullcontext() if given else EmbeddedBroker() as running:
+        bootstrap = running.bootstrap if running else str(given)
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            yield Deployed(p2b, bootstrap, producer, f"t{uuid.uuid4().hex[:12]}.")
 
 
 async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed: Any, tmp_path: Path) -> None:
@@ -150,6 +159,6 @@ async def test_without_two_states_of_each_partition_nothing_is_deleted(deployed:
     planned = await plan_async(run.connection, run.system, run.played.keys, ["learner"])
     assert {one.topic for one in planned.journals} == {"decisions"}
     async with run.connection.admin("delete inputs") as admin:
-        await admin.delete_records({TopicPartition("t.contexts", 0): RecordsToDelete(-1)})
+        await admin.delete_records({TopicPartition(f"{run.connection.prefix}contexts", 0): RecordsToDelete(-1)})
     with pytest.raises(TrimRefused, match=r"found 0; .*it goes on at contexts/0 offset \d+, but that log begins at"):
         await plan_async(run.connection, run.system, run.played.keys, ["learner"])
