@@ -15,9 +15,9 @@ from hushstream.replay.studies.bgt.schedules import play_rounds
 from hushstream.replay.studies.bgt.worlds import make_world, tastes
 
 
-def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin() -> None:
+def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin(data_dir: str) -> None:
     """Seeded, one split; the margin of the mean over three splits is .0166, its deviation between splits .0004."""
-    world = make_world("ml-100k").without_features()
+    world = make_world("ml-100k", data_dir).without_features()
     played = play_world(Task("ml-100k", "items", 10.0, 0), world)
     local, bias = (baseline_of(world, name, 0)[0] for name in ("local", "user and item bias"))
     assert played.rmse < local - 0.014

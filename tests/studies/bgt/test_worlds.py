@@ -15,8 +15,8 @@ from hushstream.systems.bgt.configuration import BgtConfig
 PLAIN = {"user": "u", "item": "i", "rating": "r", "lowest": 0, "highest": 5, "items": 4}
 
 
-def test_the_published_datasets_are_those_of_the_paper() -> None:
-    film, lens = make_world("filmtrust"), make_world("ml-100k")
+def test_the_published_datasets_are_those_of_the_paper(data_dir: str) -> None:
+    film, lens = make_world("filmtrust", data_dir), make_world("ml-100k", data_dir)
     assert (len(film.users), film.user_count, film.item_count) == (18_662, 740, 1_957)
     assert (len(lens.users), lens.user_count, lens.item_count, lens.features.shape[1]) == (100_000, 943, 1_682, 20)
     assert set(np.unique(lens.values * 5).round(9)) == {1, 2, 3, 4, 5}

@@ -123,13 +123,3 @@ class TestWorlds:
         assert 0.02 <= chances.min() < chances.max() <= 0.98
         assert some.contexts.min() >= 0
         assert some.contexts.max() <= 1
-
-
-@pytest.fixture
-def data_dir():
-    import os
-
-    folder = os.environ.get("HUSHSTREAM_DATA")
-    if not folder:
-        pytest.skip("needs MovieLens-100K: set HUSHSTREAM_DATA to a folder of datasets")
-    return folder

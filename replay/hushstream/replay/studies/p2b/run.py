@@ -92,18 +92,17 @@ def _prepared(options: P2BOptions, world: World, folder: Path, config: P2BConfig
 
 
 def _world(options: P2BOptions) -> World:
-    values = dict(options.world)
-    if "seed" in world_options(options.dataset):
-        values.setdefault("seed", options.seed)
-    wanted = (options.contributors or 0) + (options.evaluated or 0)
-    if wanted and "users" in world_options(options.dataset):
-        values.setdefault("users", wanted)
-    world = make_world(options.dataset, **values)
+    values, known = dict(options.world), world_options(options.dataset)
     if system_of(options.dataset) != "p2b":
         raise HushstreamError(
             f"dataset: expected a world of unrelated users, got {options.dataset!r}{hint(options.dataset)}"
         )
-    return world
+    if "seed" in known:
+        values.setdefault("seed", options.seed)
+    wanted = (options.contributors or 0) + (options.evaluated or 0)
+    if wanted and "users" in known:
+        values.setdefault("users", wanted)
+    return make_world(options.dataset, **values)
 
 
 def _plan(options: P2BOptions, world: World) -> Plan:
