@@ -12,8 +12,8 @@ from abc import abstractmethod
 from collections import deque
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from hushstream.engine.deciding import DecisionRole
-from hushstream.engine.deciding_fold import DecisionFold, Journaled
+from hushstream.engine.deciding import DecisionRole, Journaled
+from hushstream.engine.deciding_fold import DecisionFold
 from hushstream.engine.intake import DecodedContexts
 from hushstream.engine.machine import InputSlice
 from hushstream.engine.outcomes import Outcome, Refusal

@@ -8,14 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from hushstream.engine.budget import Place
 from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
 from hushstream.engine.conversation import DECISIONS
-from hushstream.engine.deciding_fold import DecisionFold, Journaled
 from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
@@ -23,6 +22,7 @@ from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
 from hushstream.engine.machine import (
     Awaited,
     InputSlice,
+    Output,
     ReplayMismatch,
     Step,
     TopicPartition,
@@ -61,6 +61,35 @@ class HoldsEarlyFeedback(Protocol):
 
     def all(self) -> Iterable[FeedbackRow]:
         """Everything that waits; taken in this order it waits as it did."""
+
+
+class Journaled(NamedTuple):
+    """What a journal record says was answered, row by row."""
+
+    arms: list[int]
+    propensities: list[int]
+
+
+class DecisionBatch(Protocol):
+    """One batch that is folded into a learner; see `hushstream.engine.deciding_fold`."""
+
+    @property
+    def releases(self) -> Sequence[Output]:
+        """What is sent once the journal record stands."""
+
+    @property
+    def dead(self) -> Sequence[Output]:
+        """Dead letters."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Events by outcome."""
+
+    def run(self, slices: Sequence[InputSlice]) -> None:
+        """Fold one slice of every input."""
+
+    def fields(self) -> dict[str, Any]:
+        """What the journal record holds beside its head."""
 
 
 class DecisionRole(OwnsJournal, ABC):
@@ -135,7 +164,7 @@ class DecisionRole(OwnsJournal, ABC):
         """A slice of contexts as columns."""
 
     @abstractmethod
-    def _batch(self, sequence: int, journaled: Journaled | None) -> DecisionFold[Any]:
+    def _batch(self, sequence: int, journaled: Journaled | None) -> DecisionBatch:
         """The fold of the batch that journal record ``sequence`` covers; ``journaled`` is given on replay only."""
 
     spending: Spending | None
@@ -305,7 +334,7 @@ class DecisionRole(OwnsJournal, ABC):
 
     def _folded(
         self, sequence: int, journaled: Journaled | None, slices: Sequence[InputSlice]
-    ) -> tuple[DecisionFold[Any], dict[str, Any]]:
+    ) -> tuple[DecisionBatch, dict[str, Any]]:
         """Fold a batch, and say what the journal record that covers it holds."""
         covered = self._covered(slices)
         self._writing = sequence

@@ -22,11 +22,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from hushstream.engine.budget import Place, debit_fields
+from hushstream.engine.deciding import DecisionRole, Journaled
 from hushstream.engine.intake import FLOAT_TIE_MARGIN, DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output, ReplayMismatch
 from hushstream.engine.models import ModelReader, OnChain
@@ -39,9 +40,6 @@ from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.columns import ForgetMark, OwnMark, PhaseEndMark
 from hushstream.schemas.errors import HushstreamError
 
-if TYPE_CHECKING:
-    from hushstream.engine.deciding import DecisionRole
-
 MODEL, PUBLIC, REPEATED = 0, 1, 2
 """How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
 
@@ -52,14 +50,7 @@ NOBODY = ""
 """In place of a user who was forgotten; no account has this name."""
 
 
-class Journaled(NamedTuple):
-    """What a journal record says was answered, row by row."""
-
-    arms: list[int]
-    propensities: list[int]
-
-
-LearnerT = TypeVar("LearnerT", bound="DecisionRole")
+LearnerT = TypeVar("LearnerT", bound=DecisionRole)
 
 
 class DecisionFold(ABC, Generic[LearnerT]):

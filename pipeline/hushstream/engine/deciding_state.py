@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hushstream.engine.deciding import DecisionRole
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.state_parts import EARLY_FEEDBACK, OWNER, PAST, array, dump_owner, restore_owner
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
-
-if TYPE_CHECKING:
-    from hushstream.engine.deciding import DecisionRole
 
 PLACE = {
     **OWNER,

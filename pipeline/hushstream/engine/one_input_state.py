@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from hushstream.engine.phase_ends import PhaseEnds
 from hushstream.engine.state_parts import OWNER, Owner, array, dump_owner, restore_owner
 from hushstream.feedback.memory import BoundedMap
-
-if TYPE_CHECKING:
-    from hushstream.engine.phase_ends import PhaseEnds
 
 
 class Reads(Owner, Protocol):

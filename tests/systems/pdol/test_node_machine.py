@@ -575,7 +575,7 @@ def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     rig = recorded(pdol, 3)
     fresh = rig.fresh()
     fresh.start(rig.genesis)
-    monkeypatch.setattr("hushstream.systems.pdol.node_fold.predictions", lambda found: np.ones(len(found), np.int8))
+    monkeypatch.setattr("hushstream.systems.pdol.node_machine.predictions", lambda found: np.ones(len(found), np.int8))
     rig.machine = fresh
     with pytest.raises(HushstreamError, match="another program wrote it") as found:
         follow(rig)

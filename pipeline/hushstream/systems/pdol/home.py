@@ -19,7 +19,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from hushstream.engine.digests import digest_outputs, digest_records
 from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import InputSlice, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.machine import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.packed import Form
@@ -43,11 +43,27 @@ from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol import home_state
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.home_fold import HomeFold
 from hushstream.systems.pdol.incoming import Incoming, decode_slice, ready_slice
 from hushstream.systems.pdol.slot import Past, Slot
 
 _TAG_BYTES = 16
+
+
+class HomeBatch(Protocol):
+    """One batch that is folded into a home; see `hushstream.systems.pdol.home_fold`."""
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """What is released after the journal record."""
+
+    def run(self, covered: Sequence[InputSlice]) -> None:
+        """Fold one slice of every input."""
+
+    def fields(self) -> dict[str, Any]:
+        """What the journal record holds beside its head."""
+
+    def step(self, journal: bytes | None, turns: bool) -> Step:
+        """What the driver sends; ``turns`` where the zone's next key is in force from here on."""
 
 
 class HomeMachine(OwnsJournal, ABC):
@@ -126,7 +142,7 @@ class HomeMachine(OwnsJournal, ABC):
         """So many releases were made whose content the inputs no longer give."""
 
     @abstractmethod
-    def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeFold: ...
+    def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeBatch: ...
 
     @abstractmethod
     def dump_own(self) -> dict[str, Any]:
@@ -291,7 +307,7 @@ class HomeMachine(OwnsJournal, ABC):
 
     def _folded(
         self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None
-    ) -> tuple[HomeFold, dict[str, Any]]:
+    ) -> tuple[HomeBatch, dict[str, Any]]:
         """Fold a batch, and say what the journal record that covers it holds."""
         covered = self._covered(slices)
         inputs = self.input_digest(covered)

@@ -6,7 +6,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.engine.spending import Asked
 from hushstream.schemas.rows import id_fault, plain
 from hushstream.systems.pdol.edge import within_allowance
+from hushstream.systems.pdol.home import HomeMachine
 from hushstream.systems.pdol.incoming import ASKED, KINDS, TOLD, Incoming, Slots, labels_of, named
 from hushstream.systems.pdol.outcomes import PdolOutcome, PdolRefusal
 from hushstream.systems.pdol.slot import Features, Past, Slot
-
-if TYPE_CHECKING:
-    from hushstream.systems.pdol.home import HomeMachine
 
 _EVENTS = 1 << 128
 

@@ -6,19 +6,17 @@ Persons are in it as tags alone, under the nonce of the journal.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from hushstream.engine.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.packed import Form
-from hushstream.engine.spending import SPENDING
-from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
+from hushstream.engine.spending import SPENDING, Spending
+from hushstream.engine.state_parts import OWNER, Owner, array, dump_owner, record, restore_owner
 from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.keys import Key
 from hushstream.systems.pdol.slot import Features, Past, Slot
-
-if TYPE_CHECKING:
-    from hushstream.systems.pdol.home import HomeMachine
 
 _SLOT = record(
     "OpenSlot",
@@ -50,12 +48,32 @@ _SHARED = {
 _TAG_BYTES = 16
 
 
+class Home(Owner, Protocol):
+    """A `HomeMachine`, as far as its state is that of all homes."""
+
+    position: int
+    ended_phase: int
+    absent: set[int]
+    epoch: NoiseEpoch
+    events: int
+    pending: OrderedDict[str, Slot]
+    past: BoundedMap[Past]
+    spent: dict[bytes, int]
+    spending: Spending
+    diverged: bool
+
+    @property
+    def key(self) -> Key: ...
+
+    def put_key(self, key_id: bytes) -> None: ...
+
+
 def home_form(what: str, name: str, **own: Any) -> Form:
     """The packed form of a home's state: what all of them hold, and fields of its ``own``."""
     return Form.of(what, 2, record(name, **_SHARED, **own))
 
 
-def dump(machine: HomeMachine) -> dict[str, Any]:
+def dump(machine: Home) -> dict[str, Any]:
     """The values of the fields that all homes have."""
     return {
         **dump_owner(machine),
@@ -74,7 +92,7 @@ def dump(machine: HomeMachine) -> dict[str, Any]:
     }
 
 
-def restore(machine: HomeMachine, state: dict[str, Any]) -> None:
+def restore(machine: Home, state: dict[str, Any]) -> None:
     """Return to dumped values.
 
     Raises:
@@ -91,7 +109,7 @@ def restore(machine: HomeMachine, state: dict[str, Any]) -> None:
     machine.diverged = state["diverged"]
 
 
-def _restore_memories(machine: HomeMachine, state: dict[str, Any]) -> None:
+def _restore_memories(machine: Home, state: dict[str, Any]) -> None:
     machine.pending = OrderedDict((item["event_id"], _read(item)) for item in state["pending"])
     machine.past = BoundedMap(machine.past.capacity)
     for item in state["past"]:

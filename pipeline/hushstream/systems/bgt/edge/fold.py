@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,12 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.rows import id_fault
 from hushstream.systems.bgt.edge.hearing import ROUNDS_TOPIC
 from hushstream.systems.bgt.edge.incoming import KINDS, MAX_PREDICTED, Incoming
+from hushstream.systems.bgt.edge.rater import Rater
 from hushstream.systems.bgt.errors import BadRatings, BgtError
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
 from hushstream.systems.bgt.records import item_column, rating_columns
 from hushstream.systems.bgt.rounds import ROUNDS
 from hushstream.systems.bgt.slots import Float64
-
-if TYPE_CHECKING:
-    from hushstream.systems.bgt.edge.machine import RaterMachine
 
 _MARGIN = 1e-9
 """A replayed prediction may differ by so much (another CPU's rounding), of the scale's length; then the journaled one
@@ -31,7 +29,7 @@ stands, and it is counted."""
 class RaterFold:
     """Folds one batch into a machine, which it changes, and gathers answers and outputs."""
 
-    def __init__(self, machine: RaterMachine, journaled: Float64 | None) -> None:
+    def __init__(self, machine: Rater, journaled: Float64 | None) -> None:
         """Begin a batch; what the journal says was predicted is given on replay only."""
         self._machine = machine
         self._journaled = journaled

@@ -6,10 +6,8 @@ See `hushstream.engine.deciding_fold` for the order in which they do, and for wh
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushstream.engine.awaiting import AwaitingFold
 from hushstream.engine.deciding_fold import CERTAIN, MODEL
@@ -19,30 +17,15 @@ from hushstream.engine.models import ModelReader, OnChain
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.feedback.memory import PastDecision
 from hushstream.systems.colin.deployment import TRACK
+from hushstream.systems.colin.edge.learner_base import CollaborativeLearner, OpenRow
 from hushstream.systems.colin.edge.models import decode_parameters
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
-if TYPE_CHECKING:
-    from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
 
-
-class OpenRow(NamedTuple):
-    """A decision whose reward is awaited: its log time, the chosen arm's features, what feedback has said so far."""
-
-    decided_ms: int
-    node: int
-    arm: int
-    model_version: int
-    features: NDArray[np.float32]
-    shown: bool = False
-    other_shown: bool = False
-    reward: float | None = None
-
-
-class CollaborativeFold(AwaitingFold["CollaborativeLearnerMachine", OpenRow]):
+class CollaborativeFold(AwaitingFold[CollaborativeLearner, OpenRow]):
     """See `AwaitingFold`."""
 
-    _machine: CollaborativeLearnerMachine
+    _machine: CollaborativeLearner
 
     @property
     def _policy(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from hushstream.engine.deciding_state import (
 from hushstream.engine.packed import Form
 from hushstream.engine.spending import SPENDING
 from hushstream.engine.state_parts import READER, array, record
-from hushstream.systems.colin.edge.learner_fold import OpenRow
+from hushstream.systems.colin.edge.learner_base import CollaborativeLearner, OpenRow
 from hushstream.systems.colin.edge.models import SharedParameters
-
-if TYPE_CHECKING:
-    from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
 
 _OPEN = record(
     "OpenRow",
@@ -57,7 +54,7 @@ FORM = Form.of(
 )
 
 
-def dump(machine: CollaborativeLearnerMachine) -> bytes:
+def dump(machine: CollaborativeLearner) -> bytes:
     """Pack everything that the next fold depends on."""
     state = {
         **dump_place(machine),
@@ -76,7 +73,7 @@ def dump(machine: CollaborativeLearnerMachine) -> bytes:
     return FORM.write(state)
 
 
-def restore(machine: CollaborativeLearnerMachine, snapshot: bytes) -> None:
+def restore(machine: CollaborativeLearner, snapshot: bytes) -> None:
     """Replace a machine's state by a packed one.
 
     Raises:
@@ -95,7 +92,7 @@ def restore(machine: CollaborativeLearnerMachine, snapshot: bytes) -> None:
     _restore_open(machine, state)
 
 
-def _restore_model(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -> None:
+def _restore_model(machine: CollaborativeLearner, state: dict[str, Any]) -> None:
     nodes, d = machine.system.nodes, machine.system.features.dimension
     machine.shared = SharedParameters(
         state["model_version"],
@@ -107,7 +104,7 @@ def _restore_model(machine: CollaborativeLearnerMachine, state: dict[str, Any]) 
         machine.noised_sums.load(state["noised_sums"])
 
 
-def _restore_open(machine: CollaborativeLearnerMachine, state: dict[str, Any]) -> None:
+def _restore_open(machine: CollaborativeLearner, state: dict[str, Any]) -> None:
     machine.open, machine.due = {}, deque()
     for item in state["open"]:
         event_id = item.pop("event_id")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.budget import ledger_fields
-from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, DecisionFold, Journaled
+from hushstream.engine.deciding import Journaled
+from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, DecisionFold
 from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
 from hushstream.engine.models import ModelReader, OnChain
@@ -22,11 +22,9 @@ from hushstream.systems.p2b.deployment import TRACKS
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
+from hushstream.systems.p2b.machines.learner_base import Learner
 from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.machines.sending import TakenSlot, phase_end_outputs, slot_outputs
-
-if TYPE_CHECKING:
-    from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 
 def _never(arm: int) -> float:
@@ -34,10 +32,10 @@ def _never(arm: int) -> float:
     return np.inf
 
 
-class LearnerFold(DecisionFold["LearnerMachine"]):
+class LearnerFold(DecisionFold[Learner]):
     """See `DecisionFold`; what is due here is a user's slot."""
 
-    def __init__(self, machine: LearnerMachine, journaled: Journaled | None) -> None:
+    def __init__(self, machine: Learner, journaled: Journaled | None) -> None:
         super().__init__(machine, journaled)
         self._taken: list[TakenSlot] = []
 

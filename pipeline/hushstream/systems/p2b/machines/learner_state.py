@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hushstream.engine.deciding_state import (
     MEMORIES,
@@ -23,9 +23,7 @@ from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.deadlines import Deadlines
 from hushstream.systems.p2b.edge.user_records import unpack_agent
 from hushstream.systems.p2b.edge.users import Users, UsersCut
-
-if TYPE_CHECKING:
-    from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner_base import Learner
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 FORM = Form.of(
@@ -46,7 +44,7 @@ FORM = Form.of(
 )
 
 
-def portions(machine: LearnerMachine) -> Generator[None, None, bytes]:
+def portions(machine: Learner) -> Generator[None, None, bytes]:
     """Pack everything that the next fold depends on; see `Portioned.snapshot_portions`.
 
     The first step copies what is small, or copied as one block; users, and past events, are packed in the others.
@@ -71,7 +69,7 @@ def portions(machine: LearnerMachine) -> Generator[None, None, bytes]:
     return (yield from FORM.portions({**state, "warm": _warm(cut)}))
 
 
-def restore(machine: LearnerMachine, snapshot: bytes) -> None:
+def restore(machine: Learner, snapshot: bytes) -> None:
     """Replace a machine's state by a packed one.
 
     Raises:
@@ -102,7 +100,7 @@ def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
     yield from ({"user": user, "value": b""} for user in cut.waiting if user not in names)
 
 
-def _restored_users(machine: LearnerMachine, state: dict[str, Any]) -> Users:
+def _restored_users(machine: Learner, state: dict[str, Any]) -> Users:
     store = machine.agents.store
     spilled = [StoredUser(**item) for item in state["resting"]]
     users = machine.make_users(store if store.durable else MemoryUserStore(spilled))
@@ -119,7 +117,7 @@ def _restored_users(machine: LearnerMachine, state: dict[str, Any]) -> Users:
     return users
 
 
-def _restore_due(machine: LearnerMachine, state: dict[str, Any]) -> None:
+def _restore_due(machine: Learner, state: dict[str, Any]) -> None:
     machine.due = deque((item["due_ms"], item["user"]) for item in state["due"])
     waiting = [
         (decision.deadline_ms, agent, event_id)

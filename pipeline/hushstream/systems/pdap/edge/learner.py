@@ -1,89 +1,15 @@
-"""The learner role of P-DAP: answers by the tickets of the last published model, joins rewards, passes outcomes on.
-
-No click is seen by what chooses: an answer is a function of the context's cell, of a model made of releases alone, and
-of a keyed coin of the event. A learner serves the users of one vendor, which contexts name as their track; it reads no
-other vendor's contexts or clicks.
-The outcome of a decision leaves at its deadline (`hushstream.engine.awaiting`), to the counter of its home, or to the
-one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the context.
-"""
+"""The machine of a P-DAP learner: what it holds, a fold for each batch, and its state on disk."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-import numpy as np
-
-from hushstream.engine.awaiting import Awaiting
-from hushstream.engine.deciding_fold import Journaled
-from hushstream.engine.intake import DecodedContexts, decode_checked
-from hushstream.engine.machine import InputSlice
-from hushstream.engine.models import ModelReader
-from hushstream.engine.shown_feedback import ShownEarlyFeedback
-from hushstream.privacy.keys import Key
-from hushstream.systems.pdap.aggregate import Aggregate
-from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
+from hushstream.engine.deciding import Journaled
 from hushstream.systems.pdap.edge import learner_state
-from hushstream.systems.pdap.edge.learner_fold import OpenRow, PdapFold
-from hushstream.systems.pdap.serving import Serving
-
-_OWN = frozenset({"ArmChange"})
+from hushstream.systems.pdap.edge.learner_base import PdapLearner
+from hushstream.systems.pdap.edge.learner_fold import PdapFold
 
 
-@dataclass(slots=True)
-class PathContexts(DecodedContexts):
-    """Contexts with their paths on the deepest level of the grid, which no model changes."""
-
-    paths: list[int] = field(default_factory=list)
-
-
-class PdapLearnerMachine(Awaiting[OpenRow]):
-    """The learner on one partition of contexts and clicks."""
-
-    system: PdapSystem
-    spending = None
-
-    def __init__(self, system: PdapSystem, vendor: str, partition: int, key: Key) -> None:
-        """Bind to a deployment, a vendor by name, one of its home partitions and its edge key."""
-        feedback = system.config.feedback
-        # What was shown is public, so that users may share the places; no reward takes one.
-        early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
-        models = [ModelReader(system, 0, TRACK, "TicketModel")]
-        super().__init__(system, partition, key, models, early, feedback.remembered_events, system.settle_ms, vendor)
-        self.vendor, self.home = vendor, system.homes[vendor]
-        self.open: dict[str, OpenRow] = {}
-        self.serving = cold_serving(system, key)
-
-    @property
-    def _releases(self) -> bool:
-        return False
-
-    @property
-    def _reaches_ahead(self) -> bool:
-        return False
-
-    def _redraw(self) -> None:
-        """Nothing is noised here."""
-
-    def outcome_name(self, user: str, event_id: str) -> bytes:
-        """16 opaque bytes that stand for the outcome of a user's event, for its counter alone.
-
-        No journal is in it: whoever begins one anew, and sends again what the lost one had sent, sends it under the
-        same name, which the counter takes once. Names of two events of one user have nothing in common.
-        """
-        of = (self.system.config.deployment, self.vendor, user, event_id)
-        return self.key.digest("outcome", *(name.encode() for name in of))
-
-    def forward_name(self, event_id: str) -> bytes:
-        """16 opaque bytes that stand for the forward of an event, for the serving vendor alone."""
-        return self.key.digest("forward", self.chain.genesis_nonce, event_id.encode())
-
-    def _decode(self, part: InputSlice) -> PathContexts:
-        grid = self.system.config.grid
-        found = decode_checked(part, self.system.requests, _OWN)
-        contexts = found.columns.contexts
-        # What is refused has no path; any stands for it.
-        paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
-        return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
+class PdapLearnerMachine(PdapLearner):
+    """See `PdapLearner`."""
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> PdapFold:
         return PdapFold(self, journaled)
@@ -95,10 +21,3 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
 
     def restore(self, snapshot: bytes) -> None:
         learner_state.restore(self, snapshot)
-
-
-def cold_serving(system: PdapSystem, key: Key) -> Serving:
-    """What stands before the first version: the tickets that follow from the configuration alone."""
-    serving = Serving(system.config.grid, key)
-    serving.apply(Aggregate(system.config).publish())
-    return serving

@@ -6,12 +6,13 @@ See `hushstream.engine.deciding_fold` for the order in which they do, and for wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from hushstream.engine.awaiting import AwaitingFold
-from hushstream.engine.deciding_fold import CERTAIN, MODEL, Journaled
+from hushstream.engine.deciding import Journaled
+from hushstream.engine.deciding_fold import CERTAIN, MODEL
 from hushstream.engine.intake import DecodedContexts, eligible_mask
 from hushstream.engine.machine import InputSlice, Output
 from hushstream.engine.models import ModelReader, OnChain
@@ -19,6 +20,7 @@ from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.feedback.memory import PastDecision
 from hushstream.schemas.columns import OwnMark
+from hushstream.systems.pdap.edge.learner_base import OpenRow, PathContexts, PdapLearner
 from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import (
@@ -30,9 +32,6 @@ from hushstream.systems.pdap.records import (
 )
 from hushstream.systems.pdap.tickets import TICKETS
 
-if TYPE_CHECKING:
-    from hushstream.systems.pdap.edge.learner import PathContexts, PdapLearnerMachine
-
 POLICY = "tickets"
 NO_DIGEST = bytes(16)
 """Where a record comes from the client."""
@@ -41,27 +40,12 @@ _SHARE = CERTAIN // TICKETS
 """One ticket of 256, in units of 1e-9: a whole number."""
 
 
-class OpenRow(NamedTuple):
-    """A decision whose reward is awaited: when, for whom, what and where, and what feedback has said so far."""
-
-    decided_ms: int
-    user: str
-    arm: int
-    propensity: int
-    model_version: int
-    cell: int
-    arrival: int
-    shown: bool = False
-    other_shown: bool = False
-    reward: float | None = None
-
-
-class PdapFold(AwaitingFold["PdapLearnerMachine", OpenRow]):
+class PdapFold(AwaitingFold[PdapLearner, OpenRow]):
     """See `AwaitingFold`."""
 
-    _machine: PdapLearnerMachine
+    _machine: PdapLearner
 
-    def __init__(self, machine: PdapLearnerMachine, journaled: Journaled | None) -> None:
+    def __init__(self, machine: PdapLearner, journaled: Journaled | None) -> None:
         super().__init__(machine, journaled)
         self._forwards: dict[int, list[Forward]] = {}
 

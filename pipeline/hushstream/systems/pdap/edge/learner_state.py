@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from hushstream.engine.deciding_state import (
     MEMORIES,
@@ -15,11 +14,8 @@ from hushstream.engine.deciding_state import (
 )
 from hushstream.engine.packed import Form
 from hushstream.engine.state_parts import READER, array, record
-from hushstream.systems.pdap.edge.learner_fold import OpenRow
+from hushstream.systems.pdap.edge.learner_base import OpenRow, PdapLearner
 from hushstream.systems.pdap.serving import SERVING
-
-if TYPE_CHECKING:
-    from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
 
 _OPEN = record(
     "OpenRow",
@@ -49,7 +45,7 @@ FORM = Form.of(
 )
 
 
-def dump(machine: PdapLearnerMachine) -> bytes:
+def dump(machine: PdapLearner) -> bytes:
     """Pack everything that the next fold depends on."""
     state = {
         **dump_place(machine),
@@ -61,7 +57,7 @@ def dump(machine: PdapLearnerMachine) -> bytes:
     return FORM.write(state)
 
 
-def restore(machine: PdapLearnerMachine, snapshot: bytes) -> None:
+def restore(machine: PdapLearner, snapshot: bytes) -> None:
     """Replace a machine's state by a packed one.
 
     Raises:
