@@ -144,12 +144,12 @@ def test_an_answer_is_taken_from_the_home_of_who_asked_and_from_the_record_that_
 
     async def heard(home: int, offset: int) -> bool:
         client = RecordClient(DirectEventLog(MemoryLog(), None, HOMES, "predictions"), NODES, STREAM.dimension)  # type: ignore[arg-type]
-        client._ask(NAMES[place], "ann", home)
+        client._awaited.ask(NAMES[place], "ann", home)
         for partition, records in journals.items():
             for record in records:
-                client._on_predictions(partition, record.offset, record.value)
-        client._sent(home, NAMES[place], offset)
-        answer = client._waiting[NAMES[place]].answer
+                client._awaited.hear(partition, record.offset, record.value)
+        client._awaited.sent(NAMES[place], offset)
+        answer = client._awaited.waiting[NAMES[place]].answer
         return answer.done() and answer.exception() is None
 
     assert not asyncio.run(heard(0, offset))
@@ -162,6 +162,7 @@ class HeldLog:
 
     def __init__(self) -> None:
         self.open, self.written = asyncio.Event(), 0
+        self.refuses: HushstreamError | None = None
 
     def partitions(self) -> int:
         return 1
@@ -173,6 +174,8 @@ class HeldLog:
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         self.written += 1
         await self.open.wait()
+        if self.refuses is not None:
+            raise self.refuses
         return self.written
 
 
@@ -188,10 +191,60 @@ def test_calls_that_wait_for_one_record_do_not_take_its_answer_from_one_another(
             with pytest.raises(HushstreamError, match="expected an answer"):
                 await short
             for name in ("x", "y"):  # while the second is still being sent
-                client._waiting[name].answer.set_result(Prediction(name, 1, 0))
+                client._awaited.waiting[name].answer.set_result(Prediction(name, 1, 0))
             log.open.set()
             assert await both == [Prediction("x", 1, 0), Prediction("y", 1, 0)]
-            assert not client._waiting
+            assert not client._awaited.waiting
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_record_that_the_log_refuses_fails_every_call_that_waits_for_it_and_is_sent_again(many: bool) -> None:
+    """Without that the second call would wait for a record that nobody sends, and so would whoever asks again."""
+
+    async def run() -> None:
+        log, row = HeldLog(), STREAM.rows.part(0, 1)
+        async with RecordClient(log, NODES, STREAM.dimension) as client:
+
+            async def ask() -> object:
+                if many:
+                    return await client.predict_many(["x"], ["u"], [0], row, timeout=None)
+                return await client.predict_slot("x", "u", 0, row, timeout=None)
+
+            first, second = (asyncio.create_task(ask()) for _ in range(2))
+            await asyncio.sleep(0)
+            log.refuses = HushstreamError("append: expected a broker, got none")
+            log.open.set()
+            with pytest.raises(HushstreamError, match="append: expected a broker"):
+                await first
+            if many:
+                assert await second == [RefusedRecord("x", log.refuses)]
+            else:
+                with pytest.raises(HushstreamError, match="append: expected a broker"):
+                    await second
+            assert not client._awaited.waiting
+            log.refuses = None
+            again = asyncio.create_task(client.predict_slot("x", "u", 0, row))
+            await asyncio.sleep(0)
+            assert log.written == 2, "one record for both calls, and one for the third"
+            client._awaited.waiting["x"].answer.set_result(Prediction("x", 1, 0))
+            assert await again == Prediction("x", 1, 0)
+
+    asyncio.run(run())
+
+
+def test_a_call_that_is_ended_while_it_sends_leaves_no_other_waiting() -> None:
+    async def run() -> None:
+        log, row = HeldLog(), STREAM.rows.part(0, 1)
+        async with RecordClient(log, NODES, STREAM.dimension) as client:
+            first, second = (asyncio.create_task(client.predict_slot("x", "u", 0, row, timeout=None)) for _ in range(2))
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(HushstreamError, match="the call that sent it was ended"):
+                await second
+            assert first.cancelled()
+            assert not client._awaited.waiting
 
     asyncio.run(run())
 
@@ -203,7 +256,14 @@ def test_a_name_that_is_no_text_is_refused_before_anything_waits() -> None:
             users: Any = ["u", None]
             with pytest.raises(HushstreamError, match="expected texts"):
                 await client.predict_many(["a", "b"], users, [0, 0], STREAM.rows.part(0, 2))
-            assert not client._waiting
+            with pytest.raises(HushstreamError, match="label_many: expected texts"):
+                await client.label_many(["a", "b"], users, [0, 0], [1, 1])
+            nobody: Any = 7
+            with pytest.raises(HushstreamError, match="user: expected text, got int"):
+                await client.label("a", nobody, 0, 1)
+            with pytest.raises(HushstreamError, match="event_id: expected text, got int"):
+                await client.predict_slot(nobody, "u", 0, STREAM.rows.part(0, 1))
+            assert not client._awaited.waiting
             assert not log.written
 
     asyncio.run(run())

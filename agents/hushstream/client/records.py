@@ -5,9 +5,7 @@ Records are put on the lattice here, in the application: what breaks a bound is 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,14 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
+from hushstream.client.awaited_predictions import AwaitedPredictions, Question
 from hushstream.client.event_log import EventLog
-from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
-from hushstream.client.predictions import Prediction, PredictionTimeout, RefusedRecord, outcome_of, refused_by_worker
+from hushstream.client.predictions import Prediction, RefusedRecord, outcome_of
 from hushstream.client.record_batches import BATCH_ROWS, parts
-from hushstream.client.waiting import PassedOver
 from hushstream.engine.conversation import Conversation
-from hushstream.engine.requests import BadContext, RequestRefused, UnknownEvent
+from hushstream.engine.requests import BadContext, RequestRefused
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -42,17 +39,6 @@ _WHY = {
     Refusal.ORDER: "no index twice",
     Refusal.LENGTH: "an L2 norm of at most 1",
 }
-
-
-@dataclass(slots=True, eq=False)
-class _Question:
-    """A record on its way, and how many calls wait for its answer: the last one drops it."""
-
-    event_id: str
-    user: str
-    home: int
-    answer: asyncio.Future[Prediction]
-    waiters: int = 0
 
 
 class RecordClient:
@@ -76,22 +62,18 @@ class RecordClient:
         self._log = log
         self._rules = RecordRules(nodes, dimension)
         self._generation = codec.require_generation(schema_generation)
-        self._readers: dict[int, JournalReader] = {}
-        self._passed: dict[int, PassedOver[Prediction]] = {}
-        self._waiting: dict[str, _Question] = {}
+        self._awaited = AwaitedPredictions()
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
-        await self._log.start(self._on_predictions)
+        await self._log.start(self._awaited.hear)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Flush and close; predictions that are still awaited are cancelled."""
-        for question in self._waiting.values():
-            question.answer.cancel()
-        self._waiting.clear()
+        self._awaited.cancel()
         await self._log.stop()
 
     async def predict(
@@ -141,7 +123,10 @@ class RecordClient:
         after_phase: int = -1,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> Prediction:
-        """`predict` of a record that is on the lattice: one row, whose label is not sent."""
+        """`predict` of a record that is on the lattice: one row, whose label is not sent.
+
+        Where the log refuses the record, whoever waits for it is told; asked again, it is sent again.
+        """
         self._require(event_id, user, node)
         fields = {
             "event_id": event_id,
@@ -153,13 +138,14 @@ class RecordClient:
         }
         home = self._home(node)
         value = codec.encode("Record", fields, self._generation)
-        question, fresh = self._ask(event_id, user, home)
+        question, fresh = self._awaited.ask(event_id, user, home)
         try:
             if fresh:
-                self._sent(home, event_id, await self._log.append("records", home, value))
-            (found,) = await self._outcomes([question], timeout)
+                with self._awaited.sending([question]):
+                    self._awaited.sent(event_id, await self._log.append("records", home, value))
+            (found,) = await self._awaited.outcomes([question], timeout)
         finally:
-            self._give_up([question])
+            self._awaited.give_up([question])
         if isinstance(found, BaseException):
             raise found
         return found
@@ -195,21 +181,22 @@ class RecordClient:
         if not len(event_ids) == len(users) == len(nodes) == len(rows) == len(set(event_ids)):
             raise HushstreamError("predict_many: expected one event id (each once), user and node for each record")
         found: dict[int, Prediction | RefusedRecord] = {}
-        waits: dict[int, _Question] = {}
+        waits: dict[int, Question] = {}
         asked: list[int] = []
         try:
             for place, (event_id, user, node) in enumerate(zip(event_ids, users, nodes, strict=True)):
                 try:
                     self._require(event_id, user, node)
-                    waits[place], fresh = self._ask(event_id, user, self._home(node))
+                    waits[place], fresh = self._awaited.ask(event_id, user, self._home(node))
                 except HushstreamError as error:
                     found[place] = RefusedRecord(event_id, error)
                     continue
                 asked += [place] if fresh else []
-            await self._send(np.array(asked, dtype=np.int64), event_ids, users, nodes, rows, after_phase)
-            outcomes = await self._outcomes(list(waits.values()), timeout)
+            with self._awaited.sending([waits[place] for place in asked]):
+                await self._send(np.array(asked, dtype=np.int64), event_ids, users, nodes, rows, after_phase)
+            outcomes = await self._awaited.outcomes(list(waits.values()), timeout)
         finally:
-            self._give_up(waits.values())
+            self._awaited.give_up(waits.values())
         for place, outcome in zip(waits, outcomes, strict=True):
             found[place] = outcome_of(event_ids[place], outcome)
         return [found[place] for place in range(len(event_ids))]
@@ -229,51 +216,7 @@ class RecordClient:
                 value = self._batch(part, event_ids, users, nodes, rows.take(part), after_phase)
                 offset = await self._log.append("records", home, value)
                 for place in part.tolist():
-                    self._sent(home, event_ids[place], offset)
-
-    def _ask(self, event_id: str, user: str, home: int) -> tuple[_Question, bool]:
-        """Wait for an answer, until `_give_up`; and whether nobody did yet."""
-        question = self._waiting.get(event_id)
-        fresh = question is None
-        if question is None:
-            question = _Question(event_id, user, home, asyncio.get_running_loop().create_future())
-            self._waiting[event_id] = question
-        elif (question.user, question.home) != (user, home):
-            raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")
-        question.waiters += 1
-        return question, fresh
-
-    def _sent(self, home: int, event_id: str, offset: int) -> None:
-        """A record is in the log; its answer may be there already, or its refusal."""
-        question, passed = self._waiting.get(event_id), self._passed_over(home)
-        if question is None or question.answer.done():
-            return
-        early = passed.early(event_id, offset)
-        if early is not None:
-            question.answer.set_result(early)
-        elif passed.sent(event_id, offset):
-            question.answer.set_exception(refused_by_worker())
-
-    async def _outcomes(
-        self,
-        questions: Sequence[_Question],
-        timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
-    ) -> list[Prediction | BaseException]:
-        """Answers, and why there is none."""
-        answers = (asyncio.shield(question.answer) for question in questions)
-        try:
-            return list(await asyncio.wait_for(asyncio.gather(*answers, return_exceptions=True), timeout))
-        except TimeoutError:
-            what = "an answer" if len(questions) == 1 else f"{len(questions)} answers"
-            raise PredictionTimeout(f"predict: expected {what} within {timeout} s, did not get that") from None
-
-    def _give_up(self, questions: Iterable[_Question]) -> None:
-        """One call waits for these no longer."""
-        for question in questions:
-            question.waiters -= 1
-            if not question.waiters and self._waiting.get(question.event_id) is question:
-                del self._waiting[question.event_id]
-                self._passed_over(question.home).settled(question.event_id)
+                    self._awaited.sent(event_ids[place], offset)
 
     def _batch(
         self,
@@ -306,6 +249,7 @@ class RecordClient:
 
         Raises:
             RequestRefused: it is neither 1 nor -1, or there is no such node.
+            HushstreamError: a name is impossible, or the log refused the label.
         """
         self._require_label(event_id, user, node, label)
         fields = {"event_id": event_id, "user": user, "label": label}
@@ -320,8 +264,9 @@ class RecordClient:
             Those that were refused here, and not sent: all others were.
 
         Raises:
-            HushstreamError: lengths differ, or the log refused the records.
+            HushstreamError: lengths differ, a name is no text, or the log refused the records.
         """
+        _require_texts("label_many", event_ids, users)
         if not len(event_ids) == len(users) == len(nodes) == len(labels):
             raise HushstreamError("label_many: expected one event id, user, node and label for each record")
         refused: list[RefusedRecord] = []
@@ -367,11 +312,10 @@ class RecordClient:
     def _home(self, node: int) -> int:
         return node * self._log.partitions() // self._rules.nodes
 
-    def _passed_over(self, home: int) -> PassedOver[Prediction]:
-        return self._passed.setdefault(home, PassedOver("records"))
-
     def _require(self, event_id: str, user: str, node: int) -> None:
         for name, text in (("event_id", event_id), ("user", user)):
+            if not isinstance(text, str):
+                raise HushstreamError(f"{name}: expected text, got {type(text).__name__}")
             if id_fault(text) is not None:
                 raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
         self._rules.check_node(node)
@@ -380,25 +324,6 @@ class RecordClient:
         self._require(event_id, user, node)
         if label not in (1, -1):
             raise RequestRefused("label: expected 1 or -1, got another value")
-
-    def _on_predictions(self, partition: int, offset: int, value: bytes) -> None:
-        reader = self._readers.setdefault(partition, JournalReader("Predictions"))
-        for fields in reader.read(offset, value):
-            labels = np.frombuffer(fields["predicted"], np.int8).tolist()
-            passed = self._passed_over(partition)
-            for event_id, label in zip(fields["event_ids"], labels, strict=True):
-                question = self._waiting.get(event_id)
-                # An event of this name elsewhere is another user's: only in one partition do its workers see to that.
-                if question is None or question.home != partition or question.answer.done():
-                    continue
-                answer = Prediction(event_id, label, fields["model_version"])
-                if passed.takes(event_id, fields["head"], answer):
-                    question.answer.set_result(answer)
-            passed.covered(fields["head"])
-            for event_id in passed.refused():
-                question = self._waiting.get(event_id)
-                if question is not None and not question.answer.done():
-                    question.answer.set_exception(refused_by_worker())
 
 
 def _require_texts(what: str, event_ids: Sequence[str], users: Sequence[str]) -> None:

@@ -15,10 +15,10 @@ from hushstream.engine.declaration import System
 from hushstream.engine.marks import Mark, MarkSeal, MarkUnreadable, Standing
 from hushstream.engine.role import Role
 from hushstream.engine.spending import Charged
-from hushstream.ops.budget import Book, Seen
 from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status
 from hushstream.ops.journal_check import Walk
+from hushstream.ops.ledger_book import Book, Seen
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.amounts import Cost
 
