@@ -33,8 +33,10 @@ def require_id(name: str, text: str) -> None:
     """Refuse a name that no record may hold.
 
     Raises:
-        HushstreamError: it is empty or too long.
+        HushstreamError: it is no text, empty or too long.
     """
+    if not isinstance(text, str):
+        raise HushstreamError(f"{name}: expected text, got {type(text).__name__}")
     if id_fault(text) is not None:
         raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
 

@@ -82,12 +82,10 @@ class AwaitedPredictions:
         if self.waiting.get(question.event_id) is question:
             del self.waiting[question.event_id]
             self._passed_over(question.home).settled(question.event_id)
-        # Nobody would read the exception of a question that this call alone waits for.
-        if question.waiters > 1 and not question.answer.done():
-            told = (
-                error if isinstance(error, Exception) else HushstreamError("predict: the call that sent it was ended")
-            )
-            question.answer.set_exception(told)
+        if not question.answer.done():
+            ended = HushstreamError("predict: the call that sent it was ended")
+            question.answer.set_exception(error if isinstance(error, Exception) else ended)
+            question.answer.exception()  # Known to be there, also where this call alone waited.
 
     def sent(self, event_id: str, offset: int) -> None:
         """A record is in the log; its answer may be there already, or its refusal."""

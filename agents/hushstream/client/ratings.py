@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
+from hushstream.client.arguments import require_id
 from hushstream.client.event_log import EventLog
 from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
@@ -27,7 +28,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
-from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.incoming import MAX_PREDICTED
 from hushstream.systems.bgt.edge.ratings import ratings_of
@@ -108,7 +108,7 @@ class RatingClient:
             BadRatings: an unknown item, or a rating that is none; nothing was sent.
             HushstreamError: an impossible name, or the log refused the record.
         """
-        _require_id("user", user)
+        require_id("user", user)
         numbers, values = np.asarray(items), np.asarray(ratings, dtype=np.float64)
         ratings_of(np.zeros(len(numbers), dtype=np.int64), numbers, values, self._config, 1)
         fields = {
@@ -157,7 +157,7 @@ class RatingClient:
             HushstreamError: an impossible argument, or the log refused the record.
         """
         for name, text in (("event_id", event_id), ("user", user)):
-            _require_id(name, text)
+            require_id(name, text)
         numbers = np.asarray(items)
         if not 0 < len(numbers) <= MAX_PREDICTED:
             raise HushstreamError(f"items: expected 1 to {MAX_PREDICTED}, got {len(numbers)}")
@@ -243,8 +243,3 @@ def connect_ratings(
     own = f"{config.deployment}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
     return RatingClient(log, config, schema_generation=schema_generation)
-
-
-def _require_id(name: str, text: str) -> None:
-    if id_fault(text) is not None:
-        raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")

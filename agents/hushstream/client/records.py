@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
+from hushstream.client.arguments import require_id
 from hushstream.client.awaited_predictions import AwaitedPredictions, Question
 from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog, read_deployment
@@ -25,7 +26,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.systems.pdol.edge import Refusal, quantise
 from hushstream.systems.pdol.requests import RecordRules
 from hushstream.systems.pdol.rows import Rows
@@ -314,10 +314,7 @@ class RecordClient:
 
     def _require(self, event_id: str, user: str, node: int) -> None:
         for name, text in (("event_id", event_id), ("user", user)):
-            if not isinstance(text, str):
-                raise HushstreamError(f"{name}: expected text, got {type(text).__name__}")
-            if id_fault(text) is not None:
-                raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
+            require_id(name, text)
         self._rules.check_node(node)
 
     def _require_label(self, event_id: str, user: str, node: int, label: int) -> None:
