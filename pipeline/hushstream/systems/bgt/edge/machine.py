@@ -17,7 +17,7 @@ from hushstream.systems.bgt.slots import Float64
 
 
 class RaterMachine(Rater):
-    """See `Rater`."""
+    """A `Rater` that folds batches."""
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""

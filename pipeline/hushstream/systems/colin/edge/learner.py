@@ -9,7 +9,7 @@ from hushstream.systems.colin.edge.learner_fold import CollaborativeFold
 
 
 class CollaborativeLearnerMachine(CollaborativeLearner):
-    """See `CollaborativeLearner`."""
+    """A `CollaborativeLearner` that folds batches."""
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> CollaborativeFold:
         return CollaborativeFold(self, journaled)

@@ -12,7 +12,7 @@ from hushstream.systems.p2b.machines.learner_fold import LearnerFold
 
 
 class LearnerMachine(Learner):
-    """See `Learner`."""
+    """A `Learner` that folds batches."""
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> LearnerFold:
         return LearnerFold(self, journaled)

@@ -9,7 +9,7 @@ from hushstream.systems.pdap.edge.learner_fold import PdapFold
 
 
 class PdapLearnerMachine(PdapLearner):
-    """See `PdapLearner`."""
+    """A `PdapLearner` that folds batches."""
 
     def _batch(self, sequence: int, journaled: Journaled | None) -> PdapFold:
         return PdapFold(self, journaled)
