@@ -17,9 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.hmac import HMAC
-
 from hushstream.privacy.encoding import Part, encode
 from hushstream.privacy.errors import KeyFileError, PrivacyError
 
@@ -42,7 +39,7 @@ class Key:
     _reproducible: bool
     _key_id: bytes
     _digest_key: bytes
-    _set_up: HMAC | None
+    _set_up: hmac.HMAC | None
 
     def __init__(self, material: bytes, reproducible: bool = False) -> None:
         """Hold ``material``.
@@ -83,11 +80,11 @@ class Key:
         Parts one after the other are encoded as their encodings one after the other.
         """
         if self._set_up is None:
-            object.__setattr__(self, "_set_up", HMAC(self._material, SHA256()))
+            object.__setattr__(self, "_set_up", hmac.new(self._material, digestmod="sha256"))
             assert self._set_up is not None
         once = self._set_up.copy()
         once.update(_encoded_purpose(purpose) + encoded)
-        return once.finalize()
+        return once.digest()
 
     def derive(self, purpose: str, *parts: Part) -> Key:
         """A key of its own for ``purpose`` and ``parts``; nobody can go from it back to this one."""
