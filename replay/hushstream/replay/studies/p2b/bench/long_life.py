@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.agents.roles import role_work
+from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.declaration import System
 from hushstream.engine.published_state import StateSeal
 from hushstream.ops.checkpoints import From, PublishedCopy
@@ -47,6 +48,7 @@ RECORD_BATCH_BYTES = 70
 
 JOURNAL, STATE = "decisions", "state-learner"
 SNAPSHOT_SECONDS, PUBLISHED_SECONDS = 5.0, 300.0
+SESSION_SECONDS = 1.0 + WorkerSettings.model_fields["session_timeout_seconds"].default
 RECOVERY_TARGET_SECONDS, VERIFY_TARGET_SECONDS, BYTES_TARGET = 10.0, 60.0, 60.0
 
 
@@ -59,7 +61,7 @@ class LongLife:
         modest_bytes: the same at `StreamSizes.modest_pace`, one event a record.
         state_bytes: of the states that the broker keeps.
         replayed: journal records between the last published state and the end.
-        recovery_seconds: from the start of a process to its first fold.
+        recovery_seconds: from the start of a process to its first fold, once the killed one's session has ended.
         verify_seconds: for the learner's journal, from its newest state; the copy of the topics included.
         recomputed, skipped: journal records.
     """
@@ -92,6 +94,8 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
         progress(f"{sizes.long_interactions} interactions, and a start and a check from the last state")
         learner = await bench.learner("long")
         await _fed(bench, learner, sizes, folder)
+        # How long a group misses a member that was killed is the session's length, whatever the member's state is.
+        await asyncio.sleep(SESSION_SECONDS)
         begun = time.monotonic()
         async with learner.running(number=2) as worker:
             (replayed,) = await recovered(worker, 1)
