@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -34,6 +33,7 @@ from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.runners.ports import free_port
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.replay.worlds.world import World
 
@@ -153,7 +153,7 @@ class LiveRun:
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._folder / "deployment")]
         arguments += ["--bootstrap", self._bootstrap, "--seed", "1"]
         for endpoint, option in (("public", "--metrics-port"), ("zone", "--zone-metrics-port")):
-            self._ports[f"{role} {endpoint}"] = _free_port()
+            self._ports[f"{role} {endpoint}"] = free_port()
             arguments += [option, str(self._ports[f"{role} {endpoint}"])]
         self._spawn(role, arguments)
         self._pages[role] = f"http://127.0.0.1:{self._ports[f'{role} public']}/metrics"
@@ -172,7 +172,7 @@ class LiveRun:
         ]  # fmt: skip
         (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets))
         name = f"prometheus-{endpoint}"
-        port = self._ports[name] = _free_port()
+        port = self._ports[name] = free_port()
         arguments = [f"--config.file={path}", f"--storage.tsdb.path={home / 'data'}", "--log.level=warn"]
         self._spawn(name, [*arguments, f"--web.listen-address=127.0.0.1:{port}"], "prometheus")
         self._pages[name] = f"http://127.0.0.1:{port}/-/ready"
@@ -268,12 +268,6 @@ def _concrete(expr: str) -> str:
 
 def _point(pair: list[Any]) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,6 +32,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.runners.ports import free_port
 from hushstream.schemas import codec, context_columns
 from hushstream.schemas.catalogue import CATALOGUE, load
 from hushstream.schemas.codec import Codec
@@ -197,12 +197,6 @@ class Shop:
         output, _ = await asyncio.wait_for(process.communicate(), patience(WAIT_SECONDS))
         assert process.returncode is not None
         return process.returncode, json.loads(output)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def held(port: int) -> float:

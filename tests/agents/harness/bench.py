@@ -16,7 +16,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
 from hushstream.engine.marks import Mark, MarkSeal
+from hushstream.replay.runners.ports import free_port
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 from patience import Patience, patience
 
@@ -50,12 +50,6 @@ CALM = {"session_timeout_seconds": 60.0}
 PATIENCE_SECONDS = 90.0
 """How long a worker may take for anything on such a machine while it is idle."""
 NONCE = bytes(range(32))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Bench:

@@ -6,8 +6,9 @@ Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by 
 ``crash`` = [{"stage", "partition", "sequence", "signal"}, ...]: the worker sends itself that signal when the stage
 is first reached with at least that sequence number, one after the other; with {"call", "arguments"} in the place
 of a signal it calls that function. ``before`` = {"call", "arguments"} is called before the worker begins. ``pace`` is
-how many seconds each fold takes at least, until there is a file ``hurry``. {"warm": factory, "arguments"} makes a
-machine here, so that what is computed once in a process (the tables of the noise) is there for all workers to come.
+how many seconds each fold takes at least, until there is a file ``hurry``; the further a fold is beyond the one that an
+armed crash waits for, the longer. {"warm": factory, "arguments"} makes a machine here, so that what is computed once in
+a process (the tables of the noise) is there for all workers to come.
 """
 
 from __future__ import annotations
@@ -47,17 +48,26 @@ def load(factory: str) -> Callable[..., Any]:
     return made
 
 
+FURTHER, LONGEST_SECONDS = 1.5, 0.5
+"""What a fold beyond an armed crash takes more than the one before it, and at most: a short part of a session."""
+
+
 def call(order: dict[str, Any]) -> None:
     load(order["call"])(**order["arguments"])
 
 
 def observer(crashes: list[dict[str, Any]], pace_seconds: float, hurry: Path) -> Callable[[str, int, int], None]:
-    """Sends this process the signal of each crash once, in turn; holds each fold to its pace until told to hurry."""
+    """Sends this process the signal of each crash once, in turn; holds each fold to its pace until told to hurry.
+
+    A slow machine may be long about a step that another thread or the broker takes part in. All would be folded
+    meanwhile, and nothing be left to be killed in later: so folds that run ahead of what is waited for slow down.
+    """
     armed = list(crashes)
 
     def observe(stage: str, partition: int, sequence: int) -> None:
         if stage == "folded" and pace_seconds and not hurry.exists():
-            time.sleep(pace_seconds)
+            ahead = max(0, sequence - armed[0]["sequence"]) if armed else 0
+            time.sleep(min(max(pace_seconds, LONGEST_SECONDS), pace_seconds * FURTHER ** min(ahead, 99)))
         if (
             armed
             and stage == armed[0]["stage"]

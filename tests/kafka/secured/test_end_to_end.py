@@ -7,7 +7,6 @@ import base64
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -36,6 +35,7 @@ from hushstream.ops.topics import apply_async, check_async
 from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.runners.ports import free_port
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
 from hushstream.schemas import codec
 from patience import patience
@@ -46,12 +46,6 @@ USERS, ROUNDS = 24, 4
 STOP_SECONDS = 20.0
 BY_ENVIRONMENT = "shuffler"
 """This role gets its user and password from the environment, the others from files."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def named(system: System) -> list[str]:

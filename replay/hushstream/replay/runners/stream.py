@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.topics import apply_async
+from hushstream.replay.runners.ports import free_port
 from hushstream.schemas.errors import HushstreamError
 
 BROKER_START_SECONDS = 20.0
@@ -172,7 +172,7 @@ class StreamSession:
             )
 
     def _start_worker(self, role: str) -> None:
-        self._zone_ports[role] = _free_port()
+        self._zone_ports[role] = free_port()
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._place.folder)]
         arguments += ["--bootstrap", self._bootstrap]
         if self._place.seed is not None:
@@ -213,12 +213,6 @@ class StreamSession:
     def _last_words(self, name: str) -> str:
         lines = self._log_path(name).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it wrote nothing"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _scrape_events(port: int) -> Counter[str]:

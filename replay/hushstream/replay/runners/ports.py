@@ -1,0 +1,44 @@
+"""A port on loopback that a process is about to be told to listen on."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from pathlib import Path
+
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LEAST, _EPHEMERAL_ELSEWHERE = 10_000, 32_768
+_TRIES = 200
+
+
+def free_port() -> int:
+    """A port that nobody listens on now.
+
+    It lies below those that the system hands out by itself: one of them may become the near end of anybody's
+    connection before the process listens, and then it cannot.
+
+    Raises:
+        OSError: all that were tried are taken.
+    """
+    for _ in range(_TRIES):
+        port = _LEAST + secrets.randbelow(_first_ephemeral() - _LEAST)
+        with socket.socket() as probe:
+            if not _taken(probe, port):
+                return port
+    raise OSError(f"expected a free port on 127.0.0.1 from {_LEAST} on, got {_TRIES} that are taken")
+
+
+def _taken(probe: socket.socket, port: int) -> bool:
+    try:
+        probe.bind(("127.0.0.1", port))
+    except OSError:
+        return True
+    return False
+
+
+def _first_ephemeral() -> int:
+    """The first port that the system hands out, where it says so and leaves room below."""
+    if not _EPHEMERAL.exists():
+        return _EPHEMERAL_ELSEWHERE
+    first = int(_EPHEMERAL.read_text().split()[0])
+    return first if first > 2 * _LEAST else _EPHEMERAL_ELSEWHERE
