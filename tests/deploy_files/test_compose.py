@@ -74,7 +74,11 @@ def test_every_container_is_confined_and_pinned(compose: Any, zone: Any) -> None
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert "privileged" not in service, name
         image = service["image"]
-        assert re.search(r":v?\d+\.\d+\.\d+$|:\$\{HUSHSTREAM_VERSION:-\d+\.\d+\.\d+\}$", image), f"{name}: {image}"
+        ours, others = (
+            r"hushstream:\$\{HUSHSTREAM_VERSION:-\d+\.\d+\.\d+\}",
+            r"docker\.io/\S+:v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}",
+        )
+        assert re.fullmatch(f"{ours}|{others}", image), f"{name}: {image}"
 
 
 def test_nothing_is_published_beyond_loopback_and_brokers_not_at_all(compose: Any) -> None:

@@ -36,7 +36,7 @@ def test_every_instruction_is_one_that_a_builder_knows(recipe: list[tuple[str, s
 
 def test_the_base_is_pinned_and_only_the_last_stage_is_shipped(recipe: list[tuple[str, str]]) -> None:
     (base,) = [rest.partition("=")[2] for word, rest in recipe if word == "ARG"]
-    assert re.fullmatch(r"docker\.io/library/python:3\.11\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"docker\.io/library/python:3\.11\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
     stages = [rest for word, rest in recipe if word == "FROM"]
     assert stages == ["${PYTHON} AS build", "${PYTHON} AS run"]
     last = recipe[max(i for i, (word, _) in enumerate(recipe) if word == "FROM") :]
