@@ -83,7 +83,8 @@ test-kafka: $(VENV)/.installed-dev
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_THREE=.kafka $(BIN)/python -m pytest tests/kafka/test_local.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
-# Seeded faults of every kind on three brokers; `chaos` goes on with other seeds for HUSHSTREAM_CHAOS_MINUTES.
+# Seeded faults of every kind on three brokers; `chaos` goes on with other seeds for HUSHSTREAM_CHAOS_MINUTES (30), or
+# until HUSHSTREAM_CHAOS_FAULTS were met.
 test-chaos: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \
@@ -91,7 +92,8 @@ test-chaos: $(VENV)/.installed-dev
 
 chaos: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
-	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka HUSHSTREAM_CHAOS_MINUTES=$${HUSHSTREAM_CHAOS_MINUTES:-30} \
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_KAFKA=.kafka \
+	  HUSHSTREAM_CHAOS_MINUTES=$${HUSHSTREAM_CHAOS_MINUTES:-$$([ -n "$$HUSHSTREAM_CHAOS_FAULTS" ] && echo 0 || echo 30)} \
 	  $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 

@@ -3,7 +3,8 @@
     deploy/kafka/local.py up --brokers 3 --min-session-ms 1000
     HUSHSTREAM_TEST_KAFKA=.kafka pytest tests/chaos/test_kafka_sweep.py
 
-HUSHSTREAM_CHAOS_MINUTES=30 sweeps on with further seeds for so long; HUSHSTREAM_CHAOS_SEED begins with another;
+HUSHSTREAM_CHAOS_MINUTES=30 sweeps on with further seeds for so long, HUSHSTREAM_CHAOS_FAULTS=10000 until so many were
+met (some three hours); HUSHSTREAM_CHAOS_SEED begins with another;
 HUSHSTREAM_CHAOS_LANE repeats lines of a schedule (between semicolons); HUSHSTREAM_TEST_KAFKA=embedded takes the
 embedded broker.
 """
@@ -23,7 +24,9 @@ import pytest_asyncio
 NAMED = os.environ.get("HUSHSTREAM_TEST_KAFKA", "")
 SEED = int(os.environ.get("HUSHSTREAM_CHAOS_SEED", "1"))
 MINUTES = float(os.environ.get("HUSHSTREAM_CHAOS_MINUTES", "0"))
-LIMIT_SECONDS = 60 * MINUTES + 1800
+WANTED = int(os.environ.get("HUSHSTREAM_CHAOS_FAULTS", "0"))
+SECONDS_A_FAULT = 10
+LIMIT_SECONDS = 60 * MINUTES + SECONDS_A_FAULT * WANTED + 1800
 """A sweep that is shrinking a failure takes its time."""
 LANE = os.environ.get("HUSHSTREAM_CHAOS_LANE", "")
 FAULTS = 200
@@ -99,16 +102,16 @@ async def test_seeded_faults_at_every_step_of_every_role_break_no_promise(
         return
     begun, seed = time.monotonic(), SEED
     end = begun + 60 * MINUTES
-    while seed == SEED or time.monotonic() < end:
+    while seed == SEED or time.monotonic() < end or sweeping.met.total() < WANTED:
         lanes = schedule.draw_lanes(seed, list(sweep.KINDS), DRAWN, LANE_FAULTS)
         say(f"seed {seed}: {sum(len(lane.faults) for lane in lanes)} faults in {len(lanes)} deployments")
         for lane in lanes:
             say(f"  {lane}")
-        await hold(sweeping, lanes, math.inf if seed == SEED else end)
+        await hold(sweeping, lanes, math.inf if seed == SEED or WANTED else end)
         met = sweeping.met.total()
         say(f"seed {seed}: {met} faults met so far, no promise broken ({time.monotonic() - begun:.0f} s)")
         assert met >= FAULTS
-        if MINUTES and NAMED != "embedded":
+        if (MINUTES or WANTED) and NAMED != "embedded":
             await sweeping.without_brokers(kafka, brokers if seed % 2 else [brokers[seed % len(brokers)]])
         seed += 1
 
