@@ -24,7 +24,7 @@ import pytest_asyncio
 NAMED = os.environ.get("HUSHSTREAM_TEST_KAFKA", "")
 SEED = int(os.environ.get("HUSHSTREAM_CHAOS_SEED", "1"))
 MINUTES = float(os.environ.get("HUSHSTREAM_CHAOS_MINUTES", "0"))
-WANTED = int(os.environ.get("HUSHSTREAM_CHAOS_FAULTS", "0"))
+WANTED = int(os.environ.get("HUSHSTREAM_CHAOS_FAULTS") or "0")
 SECONDS_A_FAULT = 10
 LIMIT_SECONDS = 60 * MINUTES + SECONDS_A_FAULT * WANTED + 1800
 """A sweep that is shrinking a failure takes its time."""
