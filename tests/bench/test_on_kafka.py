@@ -40,7 +40,7 @@ def test_a_small_run_on_a_given_broker_gives_every_row_and_deletes_its_topics(
         one_form = ["events/s", "events/s", "x", "us/event", "us/event"]
         one_arm = ["events/s", "us/event", "cores"]
         assert [row.unit for row in rows] == [
-            *one_form, *one_form, *one_arm, *one_arm, "x", "x",
+            *one_form, *one_form, *one_arm, *one_arm, "x", "x", "x",
             *["ms"] * 5, "contexts", "contexts", *["ms"] * 4, "s", "s"
         ]  # fmt: skip
         assert [row.target for row in rows if row.target] == [

@@ -57,6 +57,11 @@ class CpuMeter:
         others = [a - b - c for a, b, c in zip(self._machine, self._followed, self._own, strict=True)]
         return self._between(others, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
 
+    def left_cores(self, begun_ms: float, ended_ms: float) -> float:
+        """How many cores all but the processes, this one included, left to them then."""
+        rest = [a - b for a, b in zip(self._machine, self._followed, strict=True)]
+        return (os.cpu_count() or 1) - self._between(rest, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)

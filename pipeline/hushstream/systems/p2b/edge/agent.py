@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.feedback.join import Answered, JoinOutcome, OpenDecision, OpenDecisions, Resolved
+from hushstream.feedback.answers import Answered
+from hushstream.feedback.join import NOT_SHOWN, JoinOutcome, OpenDecision, OpenDecisions
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import Report, pack, reward_level
-from hushstream.systems.p2b.edge.policy import LearnerState
+from hushstream.systems.p2b.edge.intake import require_histogram
+from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
 from hushstream.systems.p2b.edge.terms import (
     CERTAIN,
-    HISTOGRAM_TOLERANCE,
     Allowance,
     Choice,
     EdgeTerms,
@@ -59,6 +60,7 @@ class EdgeAgent:
         "seen_ms",
         "sent",
         "state",
+        "steps",
         "terms",
         "track",
         "used",
@@ -77,6 +79,8 @@ class EdgeAgent:
         self._key = key
         self.track = track
         self.state: LearnerState | None = None
+        self.steps = 0
+        """Interactions learned since this object was made: a state may change in place."""
         self.base_version = 0
         self.decided, self.due, self.sent, self.period, self.used = spent or _UNSPENT
         self.seen_ms = 0
@@ -141,30 +145,37 @@ class EdgeAgent:
         Raises:
             HushstreamError: the context is no histogram of the deployment's dimension, or no arm is eligible.
         """
-        _require_histogram(context, self.terms.policy.context_dimension)
-        return self.decide_checked(event_id, context, log_time_ms, eligible)
+        require_histogram(context, self.terms.policy.context_dimension)
+        known = self.known(event_id, log_time_ms)
+        return self.decide_new(event_id, context, log_time_ms, eligible) if known is None else known
 
-    def decide_checked(
+    def known(self, event_id: str, log_time_ms: int) -> Choice | None:
+        """The answer that an event had before, if it is one that gets it again."""
+        known = self.open.known(event_id, log_time_ms)
+        if known is None:
+            return None
+        self.open.forget_answers(log_time_ms)
+        return Choice(known.arm, known.propensity, known.model_version, False, True)
+
+    def decide_new(
         self,
         event_id: str,
         context: NDArray[np.float32],
         log_time_ms: int,
         eligible: NDArray[np.bool_] | None = None,
+        best: int = UNSCORED,
     ) -> Choice:
-        """See `decide`; for callers that have checked their contexts, as the learner does where it decodes them."""
+        """See `decide`; for an event that is not `known` and a context that was checked, as the learner's are.
+
+        ``best`` is the only arm with the highest score, where that is known already (`LookAhead`).
+        """
         self.open.forget_answers(log_time_ms)
-        known = self.open.known(event_id, log_time_ms)
-        if known is not None:
-            return Choice(known.arm, known.propensity, known.model_version, False, True)
         terms = self.terms
-        policy = terms.policy
-        if self.state is None:
-            shared = policy.shared(self.track)
-            arm, ties = policy.choose(shared.state, context, eligible, self._pick)
-            version = shared.version
+        if best != UNSCORED:
+            arm, ties = best, 1
         else:
-            arm, ties = policy.choose(self.state, context, eligible, self._pick)
-            version = self.base_version
+            arm, ties = terms.policy.choose(self.knows(), context, eligible, self._pick)
+        version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms
         index = self.decided
         if index % terms.after_interactions == 0:
@@ -172,7 +183,7 @@ class EdgeAgent:
         self.decided = index + 1
         propensity = CERTAIN // ties
         deadline_ms = log_time_ms + terms.attribution_window_ms
-        self.open.add(event_id, OpenDecision(context, arm, propensity, version, index, deadline_ms))
+        self.open[event_id] = OpenDecision(context, arm, propensity, version, index, deadline_ms)
         return Choice(arm, propensity, version, self._falls_due(), False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
@@ -196,9 +207,13 @@ class EdgeAgent:
         # Written so that NaN, which compares false, is refused.
         if not 0.0 <= reward <= 1.0:
             raise HushstreamError("reward: expected a number in [0, 1], got one outside or NaN")
-        resolved = self.open.rewarded(event_id, arm, reward)
-        self._learn(resolved)
-        return JoinOutcome.OTHER_ARM if resolved.other_arm else JoinOutcome.REWARDED
+        return self.rewarded_checked(event_id, arm, reward)
+
+    def rewarded_checked(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
+        """See `rewarded`; for callers that have checked all of it, as the learner does before."""
+        decision, on_screen = self.open.rewarded(event_id, arm)
+        self._learn(decision, on_screen, reward)
+        return JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
 
     def expire(self, event_id: str) -> JoinOutcome:
         """Close a waiting event whose deadline has passed.
@@ -207,17 +222,23 @@ class EdgeAgent:
             HushstreamError: no such event waits.
         """
         self._require_open(event_id)
-        resolved = self.open.expire(event_id)
-        if resolved is None:
+        decision = self.open.pop(event_id)
+        if decision.shown_arm == NOT_SHOWN:
             return JoinOutcome.NEVER_SHOWN
-        self._learn(resolved)
+        self._learn(decision, decision.shown_arm, 0.0)
         return JoinOutcome.EXPIRED_AS_ZERO
+
+    def knows(self) -> LearnerState:
+        """What the next decision follows from: the user's own state, or the shared one until they have one."""
+        if self.state is not None:
+            return self.state
+        shared: LearnerState = self.terms.policy.shared(self.track).state
+        return shared
 
     def score_gap(self, event_id: str, arm: int) -> float:
         """How far ``arm`` scores from the arm decided for a waiting event, as the agent knows things now."""
-        state = self.state if self.state is not None else self.terms.policy.shared(self.track).state
         decision = self.open[event_id]
-        return self.terms.policy.score_gap(state, decision.context, decision.arm, arm)
+        return self.terms.policy.score_gap(self.knows(), decision.context, decision.arm, arm)
 
     def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int) -> float:
         """How far apart two arms score for everybody who has no state of their own."""
@@ -313,7 +334,7 @@ class EdgeAgent:
             context = np.frombuffer(item["context"], np.float32)
             answer = (item["arm"], item["propensity"], item["model_version"])
             place = (item["index"], item["deadline_ms"], item["shown_arm"])
-            agent.open.add(item["event_id"], OpenDecision(context, *answer, *place))
+            agent.open[item["event_id"]] = OpenDecision(context, *answer, *place)
         for item in dumped["answered"]:
             answer = (item["arm"], item["propensity"], item["model_version"])
             agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
@@ -334,14 +355,15 @@ class EdgeAgent:
         level = reward_level(interaction.reward, self.terms.levels)
         return pack(Report(self.terms.policy.encode(interaction.context), interaction.arm, level))
 
-    def _learn(self, resolved: Resolved) -> None:
+    def _learn(self, decision: OpenDecision, arm: int, reward: float) -> None:
         policy = self.terms.policy
         if self.state is None:
             self.base_version, self.state = policy.begin(self.track)
-        self.state = policy.learned(self.state, resolved.context, resolved.arm, resolved.reward)
-        slot = self._targets.get(resolved.index)
+        self.state = policy.learned(self.state, decision.context, arm, reward)
+        self.steps += 1
+        slot = self._targets.get(decision.index)
         if slot is not None:
-            self._kept = {**self._kept, slot: Interaction(resolved.context, resolved.arm, resolved.reward)}
+            self._kept = {**self._kept, slot: Interaction(decision.context, arm, reward)}
 
     def _draw_target(self, first: int) -> None:
         slot = first // self.terms.after_interactions
@@ -370,13 +392,3 @@ class EdgeAgent:
         arms = self.terms.policy.arms
         if not 0 <= arm < arms:
             raise HushstreamError(f"feedback: expected an arm from 0 to {arms - 1}, got another number")
-
-
-def _require_histogram(context: NDArray[np.float32], dimension: int) -> None:
-    if context.shape != (dimension,) or context.dtype != np.float32:
-        raise HushstreamError(
-            f"context: expected float32 of shape ({dimension},), got {context.dtype} of shape {context.shape}"
-        )
-    # Written so that NaN, which compares false, is refused.
-    if not (context.min() >= 0 and abs(float(context.sum(dtype=np.float64)) - 1.0) <= HISTOGRAM_TOLERANCE):
-        raise HushstreamError("context: expected entries of at least 0 that sum to 1, got others")

@@ -23,7 +23,7 @@ from its equal in the last bit, and then the tie is no tie.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import TypeAlias, cast
 
@@ -34,6 +34,9 @@ from hushstream.learners.errors import LearnerError
 from hushstream.learners.linucb import Bools, Float32, LinUCB, LinUCBState
 
 Arms: TypeAlias = npt.NDArray[np.intp]
+
+TOGETHER_AT_MOST, TOGETHER_BYTES = 64, 256 * 1024
+"""Contexts that are scored in one go, and the memory that their products take: it should stay in a core's cache."""
 
 ROWS_AT_LEAST = 16
 """A user of a small model has so many rows before they become dense, if that saves memory at all."""
@@ -131,19 +134,18 @@ class UserLinUCB(LinUCB):
     def __init__(self, arms: int, dimension: int, alpha: float = 1.0) -> None:
         super().__init__(arms, dimension, alpha)
         self._limit = rows_limit(arms, dimension)
+        self._together = max(1, min(TOGETHER_AT_MOST, TOGETHER_BYTES // (4 * arms * (dimension + 1))))
+        self._many = np.empty((self._together, arms, dimension + 1), dtype=np.float32)
+        self._many_scores = np.empty((self._together, arms), dtype=np.float32)
         self._number = np.arange(arms, dtype=np.intp)[:, None]
 
     def scores(self, state: UserState, context: Float32) -> Float32:
         if isinstance(state, LinUCBState):
             return super().scores(state, context)
-        dimension, rows, arms = self.dimension, state.rows, state.arms
         scores, means = self._scores, self._means
         _matmul(context, state.base.packed, self._products)
         _vecdot(self._inverse_products, context, scores)
-        along = _vecdot(rows[:, :dimension], context)
-        _subtract(means, _bincount(arms, along * rows[:, dimension], self.arms), means, casting="same_kind")
-        _multiply(along, along, along)
-        _subtract(scores, _bincount(arms, along, self.arms), scores, casting="same_kind")
+        self._take_off(state, context, means, scores)
         if self.alpha != 1.0:
             _multiply(scores, self._alpha_squared, scores)
         # Rounding may carry the square of a vanishing width below zero.
@@ -151,6 +153,53 @@ class UserLinUCB(LinUCB):
         _sqrt(scores, scores)
         _add(means, scores, scores)
         return scores
+
+    def _take_off(self, state: OwnUpdates, context: Float32, means: Float32, widths: Float32) -> None:
+        """What a user's own steps take off the base's means and squared widths of a context, (K,) each."""
+        rows, arms = state.rows, state.arms
+        along = _vecdot(rows[:, : self.dimension], context)
+        _subtract(means, _bincount(arms, along * rows[:, self.dimension], self.arms), means, casting="same_kind")
+        _multiply(along, along, along)
+        _subtract(widths, _bincount(arms, along, self.arms), widths, casting="same_kind")
+
+    def best(self, states: Sequence[UserState], contexts: Float32) -> list[int]:
+        """The arm that `choose` gives for each of n states with its context where none is as good, -1 for the others.
+
+        A product has the shape that it has for one context alone, as one product for all of them would round otherwise;
+        what follows it is done for many at once, and rounds alike. So scores have the bits that `scores` gives.
+
+        Args:
+            states: of this kernel's shape.
+            contexts: (n, D) float32, C-contiguous and finite.
+        """
+        found: list[int] = []
+        for first in range(0, len(states), self._together):
+            part = slice(first, first + self._together)
+            found += self._best(states[part], contexts[part])
+        return found
+
+    def _best(self, states: Sequence[UserState], contexts: Float32) -> list[int]:
+        products = self._many[: len(states)]
+        own = [(row, state) for row, state in enumerate(states) if isinstance(state, OwnUpdates)]
+        for state, context, product in zip(states, contexts, products, strict=True):
+            _matmul(context, (state.base if isinstance(state, OwnUpdates) else state).packed, product)
+        means, scores = products[:, :, self.dimension], self._many_scores[: len(states)]
+        directions = contexts
+        if self.alpha != 1.0:
+            directions = contexts * self._alpha_squared
+            for row, _ in own:
+                directions[row] = contexts[row]
+        _vecdot(products[:, :, : self.dimension], directions[:, None, :], scores)
+        for row, state in own:
+            self._take_off(state, contexts[row], means[row], scores[row])
+            if self.alpha != 1.0:
+                _multiply(scores[row], self._alpha_squared, scores[row])
+        _maximum(scores, self._zero, out=scores)
+        _sqrt(scores, scores)
+        _add(means, scores, scores)
+        arms = scores.argmax(axis=1)
+        tied = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1)
+        return np.where(tied == 1, arms, -1).tolist()  # type: ignore[no-any-return]
 
     def choose(
         self,

@@ -6,7 +6,7 @@ One object serves all agents of a process; a user's own knowledge is a state tha
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -23,6 +23,9 @@ LearnerState: TypeAlias = UserState | OneHotState
 
 COLD = "cold"
 """The track without a shared model."""
+
+UNSCORED = -1
+"""In place of the best arm of a context, where `SharedPolicy.choose` must say."""
 
 _ROW = struct.Struct("<I")
 
@@ -58,6 +61,12 @@ class SharedPolicy(Protocol):
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
         """Arm and number of tied arms; ``pick(n)`` settles a tie among n arms."""
+
+    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
+        """For each of n states and its context of (n, d) the arm that `choose` would give, by scores of the same bits.
+
+        Where arms are tied, and where it is no cheaper to look at many contexts together: `UNSCORED`.
+        """
 
     def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
         """How far apart the scores of two arms are."""
@@ -117,6 +126,9 @@ class LinUCBPolicy:
     ) -> tuple[int, int]:
         return self._kernel.choose(_linucb(state), context, pick, eligible)
 
+    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
+        return self._kernel.best([_linucb(state) for state in states], contexts)
+
     def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
         scores = self._kernel.scores(_linucb(state), context)
         return abs(float(scores[arm]) - float(scores[other]))
@@ -175,6 +187,10 @@ class OneHotPolicy:
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
         return self._kernel.choose(_onehot(state), self.encode(context), pick, eligible)
+
+    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
+        """See `SharedPolicy.best`: codes are found one by one, and a score is read from a table."""
+        return [UNSCORED] * len(states)
 
     def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
         scores = self._kernel.scores(_onehot(state), self.encode(context))

@@ -143,6 +143,10 @@ class Users:
         self.touch(agent)
         return agent
 
+    def peek(self, user: str) -> EdgeAgent | None:
+        """A user's agent if they are in memory, to be looked at and not changed; they are no more recent by it."""
+        return self._young.get(user) or self._old.get(user) or self._leaving.get(user)
+
     def touch(self, agent: EdgeAgent) -> None:
         """To be called before an agent changes that `get` did not give just now."""
         if self._cut is not None:

@@ -20,6 +20,7 @@ from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b.deployment import TRACKS
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.look_ahead import AHEAD_AT_LEAST, AHEAD_AT_MOST, LookAhead
 from hushstream.systems.p2b.lift import holdout_arm, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 from hushstream.systems.p2b.machines.learner_base import Learner
@@ -38,6 +39,7 @@ class LearnerFold(DecisionFold[Learner]):
     def __init__(self, machine: Learner, journaled: Journaled | None) -> None:
         super().__init__(machine, journaled)
         self._taken: list[TakenSlot] = []
+        self._ahead = LookAhead(machine.terms.policy)
 
     _policy = "linucb"
 
@@ -56,8 +58,9 @@ class LearnerFold(DecisionFold[Learner]):
     def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
         machine = self._machine
         agent = machine.agents.get(click.user)
-        if agent is not None and click.event_id in agent.open:
-            self._apply(agent, click, part)
+        decision = None if agent is None else agent.open.get(click.event_id)
+        if agent is not None and decision is not None:
+            self._apply(agent, decision, click, part)
             return
         past = machine.past.get(click.event_id)
         if past is None and agent is not None and agent.open.has_answer(click.event_id):
@@ -81,14 +84,13 @@ class LearnerFold(DecisionFold[Learner]):
         for evicted in gave_way:
             self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
-    def _apply(self, agent: EdgeAgent, click: FeedbackRow, part: InputSlice) -> None:
+    def _apply(self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice) -> None:
         if click.arm >= self._machine.arms:
             self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
-        elif click.time_ms > agent.open[click.event_id].deadline_ms:
+        elif click.time_ms > decision.deadline_ms:
             self._too_late(click)
         elif click.rewarded:
-            decision = agent.open[click.event_id]
-            outcome = agent.rewarded(click.event_id, click.arm, click.reward)
+            outcome = agent.rewarded_checked(click.event_id, click.arm, click.reward)
             self.counts[outcome] += 1
             if outcome is JoinOutcome.REWARDED:
                 self._count_lift(agent, decision, click.reward)
@@ -96,6 +98,27 @@ class LearnerFold(DecisionFold[Learner]):
             self.counts[agent.shown(click.event_id, click.arm)] += 1
 
     # Contexts.
+
+    def _decide_rows(self, decoded: DecodedContexts, first: int, last: int, part: InputSlice) -> None:
+        """See `DecisionFold._decide_rows`; rows that no click or model comes between are scored together."""
+        while first < last:
+            # The first row takes what comes before it; what then still waits comes before another row, if at all.
+            super()._decide_rows(decoded, first, first + 1, part)
+            rows = range(first + 1, min(first + AHEAD_AT_MOST, last))
+            undisturbed = self._undisturbed(decoded, rows)
+            if len(undisturbed) >= AHEAD_AT_LEAST:
+                self._ahead.look(decoded.columns, undisturbed, self._machine.agents.peek)
+            super()._decide_rows(decoded, rows.start, rows.stop, part)
+            first = max(first + 1, rows.stop)
+
+    def _undisturbed(self, decoded: DecodedContexts, rows: range) -> range:
+        """The first of these rows, up to where the next click or model comes or one is refused."""
+        times_ms, after_clicks = decoded.columns.timestamps_ms, decoded.columns.after_clicks
+        next_ms, next_click = min(self._clicks.next_ms, self._models.next_ms), self._clicks.next_offset
+        disturbed = (
+            row for row in rows if times_ms[row] >= next_ms or after_clicks[row] >= next_click or row in decoded.refused
+        )
+        return range(rows.start, next(disturbed, rows.stop))
 
     def _context(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
         columns = decoded.columns
@@ -128,14 +151,16 @@ class LearnerFold(DecisionFold[Learner]):
                 mask = eligible_mask(columns.eligible[row], machine.arms)
             if agent is None:
                 agent = machine.agents.begin(user, columns.tracks[row])
-        if agent.open.known(event_id, now_ms) is None and not agent.within_quota(now_ms):
+        known = agent.known(event_id, now_ms)
+        if known is not None:
+            self._repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
+            return
+        if not agent.within_quota(now_ms):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask)
             return
-        choice = agent.decide_checked(event_id, columns.contexts[row].copy(), now_ms, mask)
+        best = self._ahead.best(row, agent)
+        choice = agent.decide_new(event_id, columns.contexts[row].copy(), now_ms, mask, best)
         past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
-        if choice.repeated:
-            self._repeat(event_id, past)
-            return
         held_out = machine.in_holdout(agent)
         if held_out:
             past = self._held_out(event_id, past, columns.baselines[row], mask)

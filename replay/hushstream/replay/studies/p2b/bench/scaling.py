@@ -36,11 +36,12 @@ _LEAST_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One arm: events a second over all partitions, the workers' CPU time for an event, cores that others took."""
+    """One arm: events a second over all partitions, the workers' CPU time for an event, cores taken and cores left."""
 
     per_second: float
     cpu_micros: float
     others_cores: float
+    left_cores: float
 
 
 async def scaled(folder: Path, bootstrap: str, sizes: StreamSizes, pairs: int) -> tuple[Share, Share]:
@@ -105,6 +106,7 @@ def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuM
         Timed(round(begun_ms), ended_ms, folded).per_second,
         meter.seconds(begun_ms, ended_ms) * 1e6 / folded,
         meter.others_cores(begun_ms, ended_ms),
+        meter.left_cores(begun_ms, ended_ms),
     )
 
 
@@ -144,9 +146,11 @@ def scaling_rows(measured: Sequence[tuple[Share, Share]], sizes: StreamSizes) ->
             figure(f"{name}: broker and all else meanwhile", [share.others_cores for share in shares], "cores"),
         ]
     wall = [found.per_second / base.per_second for base, found in measured]
+    left = [min(WORKERS, found.left_cores) / min(1.0, base.left_cores) for base, found in measured]
     work = [WORKERS * base.cpu_micros / found.cpu_micros for base, found in measured]
     return [
         *rows,
         at_least(f"{WORKERS} workers / one by the wall clock, {shape}", wall, "x", SCALING_TARGET),
+        figure(f"{WORKERS} workers / one: the cores that broker, bench and all else left for them", left, "x"),
         at_least(f"{WORKERS} workers / one by their CPU time ({WORKERS} x us/event)", work, "x", SCALING_TARGET),
     ]
