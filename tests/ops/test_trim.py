@@ -220,7 +220,7 @@ async def test_models_are_kept_for_a_partition_that_has_folded_nothing(deployed:
     run = await deployed.put(without=frozenset({("decisions", 2), ("state-learner", 2)}))
     planned = await plan_async(run.connection, run.system, run.played.keys, ["aggregator"])
     assert planned.journals == ()
-    assert planned.kept == {"models": "learner/2 has folded nothing, and begins at its first record"}
+    assert planned.kept == {"models": "these have folded nothing, and begin at its first record: learner/2"}
 
 
 async def test_models_are_kept_where_the_keys_of_those_who_follow_them_are_not_at_hand(

@@ -226,7 +226,7 @@ class _Planner:
             self.found += [stays.trimmed] if stays is not None and stays.trimmed is not None else []
         idle = sorted({one.by for one in held.values() if not one.offset})
         if idle:
-            self.kept[topic.name] = f"{', '.join(idle)} has folded nothing, and begins at its first record"
+            self.kept[topic.name] = f"these have folded nothing, and begin at its first record: {', '.join(idle)}"
 
     async def _hold(self, reader: Role, journal: str, held: dict[TopicPartition, _Held]) -> None:
         """Note where the partitions of another role read on in a journal."""
