@@ -145,7 +145,7 @@ def test_a_trim_says_what_it_would_delete_and_deletes_nothing_unasked(cli, refus
     place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "trim.")
     cli("topics", "apply", *place)
     told = cli("topics", "trim", *place, "--seed", SEED)
-    kept = "kept models: learner may have to read it from its beginning\n"
+    kept = "kept models: these have folded nothing, and begin at its first record: learner/0\n"
     undone = "Nothing was deleted; --delete does it, for ever.\n"
     assert (told.code, told.out) == (0, f"{kept}would delete 0 records, 0 bytes in all\n{undone}")
     done = cli("topics", "trim", *place, "--seed", SEED, "--role", "shuffler", "--delete", "--json")

@@ -47,14 +47,25 @@ def test_what_follows_a_checkpoint_is_recomputed_in_every_role_of_every_system(p
     for tally in found.tallies:
         if tally.source in played.stood:
             first, end = played.stood[tally.source][0], logs.part(tally.source).high
-            skipped = 1 if tally.source in trimmed else first + 1
+            low = logs.part(tally.source).low
+            skipped = first - low + 1
             assert tally.counts == {Status.SKIPPED: skipped, Status.EQUAL: end - first - 1}
             assert f"begun behind record {first} with the state" in tally.note
             assert f"records 0 to {first} were not recomputed" in tally.note
-            assert (f"what lay before offset {first} was deleted" in tally.note) == (tally.source in trimmed)
+            assert (f"what lay before offset {low} was deleted" in tally.note) == (tally.source in trimmed)
     outputs = {t for role in played.system.roles for t in role_topics(role, played.system).writes}
     assert sum(found.of(topic)[Status.EQUAL] for topic in outputs) > 0
     assert sum(found.of(topic)[Status.SKIPPED] for topic in outputs) > 0
+
+
+def test_a_state_that_stands_before_the_models_that_are_kept_begins_no_check(p2b: Any) -> None:
+    source, journal = ("models", 0), ("decisions", 0)
+    part = p2b.logs.part(source)
+    logs = LogCopy({**p2b.logs.parts, source: PartitionCopy(part.high, part.high, ())})
+    found = p2b.verify(logs, roles=("learner",))
+    (tally,) = [one for one in found.tallies if one.source == journal]
+    assert "(passed over: offset" in tally.note
+    assert f"it goes on at models/0 offset {p2b.firsts[source]}, but that log begins at {part.high}" in tally.note
 
 
 def test_the_newest_checkpoint_is_quick_and_the_oldest_checks_most(p2b: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewTopic, RecordsToDelete
 
+from hushstream.agents.deployment import KeySource
+from hushstream.agents.errors import InputsDeleted
 from hushstream.agents.high_water import HighWater
 from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.output_ends import OutputEnds
@@ -49,7 +51,7 @@ class Deployed:
         self.connection = Connection(bootstrap, prefix)
         self.producer = producer
 
-    async def put(self, without: frozenset[str] = frozenset()) -> Deployed:
+    async def put(self, without: frozenset[str | tuple[str, int]] = frozenset()) -> Deployed:
         async with self.connection.admin("create topics") as admin:
             settings = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
             partitions = self.system.partitions.items()
@@ -57,7 +59,7 @@ class Deployed:
                 [NewTopic(self.connection.prefix + name, n, 1, topic_configs=settings) for name, n in partitions]
             )
         for (topic, number), part in self.played.logs.parts.items():
-            for record in part.records if topic not in without else ():
+            for record in part.records if without.isdisjoint((topic, (topic, number))) else ():
                 await self.producer.send(
                     self.connection.prefix + topic, record.value, partition=number, timestamp_ms=record.timestamp_ms
                 )
@@ -74,8 +76,8 @@ class Deployed:
         topics = verified_topics(self.system, roles, From.CHECKPOINT)
         return await copy_async(self.connection, self.system.partitions, topics, QUICK)
 
-    async def recovered(self, name: str, home: int, folder: Path) -> Any:
-        """A home partition as a worker takes it up whose disk is empty."""
+    async def recovered(self, name: str, home: int, folder: Path, published: bool = True) -> Any:
+        """A home partition as a worker takes it up whose disk is empty, from its published state or without."""
         role = role_of(self.system, name)
         settings = WorkerSettings(
             bootstrap=self.connection.bootstrap, role=name, group="g", deployment=self.system.config.deployment,
@@ -83,23 +85,31 @@ class Deployed:
         )  # fmt: skip
         work = role_work(name, self.system, self.played.keys)
         topics, snapshots = role_topics(role, self.system), SnapshotStore(settings)
-        assert topics.marks is not None
-        marks = ReleaseMarks(
+        marks = topics.marks and ReleaseMarks(
             settings, topics.marks, topics.evidence, topics.declared, work.make_machine, self, HighWater(settings)
         )
         ends = OutputEnds(settings, topics)
         states = PublishedStates(settings, role.state.name, work.make_machine, self, snapshots, ends)
-        recovery = Recovery(settings, work.make_machine, self, snapshots, lambda: True, marks, states)
+        recovery = Recovery(
+            settings, work.make_machine, self, snapshots, lambda: True, marks or None, states if published else None,
+            topics.followed,
+        )  # fmt: skip
         return await recovery.run(home, [])
 
 
 @pytest_asyncio.fixture
-async def deployed(p2b: Any) -> AsyncIterator[Any]:
+async def deploy() -> AsyncIterator[Callable[[Any], Deployed]]:
+    """Puts what was played on a broker."""
     given = os.environ.get("HUSHSTREAM_TEST_BOOTSTRAP")
     async with nullcontext() if given else EmbeddedBroker() as running:
         bootstrap = running.bootstrap if running else str(given)
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
-            yield Deployed(p2b, bootstrap, producer, f"t{uuid.uuid4().hex[:12]}.")
+            yield lambda played: Deployed(played, bootstrap, producer, f"t{uuid.uuid4().hex[:12]}.")
+
+
+@pytest.fixture
+def deployed(deploy: Callable[[Any], Deployed], p2b: Any) -> Deployed:
+    return deploy(p2b)
 
 
 async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed: Any, tmp_path: Path) -> None:
@@ -110,9 +120,10 @@ async def test_what_is_trimmed_is_archived_recovered_and_checked(deployed: Any, 
     learner = await run.recovered("learner", 0, tmp_path / "learner-before")
 
     planned = await plan_async(connection, system, played.keys)
-    first = {source: offsets[0] for source, offsets in played.stood.items() if source[0] in played.alone}
+    first = played.firsts
     assert planned.until == first
-    assert set(planned.kept) == {"models"}
+    assert set(planned.until) == set(played.stood), "models among them, up to what all learners and the aggregator need"
+    assert planned.kept == {}
     for one in planned.journals:
         gone = played.logs.part((one.topic, one.partition)).read(0, one.before)
         assert (one.records, one.size) == (len(gone), sum(len(record.value) for record in gone))
@@ -162,3 +173,60 @@ async def test_without_two_states_of_each_partition_nothing_is_deleted(deployed:
         await admin.delete_records({TopicPartition(f"{run.connection.prefix}contexts", 0): RecordsToDelete(-1)})
     with pytest.raises(TrimRefused, match=r"found 0; .*it goes on at contexts/0 offset \d+, but that log begins at"):
         await plan_async(run.connection, run.system, run.played.keys, ["learner"])
+
+
+@pytest.fixture(params=["colin", "pdap", "pdol"])
+def followed(request: pytest.FixtureRequest, deploy: Callable[[Any], Deployed], playing: Callable[[str], Any]) -> Any:
+    return deploy(playing(request.param))
+
+
+@pytest.fixture
+def with_devices(deploy: Callable[[Any], Deployed], playing: Callable[[str], Any]) -> Deployed:
+    return deploy(playing("bgt"))
+
+
+async def test_published_models_end_where_no_partition_that_follows_them_needs_more(followed: Any) -> None:
+    run = await followed.put()
+    played, system = run.played, run.system
+    planned = await plan_async(run.connection, system, played.keys, ["aggregator"])
+    assert planned.until == {source: low for source, low in played.firsts.items() if source[0] == "models"} != {}
+    assert planned.kept == {}
+    await trim_async(run.connection, planned)
+    left = await run.copy()
+    assert {source: part.low for source, part in left.parts.items() if part.low} == planned.until
+    for start in (From.CHECKPOINT, From.LAST_CHECKPOINT):
+        found = verify(left, system, played.keys, None, start)
+        assert found.exit_code == 0, found.as_text()
+        assert not found.totals[Status.UNCHECKABLE]
+
+
+async def test_a_worker_without_a_state_does_not_enter_trimmed_models_in_their_middle(
+    deployed: Any, tmp_path: Path
+) -> None:
+    run = await deployed.put()
+    await trim_async(run.connection, await plan_async(run.connection, run.system, run.played.keys, ["aggregator"]))
+    with pytest.raises(InputsDeleted, match=r"models/0: must be read from offset 0, but the log begins at"):
+        await run.recovered("learner", 0, tmp_path, published=False)
+
+
+async def test_models_that_devices_read_are_kept_whole(with_devices: Any) -> None:
+    run = await with_devices.put()
+    planned = await plan_async(run.connection, run.system, run.played.keys)
+    assert planned.kept == {"models": "devices begin at its first record"}
+    assert planned.until == run.played.firsts
+
+
+async def test_models_are_kept_for_a_partition_that_has_folded_nothing(deployed: Any) -> None:
+    run = await deployed.put(without=frozenset({("decisions", 2), ("state-learner", 2)}))
+    planned = await plan_async(run.connection, run.system, run.played.keys, ["aggregator"])
+    assert planned.journals == ()
+    assert planned.kept == {"models": "these have folded nothing, and begin at its first record: learner/2"}
+
+
+async def test_models_are_kept_where_the_keys_of_those_who_follow_them_are_not_at_hand(
+    deployed: Any, tmp_path: Path
+) -> None:
+    run = await deployed.put()
+    planned = await plan_async(run.connection, run.system, KeySource(folder=tmp_path), ["aggregator"])
+    assert planned.journals == ()
+    assert planned.kept["models"].startswith("learner reads it, and where it reads on is not known: key file")

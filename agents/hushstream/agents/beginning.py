@@ -70,7 +70,8 @@ class Beginning:
             return False
         if newest.head.place <= (cached.sequence, sum(positions.values())):
             return True
-        firsts = await reader.first_offsets(list(machine.inputs))
+        # By what was deleted of broadcasts, too: what follows one without a gap could not go on.
+        firsts = await reader.first_offsets([*machine.inputs, *machine.broadcasts])
         return all(positions.get(source, 0) >= first for source, first in firsts.items())
 
     async def begin(self, partition: int, reader: LogReader, standing: Standing) -> Held:

@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.branches import sequence_of
 from hushstream.agents.cuts import Cuts, Reached
 from hushstream.agents.errors import from_client
+from hushstream.agents.gathering import Gathering
 from hushstream.agents.held import Held
 from hushstream.agents.input_ends import wiped
 from hushstream.agents.intake import InputBuffer
@@ -65,6 +66,7 @@ class PartitionDriver:
         self.inputs = self._make_buffers(held.machine.inputs)
         self.broadcasts = self._make_buffers(held.machine.broadcasts)
         self._schedule = self._make_schedule()
+        self._gathering = Gathering(self.inputs[0], (*self.broadcasts, *self.inputs), self._settings.gather_seconds)
         self._named = NamedWait(
             held.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
         )
@@ -88,7 +90,6 @@ class PartitionDriver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._failed = False
-        self._last_arrival = time.monotonic()
         self._cuts = Cuts(held, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing)
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
         self._commit_mark = held.released
@@ -151,12 +152,11 @@ class PartitionDriver:
         return self._machine
 
     def _make_buffers(self, sources: tuple[TopicPartition, ...]) -> list[InputBuffer]:
-        positions = self._machine.positions()
+        positions, settings = self._machine.positions(), self._settings
         buffers = []
         for source in sources:
-            buffer = InputBuffer(
-                source, positions.get(source, 0), self._settings.buffer_records, self._settings.buffer_bytes
-            )
+            low = positions.get(source, 0)
+            buffer = InputBuffer(source, low, settings.buffer_records, settings.buffer_bytes)
             buffer.arrived = self._on_arrival
             buffer.failed = self._fail
             buffers.append(buffer)
@@ -196,12 +196,13 @@ class PartitionDriver:
         return time.monotonic() - self._saved
 
     def _on_arrival(self) -> None:
-        self._last_arrival = time.monotonic()
+        self._gathering.arrived(time.monotonic())
         self._arrived.set()
 
     async def _fold_loop(self) -> None:
         while not self._closing:
             self._arrived.clear()
+            await self._gathering.until_enough(self._arrived)
             if not await self._fold_once():
                 await self._wait_for_input()
             if self._cuts.due:
@@ -239,15 +240,15 @@ class PartitionDriver:
         """Say once why releases are withheld: scope, asked and left follow from the configuration alone."""
         if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps) or not isinstance(self._machine, Spends):
             return
-        refused = self._machine.refused
-        if refused is not None and refused != self._refused:
-            logger.warning("partition %d: nothing is released any more: %s", self.partition, refused)
-        self._refused = refused
+        before, self._refused = self._refused, self._machine.refused
+        if self._refused not in (None, before):
+            logger.warning("partition %d: nothing is released any more: %s", self.partition, self._refused)
 
     def _forget_folded(self) -> None:
         positions = self._machine.positions()
         for buffer in (*self.broadcasts, *self.inputs):
             buffer.advance(positions.get(buffer.source, 0))
+        self._gathering.folded()
         self._tools.notify_room()
 
     async def _submit(self, step: Step, commit: Mapping[TopicPartition, int] | None, started: float) -> None:
@@ -335,7 +336,7 @@ class PartitionDriver:
         try:
             await asyncio.wait_for(self._arrived.wait(), min(limit for limit in limits if limit is not None))
         except TimeoutError:
-            await self._tick(time.monotonic() - self._last_arrival)
+            await self._tick(time.monotonic() - self._gathering.last_arrival)
 
     async def _tick(self, idle_seconds: float) -> None:
         if self._closing or self._settings.schedule == "fixed":

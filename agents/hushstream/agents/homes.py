@@ -61,6 +61,7 @@ class Homes:
         self._make_machine = make_machine
         self._inputs = topics.inputs
         self._home_topic = topics.inputs[0]
+        self._followed = topics.followed
         self._stream = stream
         self._intake = intake
         self._metrics = metrics
@@ -135,8 +136,9 @@ class Homes:
             return self._epoch == epoch and self._stream.generation == generation
 
         recovery = Recovery(
-            self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks, self._states
-        )
+            self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks, self._states,
+            self._followed,
+        )  # fmt: skip
         try:
             # A machine commits the inputs that it reads, which need not be all of its role's.
             marks = await committed_marks(self._settings, [(topic, p) for topic in self._inputs for p in partitions])

@@ -39,6 +39,11 @@ class InputBuffer:
         return len(self._records)
 
     @property
+    def size(self) -> int:
+        """Bytes of the values that wait."""
+        return self._bytes
+
+    @property
     def low(self) -> int:
         """The first offset that is not folded yet."""
         return self._low

@@ -60,6 +60,12 @@ class RoleTopics:
         return frozenset((*self.inputs, *self.own, *self.broadcasts))
 
     @property
+    def followed(self) -> frozenset[str]:
+        """Broadcasts of which every record counts: kept whole, but for what `hushstream.ops.trim` deletes of them."""
+        declared = self.declared
+        return frozenset(n for n in self.broadcasts if n in declared and declared[n].retention_ms is None)
+
+    @property
     def recomputed(self) -> frozenset[str]:
         """What its outputs are recomputed from and compared with: not marks and states, which follow from no log."""
         return self.all - {self.marks, self.state}

@@ -61,6 +61,7 @@ class Recovery:
     Attributes:
         marks: how far journals have released; None for a role that needs none.
         states: where states are published; None where there is nowhere.
+        followed: broadcasts that a machine must read without a gap (`RoleTopics.followed`).
     """
 
     settings: WorkerSettings
@@ -70,6 +71,7 @@ class Recovery:
     still_owner: Callable[[], bool]
     marks: ReleaseMarks | None = None
     states: PublishedStates | None = None
+    followed: Collection[str] = ()
     beginning: Beginning = field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,14 +172,16 @@ class Recovery:
         positions = {source: machine.positions().get(source, 0) for source in (*machine.inputs, *machine.broadcasts)}
         firsts = await reader.first_offsets(list(positions))
         ends = await reader.end_offsets(list(positions))
-        for source in machine.inputs:
-            if positions[source] < firsts[source]:
+        for source in positions:
+            # A chain that is entered in its middle is followed no further: what is published would be missed for good.
+            needed = source in machine.inputs or source[0] in self.followed
+            if needed and positions[source] < firsts[source]:
                 raise await self._deleted(held, reader, source, positions[source], firsts[source])
-            if positions[source] > ends[source]:
+            if source in machine.inputs and positions[source] > ends[source]:
                 raise replaced(source, positions[source], ends[source])
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
         reader.open({**places, machine.journal: held.journal_offset})
-        # A model that retention removed is missed only if a journal record names it: then the digest tells.
+        # What retention removed of a broadcast is missed only if a journal record names it: then the digest tells.
         return {source: firsts[source] for source in machine.broadcasts}
 
     async def _deleted(

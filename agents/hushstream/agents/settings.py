@@ -41,6 +41,8 @@ class WorkerSettings(BaseModel):
             the network (`hushstream.agents.state_topic`): a large state is published less often.
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
             their outputs: two for each, so that none waits for the others' round trips.
+        gather_milliseconds: how long a record of the leading input waits for others to share a journal record with it,
+            at most, and only at a pace at which one can be expected by then (`hushstream.agents.gathering`).
         named_wait_seconds: how long a context may hold its partition back by naming a click that is not there.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
             records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
@@ -70,6 +72,7 @@ class WorkerSettings(BaseModel):
     resident_users: int = Field(default=RESIDENT_USERS, ge=2)
     state_bytes_per_second: int = Field(default=512 * 1024, ge=1024)
     in_flight: int = Field(default=6, ge=1, le=64)
+    gather_milliseconds: float = Field(default=5.0, ge=0)
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 
@@ -99,6 +102,11 @@ class WorkerSettings(BaseModel):
             )
         self.cluster.require_encryption()
         return self
+
+    @property
+    def gather_seconds(self) -> float:
+        """How long a record waits for others; where the logs alone say what makes a batch, there is nothing to gain."""
+        return self.gather_milliseconds / 1000 if self.schedule == "live" else 0.0
 
     @property
     def cluster(self) -> Cluster:

@@ -67,6 +67,11 @@ class Begun:
     time_ms: int
 
 
+def needed(machine: Machine) -> Mapping[TopicPartition, int]:
+    """What a machine reads next of each log, or has to read again after a start."""
+    return {**machine.positions(), **machine.committed()}
+
+
 class PublishedCopy:
     """The published states of one home partition, in a copy of its state topic."""
 
@@ -149,7 +154,7 @@ class Beginner:
         home: the partition.
         make: makes machines of the role.
         states: what is published of it.
-        lows: where the logs that the machine reads begin, by topic and partition.
+        lows: where the logs begin that the machine reads without a gap, by topic and partition.
     """
 
     home: int
@@ -184,12 +189,12 @@ class Beginner:
         machine.restore(snapshot.state)
         if not machine.is_last(record.value):
             raise NoUse(f"offset {found.offset}: expected a state that stands on its record, got one of a lost branch")
-        needed = {**machine.positions(), **machine.committed()}
-        for source, low in self.lows.items():
-            if source in machine.inputs and needed.get(source, 0) < low:
+        for source, position in needed(machine).items():
+            low = self.lows.get(source, 0)
+            if position < low:
                 raise NoUse(
-                    f"offset {found.offset}: it goes on at {source[0]}/{source[1]} offset {needed.get(source, 0)}, but "
-                    f"that log begins at {low}"
+                    f"offset {found.offset}: it goes on at {source[0]}/{source[1]} offset {position}, but that log "
+                    f"begins at {low}"
                 )
         return Begun(machine, genesis, checkpoint, record, found.publication, found.time_ms)
 

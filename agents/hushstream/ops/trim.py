@@ -7,16 +7,20 @@ machine, standing on a record that the journal holds, with its checkpoint, and w
 
 Retention by time or size can do none of this: on a deployment that stands still it would delete beyond the last state,
 and its workers could never go on. So journals are declared to be kept, and this is the one way to shorten them.
-Ledgers, marks and states are no journals, and nothing here deletes from them. Nor from a journal that another role
-reads: a worker of that one may have to read it from the beginning.
+Ledgers, marks and states are no journals, and nothing here deletes from them.
+
+A journal that other roles read (published models) ends no later than where the second newest state of use of each of
+*their* partitions reads on: their workers follow its chain, and one that stands before its beginning could not go on.
+So their keys must be at hand, too. Where devices read it, it is kept whole: they begin at its first record.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.admin import RecordsToDelete
@@ -29,7 +33,7 @@ from hushstream.engine.flows import readers
 from hushstream.engine.machine import InputRecord, TopicPartition
 from hushstream.engine.published_state import StateSeal, record_digest
 from hushstream.engine.role import Role
-from hushstream.ops.checkpoints import Beginner, NoUse, PublishedCopy
+from hushstream.ops.checkpoints import Beginner, Begun, NoUse, PublishedCopy, needed
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import LiveLogs, open_logs
 from hushstream.ops.log_copy import PartitionCopy
@@ -52,8 +56,9 @@ class Trimmed:
         topic, partition: which journal.
         low: where it begins.
         before: where it would begin: the record there is the first that stays.
-        sequence: of that record.
+        sequence: of the record on which the state stands from which its own role goes on.
         records, size: what would go, in records and bytes of their values.
+        held_by: the partition of another role that reads on at ``before``, and keeps what its own would spare; or "".
     """
 
     topic: str
@@ -63,12 +68,14 @@ class Trimmed:
     sequence: int
     records: int
     size: int
+    held_by: str = ""
 
     def __str__(self) -> str:
         """One line."""
+        held = f", and {self.held_by} reads on at offset {self.before}" if self.held_by else ""
         return (
             f"{self.topic}/{self.partition}: {self.records} records, {self.size} bytes, from offset {self.low} to "
-            f"{self.before - 1}; it goes on from the state of record {self.sequence}"
+            f"{self.before - 1}; it goes on from the state of record {self.sequence}{held}"
         )
 
 
@@ -101,14 +108,41 @@ class Trim:
         return "\n".join([*lines, f"{verb} {records} records, {size} bytes in all"]) + "\n"
 
 
+class _Held(NamedTuple):
+    """Up to where another role lets a journal be deleted, and which partition of it reads on there."""
+
+    offset: int
+    by: str
+
+
+_FREE = _Held(sys.maxsize, "")
+
+
 @dataclass(slots=True)
 class _Passed:
-    """What lies before the records of a journal on which published states stand."""
+    """What lies before some records of a journal."""
 
     records: int = 0
     size: int = 0
     places: dict[bytes, tuple[InputRecord, int, int]] = field(default_factory=dict)
-    """By digest of the record: it, and records and bytes before it."""
+    """By digest of a record on which a published state stands: it, and records and bytes before it."""
+    free: tuple[int, int] = (0, 0)
+    """Records and bytes before what another role reads next."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stays:
+    """The second newest state of use of a home partition.
+
+    Attributes:
+        sequence: of the journal record on which it stands.
+        trimmed: what it lets go of its own journal, if anything.
+        needed: where it reads on in each log.
+    """
+
+    sequence: int
+    trimmed: Trimmed | None
+    needed: Mapping[TopicPartition, int]
 
 
 def plan(connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Trim:
@@ -125,25 +159,12 @@ async def plan_async(
         TrimRefused: of a partition there are too few states of use.
         HushstreamError: the deployment has no such role; a key cannot be used; the topics cannot be read.
     """
-    found: list[Trimmed] = []
-    kept: dict[str, str] = {}
-    lacking: list[str] = []
+    planner = _Planner(connection, system, keys)
     for role in [role for role in system.roles if roles is None or role in [role_of(system, name) for name in roles]]:
-        others = set(readers(topic_of(system, role.journal), system.roles)) & set(system.role_names) - {role.name}
-        if others:
-            kept[role.journal] = f"{', '.join(sorted(others))} may have to read it from its beginning"
-            continue
-        topics = role_topics(role, system)
-        wanted = {*topics.inputs, *topics.broadcasts, topics.journal, role.state.name}
-        async with open_logs(connection, system.partitions, wanted) as logs:
-            for home in range(system.homes(role)):
-                try:
-                    found += await _of_home(role, home, system, keys, logs)
-                except TrimRefused as error:
-                    lacking.append(str(error))
-    if lacking:
-        raise TrimRefused("\n".join(lacking))
-    return Trim(tuple(found), kept)
+        await planner.add(role)
+    if planner.lacking:
+        raise TrimRefused("\n".join(dict.fromkeys(planner.lacking)))
+    return Trim(tuple(planner.found), planner.kept)
 
 
 def trim(connection: Connection, planned: Trim) -> None:
@@ -167,26 +188,98 @@ async def trim_async(connection: Connection, planned: Trim) -> None:
         await admin.delete_records(places)
 
 
-async def _of_home(role: Role, home: int, system: System, keys: KeySource, logs: LiveLogs) -> Sequence[Trimmed]:
-    """The beginning of one journal, if there is one to delete."""
-    journal, source = (role.journal, home), (role.state.name, home)
-    make = role_work(role.name, system, keys).make_machine
-    seal = StateSeal(system.config.deployment, role.name, home, make.state_keys())
-    states = PublishedCopy(await _copied(logs, source), seal)
-    passed = await _passed(logs, journal, {found.head.record for found in states.found})
-    lows = {place: low for place, (low, _) in logs.cut.bounds.items()}
-    stays = _second_of_use(Beginner(home, make, states, lows), passed, journal, states)
-    if stays is None:
-        return ()
-    found, (record, records, size) = stays
-    low = lows[journal]
-    return [Trimmed(*journal, low, record.offset, found.head.sequence, records, size)] if records else ()
+class _Planner:
+    """Finds what can be deleted, role by role.
+
+    Attributes:
+        found: that.
+        kept: journals that are kept whole, and why.
+        lacking: partitions without enough states of use, in words.
+    """
+
+    def __init__(self, connection: Connection, system: System, keys: KeySource) -> None:
+        self._connection, self._system, self._keys = connection, system, keys
+        self.found: list[Trimmed] = []
+        self.kept: dict[str, str] = {}
+        self.lacking: list[str] = []
+        self._unheld: dict[str, list[_Stays | None]] = {}
+        """Of each role whose states were looked at, what they let go: opened once, as they may be large."""
+
+    async def add(self, role: Role) -> None:
+        """Look at all partitions of a role's journal."""
+        topic = topic_of(self._system, role.journal)
+        if topic.name in self._system.devices:
+            self.kept[topic.name] = "devices begin at its first record"
+            return
+        held: dict[TopicPartition, _Held] = {}
+        for name in readers(topic, self._system.roles):
+            if name not in self._system.role_names or name == role.name:
+                continue
+            reader = role_of(self._system, name)
+            try:
+                role_work(name, self._system, self._keys).make_machine.state_keys()
+            except HushstreamError as error:
+                self.kept[topic.name] = f"{name} reads it, and where it reads on is not known: {error}"
+                return
+            await self._hold(reader, topic.name, held)
+        for stays in await (self._all_of(role, held) if held else self._alone(role)):
+            self.found += [stays.trimmed] if stays is not None and stays.trimmed is not None else []
+        idle = sorted({one.by for one in held.values() if not one.offset})
+        if idle:
+            self.kept[topic.name] = f"these have folded nothing, and begin at its first record: {', '.join(idle)}"
+
+    async def _hold(self, reader: Role, journal: str, held: dict[TopicPartition, _Held]) -> None:
+        """Note where the partitions of another role read on in a journal."""
+        for home, stays in enumerate(await self._alone(reader)):
+            for partition in range(self._system.partitions[journal]):
+                source = (journal, partition)
+                offset = 0 if stays is None else stays.needed.get(source, sys.maxsize)
+                held[source] = min(held.get(source, _FREE), _Held(offset, f"{reader.name}/{home}"))
+
+    async def _alone(self, role: Role) -> list[_Stays | None]:
+        if role.name not in self._unheld:
+            self._unheld[role.name] = await self._all_of(role, {})
+        return self._unheld[role.name]
+
+    async def _all_of(self, role: Role, held: Mapping[TopicPartition, _Held]) -> list[_Stays | None]:
+        topics = role_topics(role, self._system)
+        wanted = {*topics.inputs, *topics.broadcasts, topics.journal, role.state.name}
+        found = []
+        async with open_logs(self._connection, self._system.partitions, wanted) as logs:
+            for home in range(self._system.homes(role)):
+                try:
+                    found.append(await self._of_home(role, home, logs, held.get((role.journal, home), _FREE)))
+                except TrimRefused as error:
+                    self.lacking.append(str(error))
+        return found
+
+    async def _of_home(self, role: Role, home: int, logs: LiveLogs, held: _Held) -> _Stays | None:
+        """What stays of one journal; None where nothing was folded."""
+        journal, source = (role.journal, home), (role.state.name, home)
+        make = role_work(role.name, self._system, self._keys).make_machine
+        seal = StateSeal(self._system.config.deployment, role.name, home, make.state_keys())
+        states = PublishedCopy(await _copied(logs, source), seal)
+        passed = await _passed(logs, journal, {found.head.record for found in states.found}, held.offset)
+        topics = role_topics(role, self._system)
+        whole = {*topics.inputs, *topics.followed}
+        lows = {place: low for place, (low, _) in logs.cut.bounds.items() if place[0] in whole}
+        stays = _second_of_use(Beginner(home, make, states, lows), passed, journal, states)
+        if stays is None:
+            return None
+        found, begun, (record, records, size) = stays
+        low, sequence = logs.cut.bounds[journal][0], found.head.sequence
+        trimmed = Trimmed(*journal, low, record.offset, sequence, records, size)
+        if held.offset < record.offset:
+            trimmed = Trimmed(*journal, low, held.offset, sequence, *passed.free, held.by)
+        return _Stays(sequence, trimmed if trimmed.records else None, needed(begun.machine))
 
 
 def _second_of_use(
     beginner: Beginner, passed: _Passed, journal: TopicPartition, states: PublishedCopy
-) -> tuple[Found, tuple[InputRecord, int, int]] | None:
-    """The state that stays, with what lies before its record; None for a journal without a record behind its first.
+) -> tuple[Found, Begun, tuple[InputRecord, int, int]] | None:
+    """The state that stays, a machine on it, and what lies before its record.
+
+    None for a journal without a record behind its first.
 
     Raises:
         TrimRefused: there are too few.
@@ -197,11 +290,11 @@ def _second_of_use(
         try:
             if place is None:
                 raise NoUse(f"offset {found.offset}: expected the journal to hold record {found.head.sequence}")
-            beginner.begin(found, place[0])
+            begun = beginner.begin(found, place[0])
         except NoUse as error:
             why.append(str(error))
             continue
-        useful.append((found, place))
+        useful.append((found, begun, place))
         if len(useful) == _STATES:
             return useful[-1]
     if passed.records <= 1:
@@ -218,7 +311,7 @@ async def _copied(logs: LiveLogs, source: TopicPartition) -> PartitionCopy:
     return PartitionCopy(low, high, [record async for portion in logs.records(source) for record in portion])
 
 
-async def _passed(logs: LiveLogs, journal: TopicPartition, wanted: Collection[bytes]) -> _Passed:
+async def _passed(logs: LiveLogs, journal: TopicPartition, wanted: Collection[bytes], until: int) -> _Passed:
     passed = _Passed()
     async for portion in logs.records(journal):
         for record in portion:
@@ -227,4 +320,6 @@ async def _passed(logs: LiveLogs, journal: TopicPartition, wanted: Collection[by
                 passed.places[digest] = (record, passed.records, passed.size)
             passed.records += 1
             passed.size += len(record.value)
+            if record.offset < until:
+                passed.free = passed.records, passed.size
     return passed

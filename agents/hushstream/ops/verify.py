@@ -257,7 +257,9 @@ class _RoleWalker:
         seal = StateSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
         states = PublishedCopy(self.logs.part((self.role.state.name, home)), seal)
         machine = self.make(home)
-        lows = {source: self.logs.part(source).low for source in (*machine.inputs, *machine.broadcasts)}
+        followed = role_topics(self.role, self.system).followed
+        sources = (*machine.inputs, *(source for source in machine.broadcasts if source[0] in followed))
+        lows = {source: self.logs.part(source).low for source in sources}
         beginner, journal = Beginner(home, self.make, states, lows), self.logs.part(machine.journal)
         passed_over = [f"(passed over: {why})" for why in states.ignored]
         for found in in_order(states, start):

@@ -85,8 +85,9 @@ def topics_trim(
     """Delete the beginning of journals, up to a published state from which workers recover and checks begin.
 
     It is for ever: archive it before with `topics export --until checkpoint`. Ledgers, marks and states are never
-    touched, nor a journal that another role reads. It needs the key of the role's zone, and on a secured broker the
-    right to delete records of the journal, which no account of the deployment has.
+    touched, nor of published models what a partition that follows them reads from its second newest state on. It needs
+    the key of the role's zone (of models also those of their readers), and on a secured broker the right to delete
+    records of the journal, which no account of the deployment has.
     """
     from hushstream.ops.trim import plan, trim
 

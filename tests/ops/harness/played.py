@@ -30,6 +30,7 @@ from hushstream.ops.checkpoints import From
 from hushstream.ops.findings import Verified
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
 from hushstream.ops.verify import verify
+from hushstream.schemas import codec
 
 HARNESS = Path(__file__).parents[2] / "chaos" / "harness"
 KEYS = KeySource(seed=7)
@@ -82,18 +83,22 @@ class Played:
     keys: KeySource = KEYS
 
     @property
-    def alone(self) -> set[str]:
-        """The journals that no other role reads."""
-        every = [(role.name, {role.journal, *role.inputs, *role.broadcasts}) for role in self.system.roles]
-        return {r.journal for r in self.system.roles if not any(r.journal in read for n, read in every if n != r.name)}
+    def firsts(self) -> dict[TopicPartition, int]:
+        """Where journals may begin by what their records say: where a state stands, and those of readers read on."""
+        firsts = {source: offsets[0] for source, offsets in self.stood.items() if source[0] not in self.system.devices}
+        for source, offsets in self.stood.items():
+            _, fields = codec.decode(self.logs.part(source).records[offsets[0]].value)
+            for part in fields["head"]["inputs"]:
+                read = (part["topic"], part["partition"])
+                if read in firsts:
+                    firsts[read] = min(firsts[read], part["high"])
+        return firsts
 
     def trimmed(self) -> LogCopy:
-        """The journals begin where their oldest states end, but for those that other roles read."""
+        """The journals begin there."""
         parts = dict(self.logs.parts)
-        for source, offsets in self.stood.items():
-            if source[0] not in self.alone:
-                continue
-            low, part = offsets[0], parts[source]
+        for source, low in self.firsts.items():
+            part = parts[source]
             parts[source] = PartitionCopy(low, part.high, part.read(low, part.high))
         return LogCopy(parts)
 

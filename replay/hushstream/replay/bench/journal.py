@@ -16,6 +16,8 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name, of_party
 
 POLL_SECONDS = 0.2
+
+_COLUMNS = ("arms", "propensities", "policies", "model_versions")
 STALL_SECONDS = 60.0
 
 
@@ -34,6 +36,10 @@ class Folded:
     """Offsets of the models that it adopts, low and high."""
     slots: int = 0
     """Slots that left with it."""
+    size: int = 0
+    """Bytes of its value."""
+    rows_size: int = 0
+    """Of these, those that it holds for each row: ids with their lengths, and columns."""
 
 
 @dataclass(slots=True)
@@ -98,6 +104,8 @@ def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
             fields["arms"],
             ranges.get("models", nothing),
             fields["slots"],
+            len(value),
+            sum(1 + len(identity.encode()) for identity in fields["event_ids"]) + sum(len(fields[n]) for n in _COLUMNS),
         )
     ]
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.agents.roles import role_work
@@ -22,6 +25,7 @@ from hushstream.ops.findings import Status
 from hushstream.ops.live import copy_async
 from hushstream.ops.verify import verified_topics, verify
 from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.journal import waits_ms
 from hushstream.replay.bench.load import (
     Load,
     context_batches,
@@ -53,12 +57,35 @@ RECOVERY_TARGET_SECONDS, VERIFY_TARGET_SECONDS, BYTES_TARGET = 10.0, 60.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Modest:
+    """What an interaction takes where events come one by one at `StreamSizes.modest_pace`, and how long they wait.
+
+    Attributes:
+        rows, fixed, envelope: bytes of the learner's journal: what its records hold for each of their rows; what they
+            hold beside them; what the broker's log adds to a record.
+        inputs: bytes of what clients send, by topic, without what the broker adds to their batches.
+        waits_ms: from a context's append to that of its decision.
+    """
+
+    rows: float
+    fixed: float
+    envelope: float
+    inputs: Mapping[str, float]
+    waits_ms: Sequence[int]
+
+    @property
+    def journal(self) -> float:
+        """Bytes of the learner's journal."""
+        return self.rows + self.fixed + self.envelope
+
+
+@dataclass(frozen=True, slots=True)
 class LongLife:
     """What was found.
 
     Attributes:
         journal_bytes: of the learner's journal, an interaction, where its input is columnar and lies ready.
-        modest_bytes: the same at `StreamSizes.modest_pace`, one event a record.
+        modest: what one takes where they come one by one.
         state_bytes: of the states that the broker keeps.
         replayed: journal records between the last published state and the end.
         recovery_seconds: from the start of a process to its first fold, once the killed one's session has ended.
@@ -67,7 +94,7 @@ class LongLife:
     """
 
     journal_bytes: float
-    modest_bytes: float
+    modest: Modest
     state_bytes: int
     replayed: int
     recovery_seconds: float
@@ -104,22 +131,29 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
         begun = time.monotonic()
         counts = await _verified(learner, system, folder)
         seconds = time.monotonic() - begun
-    per_interaction = written[JOURNAL] / sizes.long_interactions, modest / sizes.modest_pairs
-    return LongLife(*per_interaction, written[STATE], replayed, recovery, seconds, *counts)
+    per_interaction = written[JOURNAL] / sizes.long_interactions
+    return LongLife(per_interaction, modest, written[STATE], replayed, recovery, seconds, *counts)
 
 
-async def _modest(bench: Bench, sizes: StreamSizes) -> int:
-    """Bytes of a journal whose contexts and rewards come at a pace, one event a record."""
+async def _modest(bench: Bench, sizes: StreamSizes) -> Modest:
+    """Let contexts and rewards come at a pace, one event a record."""
     learner = await bench.learner("modest")
     load = bench.load(2 * sizes.modest_pairs)
     first, second = load.part(0, sizes.modest_pairs), load.part(sizes.modest_pairs, len(load))
     await learner.append("contexts", context_events(first))
     async with learner.running() as worker:
         await learner.tail.until(len(first), 0, worker.check)
-        before = (await _bytes(learner, bench.system))[JOURNAL]
+        before = len(learner.tail.records)
         rewards = reward_events(first, learner.tail.arms(), draw_rewards(len(first), SEED))
-        await bench.paced(learner, {"contexts": context_events(second), "clicks": rewards}, worker, sizes.modest_pace)
-    return (await _bytes(learner, bench.system))[JOURNAL] - before
+        inputs = {"contexts": context_events(second), "clicks": rewards}
+        low = learner.tail.position("contexts")
+        times = await bench.paced(learner, inputs, worker, sizes.modest_pace)
+    records, count = learner.tail.records[before:], len(second)
+    rows = sum(record.rows_size for record in records)
+    fixed = sum(record.size for record in records) - rows
+    taken = (rows / count, fixed / count, RECORD_BATCH_BYTES * len(records) / count)
+    sent = {topic: sum(map(len, values)) / count for topic, values in inputs.items()}
+    return Modest(*taken, sent, waits_ms(records, low, times))
 
 
 async def _fed(bench: Bench, learner: Learner, sizes: StreamSizes, folder: Path) -> None:
@@ -189,11 +223,21 @@ async def _verified(learner: Learner, system: System, folder: Path) -> tuple[int
 def long_life_rows(found: LongLife, sizes: StreamSizes) -> list[BenchRow]:
     """The rows of one run."""
     age = f"after {sizes.long_interactions} interactions (d={sizes.dimension}, K={sizes.arms}, {sizes.users} users)"
-    modest = f"the learner's journal at {sizes.modest_pace} interactions/s, one event a record"
+    paced = f"at {sizes.modest_pace} interactions/s, one event a record"
+    modest = f"the learner's journal {paced}"
+    p50, p99 = np.percentile(found.modest.waits_ms, [50, 99])
     start = f"start of a learner worker from its last published state, {age}"
     check = f"verify of the learner from its newest state, {age}"
     return [
-        at_most(modest, [found.modest_bytes], "bytes/interaction", BYTES_TARGET),
+        at_most(modest, [found.modest.journal], "bytes/interaction", BYTES_TARGET),
+        figure(f"{modest}: the broker's share of records and batches", [found.modest.envelope], "bytes/interaction"),
+        figure(f"{modest}: what a record holds beside its rows", [found.modest.fixed], "bytes/interaction"),
+        *(
+            figure(f"{topic} {paced}, values alone", [size], "bytes/interaction")
+            for topic, size in found.modest.inputs.items()
+        ),
+        figure(f"append to decision {paced}: p50", [float(p50)], "ms"),
+        figure(f"append to decision {paced}: p99", [float(p99)], "ms"),
         at_most(
             f"the learner's journal, columnar records of {BATCH_ROWS}",
             [found.journal_bytes],

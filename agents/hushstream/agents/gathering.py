@@ -1,0 +1,95 @@
+"""How long what has arrived waits for more, so that small folds share a journal record.
+
+A journal record and its batch in the broker's log take some 190 bytes before they hold a row; so at a modest pace
+records, and not rows, fill the disk. What has arrived therefore waits for a bounded time, but only at a pace at which
+another record of the leading input can be expected by then, and no longer once enough of them wait. That input alone
+decides when it is folded: what of the others came meanwhile is folded with it, and how much that is moves no cut, as
+clicks are private.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from hushstream.agents.intake import InputBuffer
+
+_ENOUGH_RECORDS = 16
+"""Spread over so many rows, what a record takes for itself is small beside them."""
+
+_ENOUGH_BYTES = 4096
+"""About as large as that many of one row; a columnar record waits for nothing."""
+
+_WAITS = 10
+"""Where nothing of the leading input is there, nobody waits for an answer, and the rest waits so many times as long. A
+pause counts as no longer: so a pace is soon found again after one."""
+
+_SMOOTHING = 8
+"""Records over which the pace is taken."""
+
+
+class Gathering:
+    """Of one partition: when what waits in its buffers should be folded.
+
+    Attributes:
+        last_arrival: when something came last, by the monotonic clock.
+    """
+
+    def __init__(self, leading: InputBuffer, buffers: Sequence[InputBuffer], wait_seconds: float) -> None:
+        """Watch buffers from now on.
+
+        Args:
+            leading: of the input that sets the pace, one of ``buffers``.
+            buffers: all of the partition.
+            wait_seconds: the longest that a record of the leading input waits for another; 0 for none.
+        """
+        self._leading = leading
+        self._buffers = buffers
+        self._wait = wait_seconds
+        self._gap = wait_seconds * _WAITS
+        """Seconds from one record of the leading input to the next, smoothed."""
+        self._seen = leading.next_offset
+        self.last_arrival = self._last_leading = time.monotonic()
+        self._since: float | None = None
+        """When the first of what waits came."""
+        self._leading_since: float | None = None
+
+    def arrived(self, now: float) -> None:
+        """Something came into one of the buffers."""
+        self.last_arrival = now
+        self._since = now if self._since is None else self._since
+        count = self._leading.next_offset - self._seen
+        if count > 0:
+            gap = min((now - self._last_leading) / count, self._wait * _WAITS)
+            self._gap += (gap - self._gap) * min(1.0, count / _SMOOTHING)
+            self._seen, self._last_leading = self._leading.next_offset, now
+            self._leading_since = now if self._leading_since is None else self._leading_since
+
+    def folded(self) -> None:
+        """A fold took what it could: what it left over has waited already."""
+        if not len(self._leading):
+            self._leading_since = None
+        if not any(len(buffer) for buffer in self._buffers):
+            self._since = None
+
+    def seconds_left(self, now: float) -> float:
+        """How long to wait for more; 0 when it is time to fold, or nothing is there."""
+        if self._since is None or self._gap > self._wait or self._enough:
+            return 0.0
+        if self._leading_since is not None:
+            return max(0.0, self._leading_since + self._wait - now)
+        return max(0.0, self._last_leading + self._wait * _WAITS - now)
+
+    @property
+    def _enough(self) -> bool:
+        return len(self._leading) >= _ENOUGH_RECORDS or self._leading.size >= _ENOUGH_BYTES
+
+    async def until_enough(self, arrived: asyncio.Event) -> None:
+        """Wait as long as it is worth it; ``arrived`` is set whenever something comes."""
+        while (left := self.seconds_left(time.monotonic())) > 0:
+            arrived.clear()
+            try:
+                await asyncio.wait_for(arrived.wait(), left)
+            except TimeoutError:
+                return
