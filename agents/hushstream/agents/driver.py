@@ -31,7 +31,7 @@ from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.snapshots import Snapshot
 from hushstream.agents.tools import Tools
 from hushstream.agents.waiting import turn_loop, within
-from hushstream.engine.machine import Spends, Step, TopicPartition
+from hushstream.engine.machine import Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.engine.published_state import record_digest
 from hushstream.privacy.ledger import Exhausted
@@ -237,7 +237,7 @@ class PartitionDriver:
 
     def _say_refused(self, steps: Sequence[Step]) -> None:
         """Say once why releases are withheld: scope, asked and left follow from the configuration alone."""
-        if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps) or not isinstance(self._machine, Spends):
+        if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps):
             return
         refused = self._machine.refused
         if refused is not None and refused != self._refused:
