@@ -74,6 +74,9 @@ class Role:
             return self.rigs.LearnerMachine(self.system, partition, self.key)
         return self.rigs.ShufflerMachine(self.system, partition, self.key, ring=self.ring)
 
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Any:
+        return self(partition)
+
     def mark_keys(self) -> KeyRing:
         return self.ring
 

@@ -61,6 +61,9 @@ class Zone:
     def __call__(self, partition: int) -> Any:
         return self._make(partition)
 
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Any:
+        return self(partition)
+
     def state_keys(self) -> KeyRing:
         return KeyRing(0, 0, (), self._key)
 
@@ -476,6 +479,8 @@ async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(
     worker = partition.worker("a")
 
     class Keeping(type(worker.zone(0))):  # type: ignore[misc]
+        keeps_users = True
+
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 
@@ -492,6 +497,8 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
     worker = partition.worker("a")
 
     class Keeping(type(worker.zone(0))):  # type: ignore[misc]
+        keeps_users = True
+
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 

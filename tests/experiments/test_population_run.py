@@ -176,7 +176,7 @@ def test_a_threshold_of_one_withholds_nothing():
 
 
 def test_slot_sums_withhold_nothing_and_the_guarantee_names_the_seeded_key():
-    run = run_population(_config(), _world(seed=2), CONTRIBUTORS, EVALUATED)
+    run = run_population(P2BSystem.fitted(_config()), _world(seed=2), CONTRIBUTORS, EVALUATED)
     assert run.released.released == CONTRIBUTORS
     assert run.guarantee.reproducible
     assert run.guarantee.epsilon_micro == 1_000_000
@@ -184,7 +184,7 @@ def test_slot_sums_withhold_nothing_and_the_guarantee_names_the_seeded_key():
 
 def test_each_slot_of_a_longer_life_reports_one_interaction_of_its_own_stretch():
     config = dataclasses.replace(_config(), slot=SlotConfig(2, 3))
-    run = run_population(config, _world(seed=2), CONTRIBUTORS, EVALUATED)
+    run = run_population(P2BSystem.fitted(config), _world(seed=2), CONTRIBUTORS, EVALUATED)
     assert run.released.reports == 3 * CONTRIBUTORS
     assert run.guarantee.lifetime.units == 3
 
@@ -193,12 +193,12 @@ def test_users_differ_between_arms_by_their_start_alone():
     """Without exploration and with rewards that never come nobody learns: all conditions then choose alike."""
     config = dataclasses.replace(_config(epsilon=20.0), learner=LearnerConfig(alpha=0.0))
     world = _world(seed=3, reward_scale=1e-9)
-    run = run_population(config, world, CONTRIBUTORS, EVALUATED)
+    run = run_population(P2BSystem.fitted(config), world, CONTRIBUTORS, EVALUATED)
     np.testing.assert_array_equal(run.rewards["cold"], run.rewards["warm_nonprivate"])
 
 
 def test_rows_hold_every_arm_and_round_with_its_interval():
-    run = run_population(_config(), _world(seed=2), CONTRIBUTORS, EVALUATED)
+    run = run_population(P2BSystem.fitted(_config()), _world(seed=2), CONTRIBUTORS, EVALUATED)
     rows = run.rounds()
     assert [(row["condition"], row["round"]) for row in rows] == [(a, t + 1) for a in CONDITIONS for t in range(ROUNDS)]
     last = rows[ROUNDS - 1]
@@ -219,7 +219,9 @@ def test_an_interval_covers_the_mean_as_often_as_it_says():
 
 def test_progress_counts_every_interaction():
     seen: list[tuple[int, int, str]] = []
-    run_population(_config(), _world(), CONTRIBUTORS, EVALUATED, progress=lambda *step: seen.append(step))
+    run_population(
+        P2BSystem.fitted(_config()), _world(), CONTRIBUTORS, EVALUATED, progress=lambda *step: seen.append(step)
+    )
     total = (CONTRIBUTORS + 3 * EVALUATED) * ROUNDS
     assert seen[-1][:2] == (total, total)
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
@@ -235,17 +237,19 @@ def test_progress_counts_every_interaction():
 )
 def test_what_cannot_be_played_is_refused_with_a_reason(change, words):
     with pytest.raises(PopulationError, match=words):
-        run_population(dataclasses.replace(_config(), **change), _world(), CONTRIBUTORS, EVALUATED)
+        run_population(P2BSystem.fitted(dataclasses.replace(_config(), **change)), _world(), CONTRIBUTORS, EVALUATED)
 
 
 def test_a_world_that_is_not_public_is_not_played():
     with pytest.raises(PopulationError, match="expected data marked as public"):
-        run_population(_config(), dataclasses.replace(_world(), public=False), CONTRIBUTORS, EVALUATED)
+        run_population(
+            P2BSystem.fitted(_config()), dataclasses.replace(_world(), public=False), CONTRIBUTORS, EVALUATED
+        )
 
 
 def test_too_few_users_are_refused():
     with pytest.raises(PopulationError, match="at most 280"):
-        run_population(_config(), _world(), CONTRIBUTORS, EVALUATED + 1)
+        run_population(P2BSystem.fitted(_config()), _world(), CONTRIBUTORS, EVALUATED + 1)
 
 
 def test_deployments_run_together_get_what_each_gets_alone():

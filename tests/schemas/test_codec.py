@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hushstream.schemas import records
 from hushstream.schemas.catalogue import CATALOGUE, SchemaError, SchemaVersion, make_schema_version
 from hushstream.schemas.codec import (
     COMPRESSED,
@@ -27,13 +26,13 @@ from hushstream.schemas.codec import (
 )
 from hushstream.schemas.reasons import Reason
 
-SLOT: records.SlotReport = {
+SLOT = {
     "report_id": bytes(16),
     "period": bytes(8),
     "config_digest": bytes(16),
     "content": bytes(32),
 }
-CONTEXT: records.Context = {"event_id": "e", "user": "u", "context": bytes(8)}
+CONTEXT = {"event_id": "e", "user": "u", "context": bytes(8)}
 
 
 def reason_of(value: bytes, expect: frozenset[str] | None = None) -> Reason:

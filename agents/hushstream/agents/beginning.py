@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from hushstream.agents.branches import holds, last_record, reach
 from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
-from hushstream.agents.held import Held, MachineFactory, OfJournal
+from hushstream.agents.held import Held, MachineFactory
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
 from hushstream.agents.marks import ReleaseMarks
@@ -26,7 +26,6 @@ from hushstream.engine.machine import Output
 from hushstream.engine.marks import Standing
 from hushstream.engine.packed import OtherVersion
 from hushstream.engine.published_state import Head, record_digest
-from hushstream.engine.spilled_users import KeepsUsers
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class Beginning:
         machine = self.make_machine(partition)
         journal = machine.journal
         # Read once: another owner may save until this one folds, and what was loaded must not meet their users.
-        users = self.snapshots.users(partition) if isinstance(machine, KeepsUsers) else None
+        users = self.snapshots.users(partition) if machine.keeps_users else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if (await reader.end_offsets([journal]))[journal] == 0:
@@ -95,14 +94,13 @@ class Beginning:
             await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
         known = local if local is not None else None if newest is None else newest.head
         genesis = await self._genesis(reader, journal, first, known)
-        if isinstance(self.make_machine, OfJournal):
-            machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
+        machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
         machine.start(genesis)
         start = Held(machine, genesis, 0, 1, record_digest(genesis))
         brought = await self._bring(start, reader, standing, local)
         if brought is not None:
             local = self.snapshots.load(partition)
-        if users is not None and isinstance(machine, KeepsUsers):
+        if users is not None:
             machine.keep_users(users, self.settings.resident_users)
         if local is None and first > start.journal_offset:
             raise self._truncated(journal, first)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hushstream.agents.held import Held
 from hushstream.agents.snapshots import Snapshot
-from hushstream.engine.machine import Machine, Portioned, TopicPartition
+from hushstream.engine.machine import Machine, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Cut:
     @classmethod
     def of(cls, machine: Machine, sequence: int) -> Cut:
         """Cut now, between two folds; it must be packed or closed before the next one."""
-        packing = machine.snapshot_portions() if isinstance(machine, Portioned) else _whole(machine)
+        packing = machine.snapshot_portions()
         next(packing)
         folded = sum(machine.positions().values())
         return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))
@@ -156,10 +156,3 @@ class Cuts:
     def _place_at(self, sequence: int) -> Place:
         """How far the state has come: also inside a window that no journal record has closed yet."""
         return sequence, dict(self._held.machine.positions())
-
-
-def _whole(machine: Machine) -> Generator[None, None, bytes]:
-    """Of a machine that packs its state in one go."""
-    state = machine.snapshot()
-    yield
-    return state

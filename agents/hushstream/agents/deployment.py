@@ -93,16 +93,21 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
     Raises:
         ConfigurationError: names every wrong key, what was expected and what came.
     """
-    name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
-    try:
-        kind = kind_of(name)
-    except DeclarationError as error:
-        raise ConfigurationError(f"{_place(source, lines, ('system',))}: {error}") from None
+    kind = _kind(values, source, lines)
     try:
         return _adapter(kind).validate_python(values)
     except (ValidationError, ConfigurationError):
         found = faults_of(_adapter(kind).validate_python, kind.config, values)
         raise ConfigurationError("\n".join(f"{_place(source, lines, one.key)}: {one}" for one in found)) from None
+
+
+def _kind(values: Any, source: str, lines: KeyLines | None = None) -> Kind:
+    """The system that values name."""
+    name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
+    try:
+        return kind_of(name)
+    except DeclarationError as error:
+        raise ConfigurationError(f"{_place(source, lines, ('system',))}: {error}") from None
 
 
 def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
@@ -117,9 +122,10 @@ def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") ->
     Raises:
         ConfigurationError: as `parse_config`; or it is of another system.
     """
-    config = parse_config(values, source)
-    if not isinstance(config, made):
-        raise ConfigurationError(f"{source}: system: expected a {made.__name__}, got system {config.system}")
+    kind = _kind(values, source)
+    if kind.config is not made:
+        raise ConfigurationError(f"{source}: system: expected a {made.__name__}, got system {kind.name}")
+    config: ConfigT = parse_config(values, source)
     return config
 
 

@@ -32,7 +32,7 @@ from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.snapshots import Snapshot
 from hushstream.agents.tools import Tools
 from hushstream.agents.waiting import turn_loop, within
-from hushstream.engine.machine import Spends, Step, TopicPartition
+from hushstream.engine.machine import Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.engine.published_state import record_digest
 from hushstream.privacy.ledger import Exhausted
@@ -238,7 +238,7 @@ class PartitionDriver:
 
     def _say_refused(self, steps: Sequence[Step]) -> None:
         """Say once why releases are withheld: scope, asked and left follow from the configuration alone."""
-        if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps) or not isinstance(self._machine, Spends):
+        if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps):
             return
         before, self._refused = self._refused, self._machine.refused
         if self._refused not in (None, before):

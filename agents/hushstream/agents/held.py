@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from hushstream.agents.commits import journal_label, journal_name
 from hushstream.engine.machine import Machine
+from hushstream.privacy.key_files import KeyRing
 
-MachineFactory = Callable[[int], Machine]
 
+class MachineFactory(Protocol):
+    """Makes the machines of a role, and knows the key file of its zone."""
 
-@runtime_checkable
-class OfJournal(Protocol):
-    """A machine factory that finds the key that a journal was begun with."""
+    def __call__(self, partition: int) -> Machine:
+        """The machine of a home partition whose journal is not known."""
 
     def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
         """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
+
+    def mark_keys(self) -> KeyRing:
+        """The keys under which marks are sealed; not asked of a role without marks."""
+
+    def state_keys(self) -> KeyRing:
+        """The keys under which states are sealed."""
 
 
 @dataclass(slots=True)

@@ -18,14 +18,14 @@ from hushstream.agents.errors import DENIED, DiskRefused, JournalLost, Partition
 from hushstream.agents.held import Held, MachineFactory
 from hushstream.agents.high_water import HighWater
 from hushstream.agents.intake import Intake
-from hushstream.agents.marks import HoldsMarkKeys, ReleaseMarks
+from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.output_ends import OutputEnds
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.recovery import Observe, Recovery, Superseded
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.state_topic import HoldsStateKeys, PublishedStates
+from hushstream.agents.state_topic import PublishedStates
 from hushstream.agents.stream import Stream
 from hushstream.agents.tools import Tools
 from hushstream.engine.machine import ReplayMismatch, TopicPartition
@@ -275,8 +275,6 @@ def _marks(
     """Where a role's marks are kept; None for one without."""
     if topics.marks is None:
         return None
-    if not isinstance(make_machine, HoldsMarkKeys):
-        raise WorkerError(f"role {settings.role}: expected a machine factory with the keys of its marks, got none")
     return ReleaseMarks(
         settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings)
     )
@@ -288,8 +286,6 @@ def _states(
     """Where a role's states are published; None for one that has nowhere to."""
     if topics.state is None:
         return None
-    if not isinstance(make_machine, HoldsStateKeys):
-        raise WorkerError(f"role {settings.role}: expected a machine factory with the keys of its states, got none")
     return PublishedStates(settings, topics.state, make_machine, stream, snapshots, OutputEnds(settings, topics))
 
 

@@ -23,7 +23,7 @@ import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from aiokafka.errors import KafkaError
 
@@ -51,7 +51,6 @@ _READ_AT_ONCE = 4096
 _WRITER_BYTES = 8
 
 
-@runtime_checkable
 class HoldsMarkKeys(Protocol):
     """A machine factory that knows the key file of its zone."""
 

@@ -17,7 +17,7 @@ from hushstream.agents.input_ends import EndOffsets
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.quiet import Quiet
-from hushstream.engine.machine import Awaited, Machine, Waits
+from hushstream.engine.machine import Awaited, Machine
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class NamedWait:
             end_offsets: asks that.
             metrics: count the waits that were in vain.
         """
-        self._machine = machine if isinstance(machine, Waits) else None
+        self._machine = machine
         self._leading = leading
         self._seconds = seconds
         self._end_offsets = end_offsets
@@ -49,7 +49,7 @@ class NamedWait:
     @property
     def awaited(self) -> Awaited | None:
         """What the machine waits for now; called after each `Machine.ready`."""
-        awaited = None if self._machine is None else self._machine.awaited
+        awaited = self._machine.awaited
         if awaited != self._awaited:
             self._awaited, self._since = awaited, time.monotonic()
         return awaited
@@ -60,8 +60,8 @@ class NamedWait:
 
     async def end(self) -> bool:
         """If it waited long enough, ask; whether something need not wait any more."""
-        awaited, machine = self._awaited, self._machine
-        if awaited is None or machine is None or self.seconds_left():
+        awaited = self._awaited
+        if awaited is None or self.seconds_left():
             return False
         self._since = time.monotonic()
         arrived = self._leading.next_offset
@@ -73,7 +73,7 @@ class NamedWait:
             return False
         if awaited.offset < end:
             return False
-        machine.ends_at(arrived, end)
+        self._machine.ends_at(arrived, end)
         self._metrics.waited_in_vain()
         self._quiet.warning(
             "partition %d: a record names one of %s that is not there; after %g s it is refused, with all others that "

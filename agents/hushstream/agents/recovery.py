@@ -28,13 +28,11 @@ from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
 from hushstream.engine.epochs import DOUBT_BYTES
 from hushstream.engine.machine import (
-    Distrusts,
     InputRange,
     InputRecord,
     InputSlice,
     OffChain,
     Output,
-    Reopens,
     ReplayMismatch,
     Step,
     TopicPartition,
@@ -129,7 +127,7 @@ class Recovery:
         accepted = self.marks.require(standing, partition, held.journal, held.sequence)
         doubtful = held.sequence if accepted else standing.accepted_at(held.journal)
         held.generation = await self.marks.begin(partition, standing, held.journal, held.sequence, accepted)
-        if doubtful is not None and isinstance(machine, Distrusts) and not machine.answers(doubtful):
+        if doubtful is not None and not machine.answers(doubtful):
             # An operator goes on only where what was lost had been released from: that branch has its price.
             lives = standing.lives(before=held.generation)
             machine.distrust(os.urandom(DOUBT_BYTES), forked=True, lives=lives)
@@ -213,11 +211,12 @@ class Recovery:
         except OffChain:
             return None
         except ReplayMismatch as error:
-            if not isinstance(machine, Reopens):
+            adopted = machine.reopen(record.value, slices)
+            if adopted is None:
                 raise
             # What was released stands; it is not sent again, and the next release pays for noise of its own.
             logger.error("%s; a new epoch begins with the next release", error)
-            step = machine.reopen(record.value, slices)
+            step = adopted
         held.sequence += 1
         held.replayed += 1
         if step.turns:

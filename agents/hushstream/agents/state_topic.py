@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
@@ -55,7 +55,6 @@ _BURST = 16
 _READ_AT_ONCE = 64
 
 
-@runtime_checkable
 class HoldsStateKeys(Protocol):
     """A machine factory that knows the key file of its zone."""
 

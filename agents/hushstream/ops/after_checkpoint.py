@@ -14,7 +14,6 @@ from hushstream.agents.roles import MachineMaker, role_topics
 from hushstream.engine.declaration import System
 from hushstream.engine.marks import Mark, MarkSeal, MarkUnreadable, Standing
 from hushstream.engine.role import Role
-from hushstream.engine.spending import Charged
 from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status
 from hushstream.ops.journal_check import Walk
@@ -69,13 +68,13 @@ def _by_marks(
 
 def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Iterator[str]:
     machine, home = begun.machine, begun.machine.journal[1]
-    spending = machine.spending if isinstance(machine, Charged) else None
+    charged = machine.charged
     topics = [topic for topic in role_topics(role, system).writes if topic in system.ledgers]
-    if spending is None or not topics:
+    if charged is None or not topics:
         return
     entered = _entered(topics[0], home, system, logs)
-    if not spending.spent.fits(entered):
-        yield f"{topics[0]}/{home} holds {entered}, less than the {spending.spent} that was charged by its end"
+    if not charged.fits(entered):
+        yield f"{topics[0]}/{home} holds {entered}, less than the {charged} that was charged by its end"
 
 
 def _entered(topic: str, home: int, system: System, logs: LogCopy) -> Cost:

@@ -26,7 +26,7 @@ from hushstream.engine.published_state import (
     StateUnreadable,
     record_digest,
 )
-from hushstream.engine.spilled_users import KeepsUsers, KeptUsers, StoredUser
+from hushstream.engine.spilled_users import KeptUsers, StoredUser
 from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 
@@ -184,7 +184,7 @@ class Beginner:
         genesis = found.head.genesis
         machine: Machine = self.make.of_journal(self.home, genesis, resumed=True)
         machine.start(genesis)
-        if isinstance(machine, KeepsUsers):
+        if machine.keeps_users:
             machine.keep_users(KeptUsers(users), RESIDENT_USERS)
         machine.restore(snapshot.state)
         if not machine.is_last(record.value):

@@ -34,6 +34,7 @@ from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
 from hushstream.engine.system import DecidingCore
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
+from hushstream.privacy.amounts import Cost
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import of_party
@@ -190,6 +191,10 @@ class DecisionRole(OwnsJournal, ABC):
         """What names the noise of this epoch in this journal."""
         return self.epoch.nonce(self.chain.genesis_nonce)
 
+    @property
+    def charged(self) -> Cost | None:
+        return None if self.spending is None else self.spending.spent
+
     def answers(self, sequence: int) -> bool:
         return self.epoch.answers(sequence)
 
@@ -240,7 +245,7 @@ class DecisionRole(OwnsJournal, ABC):
 
     @property
     def awaited(self) -> Awaited | None:
-        """See `Waits.awaited`: a click."""
+        """See `Machine.awaited`: a click."""
         return self._named.awaited
 
     def ends_at(self, before: int, end: int) -> None:

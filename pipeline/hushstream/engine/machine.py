@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
+from hushstream.engine.spilled_users import UserStore
+from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -99,52 +101,6 @@ class OffChain(HushstreamError):
     """A journal record does not continue the chain (a foreign or repeated append); readers skip it."""
 
 
-@runtime_checkable
-class Reopens(Protocol):
-    """A machine whose noise has epochs: after a `ReplayMismatch`, which left its state alone, it may go on."""
-
-    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """Adopt a journal record that the inputs no longer give; the next release opens an epoch, at its price."""
-
-
-@runtime_checkable
-class Distrusts(Protocol):
-    """A machine that draws noise, and can draw noise of its own from here on."""
-
-    def answers(self, sequence: int) -> bool:
-        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.epochs`)."""
-
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
-
-        For whoever takes a journal up, after it was replayed and before the next fold. Noise that is named by the
-        content that it covers meets no other data: there a fork has cost those whom both branches released one price
-        more, and nothing has to be done unless it is seen. Noise that is drawn ahead of its content (trees with
-        negative digits) would: the next release opens an epoch, with noise of its own, and pays its price again; where
-        the budget has no room for it, nothing is released. The journal record that opens the epoch says so: a replay
-        opens it there too. A doubt that nothing has answered yet is asked again at every take-up; asking twice costs
-        once, under the name that was given last.
-
-        Args:
-            nonce: 16 random bytes, which name the epoch (`hushstream.engine.epochs`).
-            forked: whether a lost branch is known, not only possible: then its price is charged in any case.
-            lives: how many lives have been paid for before, as far as the zone's marks know: the epoch that opens is
-                one more, and those that this journal has no record of are charged with it.
-
-        Returns:
-            Whether the next release opens an epoch.
-        """
-
-
-@runtime_checkable
-class Spends(Protocol):
-    """A machine whose releases are paid out of a budget."""
-
-    @property
-    def refused(self) -> Exhausted | None:
-        """Why the next release would be withheld; None while the budget has room for it."""
-
-
 class Awaited(NamedTuple):
     """What a record that is held back waits for."""
 
@@ -155,34 +111,6 @@ class Awaited(NamedTuple):
     """Of the record of ``source`` that must come first."""
     until_ms: int
     """A record of ``source`` of a later log time shows that this one never comes."""
-
-
-@runtime_checkable
-class Waits(Protocol):
-    """A machine whose records may name what must come before them."""
-
-    @property
-    def awaited(self) -> Awaited | None:
-        """What the first record waits for that the last `ready` held back; None where none is."""
-
-    def ends_at(self, before: int, end: int) -> None:
-        """Wait no more for what is not there.
-
-        Args:
-            before: of the first input, all records below this offset were there,
-            end: when the log that one of them waits for ended here.
-        """
-
-
-@runtime_checkable
-class Portioned(Protocol):
-    """A machine whose snapshot is packed a little at a time, while it goes on folding."""
-
-    def snapshot_portions(self) -> Generator[None, None, bytes]:
-        """Pack the state as it is at the first step; each step takes a few milliseconds, the last returns it.
-
-        Between two steps the machine may fold. One snapshot at a time; to give it up, close it.
-        """
 
 
 def finished(portions: Generator[None, None, bytes]) -> bytes:
@@ -284,4 +212,73 @@ class Machine(Protocol):
 
         Raises:
             HushstreamError: damaged, another version, deployment, or journal (genesis) than ``start`` saw.
+        """
+
+    def snapshot_portions(self) -> Generator[None, None, bytes]:
+        """`snapshot`, packed a little at a time: as the state is at the first step, while the machine goes on folding.
+
+        Each step takes a few milliseconds, the last returns it. One snapshot at a time; to give it up, close it.
+        """
+
+    # What only some roles do; `hushstream.engine.plain.PlainMachine` answers for those that do not.
+
+    @property
+    def keeps_users(self) -> bool:
+        """Whether users are spilled to a store that the driver gives."""
+
+    def keep_users(self, store: UserStore, resident: int) -> None:
+        """Begin with users over this store, about ``resident`` of them in memory; before `restore`."""
+
+    @property
+    def awaited(self) -> Awaited | None:
+        """What the first record waits for that the last `ready` held back; None where none is."""
+
+    def ends_at(self, before: int, end: int) -> None:
+        """Wait no more for what is not there.
+
+        Args:
+            before: of the first input, all records below this offset were there,
+            end: when the log that one of them waits for ended here.
+        """
+
+    @property
+    def charged(self) -> Cost | None:
+        """What its releases were charged so far; None where nothing is charged."""
+
+    @property
+    def refused(self) -> Exhausted | None:
+        """Why the next release would be withheld; None while the budget has room for it, or where there is none."""
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step | None:
+        """After a `ReplayMismatch`, which left the state alone: adopt a journal record that the inputs no longer give.
+
+        The next release opens an epoch of the noise, at its price. None where noise has no epochs: then the journal
+        cannot be followed.
+        """
+
+    def answers(self, sequence: int) -> bool:
+        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.epochs`).
+
+        Where no noise is drawn there is nothing to doubt: True.
+        """
+
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
+        """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
+
+        For whoever takes a journal up, after it was replayed and before the next fold. Noise that is named by the
+        content that it covers meets no other data: there a fork has cost those whom both branches released one price
+        more, and nothing has to be done unless it is seen. Noise that is drawn ahead of its content (trees with
+        negative digits) would: the next release opens an epoch, with noise of its own, and pays its price again; where
+        the budget has no room for it, nothing is released. The journal record that opens the epoch says so: a replay
+        opens it there too. A doubt that nothing has answered yet is asked again at every take-up; asking twice costs
+        once, under the name that was given last.
+
+        Args:
+            nonce: 16 random bytes, which name the epoch (`hushstream.engine.epochs`).
+            forked: whether a lost branch is known, not only possible: then its price is charged in any case.
+            lives: how many lives have been paid for before, as far as the zone's marks know: the epoch that opens is
+                one more, and those that this journal has no record of are charged with it.
+
+        Returns:
+            Whether the next release opens an epoch.
         """

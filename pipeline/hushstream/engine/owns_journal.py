@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hushstream.engine.chain import Chain
 from hushstream.engine.machine import InputRange, JournalEntry, Output
+from hushstream.engine.plain import PlainMachine
 
 
-class OwnsJournal:
+class OwnsJournal(PlainMachine):
     """The part of `Machine` that follows from a journal alone, where a record covers the whole of a batch.
 
     Attributes:

@@ -6,8 +6,8 @@ digest of what is released; noise is named by the journal's genesis nonce, the e
 same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
 
 Where the zone's key has turned (`hushstream.engine.key_rotation`), the next record says so, and what follows is
-released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`Distrusts`), whatever draws
-ahead of its input begins an epoch that it pays for.
+released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`Machine.distrust`), whatever
+draws ahead of its input begins an epoch that it pays for.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from hushstream.engine.refusals import DeadLetters, Refused
 from hushstream.engine.spending import SPENDING, Asked, Spending
 from hushstream.engine.state_parts import record as avro_record
 from hushstream.engine.system import Core
+from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
@@ -211,8 +212,11 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         return self.epoch.nonce(self.chain.genesis_nonce)
 
     @property
+    def charged(self) -> Cost:
+        return self.spending.spent
+
+    @property
     def refused(self) -> Exhausted | None:
-        """Why the next release would be withheld; None while the budget has room for it."""
         return self.spending.refusal(self.epoch.next_place(self.place_of(None)))
 
     def answers(self, sequence: int) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from hushstream.engine.budget import Place, SpendingTerms
 from hushstream.engine.state_parts import array, record
@@ -184,14 +184,6 @@ class Spending:
 
     def _own_scope(self, place: Place) -> str:
         return self.terms.own_scope(self._partition, place)
-
-
-@runtime_checkable
-class Charged(Protocol):
-    """A machine whose releases are charged."""
-
-    spending: Spending | None
-    """None where nothing is released from it."""
 
 
 def _packed(total: Sequence[int]) -> list[bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 NEVER_MS = 1 << 62
 """In place of when a user was seen, for what must not expire."""
@@ -87,11 +87,3 @@ class KeptUsers(MemoryUserStore):
 
     def complete(self, users: Iterable[StoredUser]) -> bool:
         return self.put(users)
-
-
-@runtime_checkable
-class KeepsUsers(Protocol):
-    """A machine that can put users to rest in a store that its driver gives it."""
-
-    def keep_users(self, store: UserStore, resident: int) -> None:
-        """Begin with users over this store, about ``resident`` of them in memory; before `Machine.restore`."""

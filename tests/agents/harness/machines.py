@@ -27,6 +27,7 @@ from hushstream.engine.machine import (
     Step,
     TopicPartition,
 )
+from hushstream.engine.plain import PlainMachine
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
@@ -43,6 +44,9 @@ class Maker:
 
     def __call__(self, partition: int) -> Machine:
         return self._make(partition)
+
+    def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
+        return self(partition)
 
     def mark_keys(self) -> KeyRing:
         return KeyRing(0, 0, (), seeded_key(1, "small machines"))
@@ -76,7 +80,7 @@ def digest_outputs(outputs: Sequence[Output]) -> str:
     return digest(*[pack([o.topic, o.partition]) + o.value for o in outputs])
 
 
-class ChainedMachine:
+class ChainedMachine(PlainMachine):
     """Genesis, chain and replay; what a batch does is `_apply`."""
 
     role = ""
@@ -230,8 +234,12 @@ class Joining(ChainedMachine):
         self.inputs = (("left", partition), ("right", partition))
         self.broadcasts = (("rules", 0),)
         self._state = {"rule": 1, "right": 0, "total": 0}
-        self.awaited: Awaited | None = None
+        self._awaited: Awaited | None = None
         self._known = (0, 0)
+
+    @property
+    def awaited(self) -> Awaited | None:
+        return self._awaited
 
     def ends_at(self, before: int, end: int) -> None:
         self._known = (before, end)
@@ -248,12 +256,12 @@ class Joining(ChainedMachine):
         return sorted(chosen, key=lambda s: ("rules", "right", "left").index(s.topic))
 
     def _ready_left(self, part: InputSlice, seen: int) -> InputSlice:
-        self.awaited = None
+        self._awaited = None
         before, end = self._known
         for number, record in enumerate(part.records):
             named = json.loads(record.value)[1]
             if named >= seen and not (record.offset < before and named >= end):
-                self.awaited = Awaited(record.offset, self.inputs[1], named, 1 << 62)
+                self._awaited = Awaited(record.offset, self.inputs[1], named, 1 << 62)
                 return part._replace(high=record.offset, records=part.records[:number])
         return part
 

@@ -10,7 +10,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_work
-from hushstream.engine.machine import Distrusts, InputSlice
+from hushstream.engine.machine import InputSlice
 from hushstream.ops import budget, dead_letters
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.findings import Status
@@ -101,7 +101,7 @@ def test_a_machine_that_is_restored_goes_on_as_one_that_was_not(played: Any) -> 
                 outputs.append([(step.journal, step.releases) for step in (*first, *rest)])
                 last = machine
             assert outputs[0] == outputs[1]
-            assert isinstance(last, Distrusts) == (role.name == "tally")
+            assert last.distrust(bytes(16), forked=True) == (role.name == "tally")
 
 
 def test_verify_finds_all_that_was_published_and_names_what_was_not(played: Any) -> None:

@@ -25,7 +25,6 @@ from hushstream.engine.machine import InputRecord, InputSlice, Output, TopicPart
 from hushstream.engine.marks import Mark, MarkSeal
 from hushstream.engine.published_state import record_digest
 from hushstream.engine.role import Role
-from hushstream.engine.spilled_users import KeepsUsers
 from hushstream.ops.checkpoints import From
 from hushstream.ops.findings import Verified
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
@@ -138,7 +137,7 @@ class Publisher:
         genesis = journal[0].value
         machine: Any = self.work.make_machine.of_journal(self.home, genesis)
         machine.start(genesis)
-        if isinstance(machine, KeepsUsers):
+        if machine.keeps_users:
             machine.keep_users(self.snapshots.users(self.home), 4)
         for record in journal[1 : places[-1] + 1]:
             needed = machine.recovery_ranges(record.value)

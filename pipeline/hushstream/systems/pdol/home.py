@@ -9,8 +9,8 @@ One journal record covers one batch: what was predicted, and a digest and a debi
 is read before the batch's records.
 
 Where inputs changed under the journal, what was released stands, and the next release opens an epoch, with noise of its
-own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead (`Distrusts`); one that is
-known does in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
+own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead (`Machine.distrust`); one that
+is known does in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
 from hushstream.feedback.memory import BoundedMap
+from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
@@ -203,6 +204,10 @@ class HomeMachine(OwnsJournal, ABC):
     def nonce(self) -> bytes:
         """What names the noise of this epoch in this journal."""
         return self.epoch.nonce(self.chain.genesis_nonce or bytes(32))
+
+    @property
+    def charged(self) -> Cost:
+        return self.spending.spent
 
     @property
     def refused(self) -> Exhausted | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hushstream.engine.machine import InputSlice, Machine, Reopens, ReplayMismatch, Step
+from hushstream.engine.machine import InputSlice, Machine, ReplayMismatch, Step
 from hushstream.replay.audits.draws import fresh_nonce
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
@@ -74,9 +74,10 @@ class PlayedRole:
             try:
                 step = self.machine.replay(value, slices)
             except ReplayMismatch:
-                if not isinstance(self.machine, Reopens):
+                adopted = self.machine.reopen(value, slices)
+                if adopted is None:
                     raise
-                step = self.machine.reopen(value, slices)
+                step = adopted
             self._publish(step)
 
     def published(self, topic: str, schema: str, partition: int = 0) -> list[dict[str, Any]]:

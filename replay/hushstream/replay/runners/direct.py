@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from hushstream.engine.conversation import DECISIONS
-from hushstream.engine.machine import InputSlice, Machine, OffChain, Step, Waits
+from hushstream.engine.machine import InputSlice, Machine, OffChain, Step
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas.codec import CodecError
 
@@ -68,7 +68,7 @@ class DirectDriver:
 
     def _wait_no_more(self, machine: Machine) -> bool:
         """A log in memory ends where it ends: whether what a record waits for is not in it, so that it need not."""
-        if not isinstance(machine, Waits) or (awaited := machine.awaited) is None:
+        if (awaited := machine.awaited) is None:
             return False
         end = self._log.end(*awaited.source)
         machine.ends_at(self._log.end(*machine.inputs[0]), end)

@@ -9,7 +9,7 @@ The journal record holds a keyed hash chain of all rows of the epoch and of the 
 finds other leaves than the journal says, nothing is sent for that record again; the next release opens an epoch with
 new noise, at its full price (PRIVACY rule 7), or nothing more is released if that price is not allowed. What is drawn
 at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
-draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`Distrusts`).
+draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`Machine.distrust`).
 
 A user who is forgotten leaves no exact sum here; what was released of them stands, and no later release names them.
 

@@ -27,6 +27,8 @@ from hushstream.systems.p2b.lift import LiftCounter, in_holdout
 class Learner(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
+    keeps_users = True
+
     system: P2BSystem
     early: UserEarlyFeedback
 
@@ -58,7 +60,7 @@ class Learner(DecisionRole):
 
     @property
     def refused(self) -> Exhausted | None:
-        """See `Spends.refused`: the lift's releases."""
+        """See `Machine.refused`: the lift's releases."""
         return None if self.spending is None else self.spending.refusal(self.epoch.next_place())
 
     @property

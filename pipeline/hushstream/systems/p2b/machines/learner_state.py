@@ -45,7 +45,7 @@ FORM = Form.of(
 
 
 def portions(machine: Learner) -> Generator[None, None, bytes]:
-    """Pack everything that the next fold depends on; see `Portioned.snapshot_portions`.
+    """Pack everything that the next fold depends on; see `Machine.snapshot_portions`.
 
     The first step copies what is small, or copied as one block; users, and past events, are packed in the others.
     """

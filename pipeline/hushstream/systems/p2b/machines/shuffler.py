@@ -1,8 +1,8 @@
 """The shuffler role: windows of padded slots, and what a closed window releases (shuffler zone).
 
 Noise is named by what a window holds as well, so a journal that was rolled back draws other noise over other slots; a
-counter over windows draws ahead, so where a rollback cannot be ruled out (`Distrusts`) it begins anew in an epoch of
-its own, at its price. It begins anew under a next key, too: no slot is in two of them.
+counter over windows draws ahead, so where a rollback cannot be ruled out (`Machine.distrust`) it begins anew in an
+epoch of its own, at its price. It begins anew under a next key, too: no slot is in two of them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +24,7 @@ from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import closing, guarantee_tile, interval_text, verify_tile, with_meanings
+from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -189,21 +189,18 @@ def bgt_table(result: BgtResult) -> RenderableType:
         table.add_column(name, justify="left" if name == "predicted by" else "right")
     for name, scores in result.compared:
         table.add_row(name, *(f"{score:.4f}" for score in scores))
-    facts = Table.grid(padding=(0, 1))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
-        ("guarantee", result.privacy.summary),
-        ("gain", result.gain_text),
-        ("factors", result.factors_text),
-        ("ratings", f"{result.ratings:,} of {result.users:,} users on {result.items:,} items"),
-        ("slots", f"{result.slot_bytes:,} bytes each, {result.slot_bytes * result.users:,} a round"),
-        ("configuration", result.config_digest),
-        ("verify", result.verify_text),
-    ):
-        facts.add_row(name, Text(value))
-    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
-    return Group(*marks, table, facts)
+    facts = facts_grid(
+        (
+            ("guarantee", result.privacy.summary),
+            ("gain", result.gain_text),
+            ("factors", result.factors_text),
+            ("ratings", f"{result.ratings:,} of {result.users:,} users on {result.items:,} items"),
+            ("slots", f"{result.slot_bytes:,} bytes each, {result.slot_bytes * result.users:,} a round"),
+            ("configuration", result.config_digest),
+            ("verify", result.verify_text),
+        )
+    )
+    return Group(*warnings(result.privacy.marks), table, facts)
 
 
 def bgt_view(result: BgtResult) -> View:

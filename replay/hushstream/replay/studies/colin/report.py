@@ -15,7 +15,6 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +25,7 @@ from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
+from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -164,19 +164,16 @@ def collaborative_table(result: CollaborativeResult) -> RenderableType:
     last = result.rows[-1]
     table.add_row("random", f"{last.events:,}", f"{last.random_regret:.1f}", "100 %")
     table.add_row(result.algorithm, f"{last.events:,}", f"{last.regret:.1f}", f"{100 * result.share_of_random:.0f} %")
-    facts = Table.grid(padding=(0, 1))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
-        ("guarantee", result.privacy.summary),
-        ("mean reward", f"{result.mean_reward:.4f}"),
-        ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
-        ("configuration", result.config_digest),
-        ("verify", result.verify_text),
-    ):
-        facts.add_row(name, Text(value))
-    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
-    return Group(Text(result.privacy.sentence), *marks, table, facts)
+    facts = facts_grid(
+        (
+            ("guarantee", result.privacy.summary),
+            ("mean reward", f"{result.mean_reward:.4f}"),
+            ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
+            ("configuration", result.config_digest),
+            ("verify", result.verify_text),
+        )
+    )
+    return Group(Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
 
 
 def collaborative_view(result: CollaborativeResult) -> View:

@@ -16,7 +16,6 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -35,6 +34,7 @@ from hushstream.replay.report.parts import (
     verify_tile,
     with_meanings,
 )
+from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -188,19 +188,16 @@ def pdap_table(result: PdapResult) -> RenderableType:
     for row in result.vendors:
         rates = (f"{100 * row.shared:.1f} %", f"{100 * row.alone:.1f} %", f"{row.gain:+.1f}")
         table.add_row(row.vendor, f"{row.visits:,}", *rates, f"{row.sent:,}", f"{row.received:,}")
-    facts = Table.grid(padding=(0, 1))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
-        ("guarantee", result.privacy.summary),
-        ("gain", f"{result.gain:+.1f} points over vendors that keep apart with exact clicks"),
-        ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
-        ("configuration", result.config_digest),
-        ("verify", result.verify_text),
-    ):
-        facts.add_row(name, Text(value))
-    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.marks]
-    return Group(Text(result.privacy.sentence), *marks, table, facts)
+    facts = facts_grid(
+        (
+            ("guarantee", result.privacy.summary),
+            ("gain", f"{result.gain:+.1f} points over vendors that keep apart with exact clicks"),
+            ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
+            ("configuration", result.config_digest),
+            ("verify", result.verify_text),
+        )
+    )
+    return Group(Text(result.privacy.sentence), *warnings(result.marks), table, facts)
 
 
 def pdap_view(result: PdapResult) -> View:

@@ -73,7 +73,7 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
         loop = PdapLoop(config, world, visits, plan, progress)
         recording = run_to_end(lambda: play_parties(system, place, loop.run))
     apart = chances_apart(config, world, visits, plan, options.seed)
-    return _result(options, world, system, recording, visits, apart)
+    return _result(options, world, config, system, recording, visits, apart)
 
 
 def _world(options: PdapOptions) -> VendorWorld:
@@ -113,13 +113,13 @@ def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
 def _result(
     options: PdapOptions,
     world: VendorWorld,
+    config: PdapConfig,
     deployed: System,
     recording: Recording[PdapPlayed],
     visits: Visits,
     apart: Float64,
 ) -> PdapResult:
-    played, config = recording.played, deployed.config
-    assert isinstance(config, PdapConfig)
+    played = recording.played
     return PdapResult(
         dataset=world.name,
         internal=_is_internal(world),

@@ -15,7 +15,6 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 from rich import box
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +32,7 @@ from hushstream.replay.report.parts import (
     verify_tile,
     with_meanings,
 )
+from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -158,19 +158,16 @@ def pdol_table(result: PdolResult) -> RenderableType:
     table.add_column("last quarter", justify="right")
     for name, one in result.compared:
         table.add_row(name, f"{one.whole:.4f}", f"{one.last:.4f}")
-    facts = Table.grid(padding=(0, 1))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in (
-        ("guarantee", result.privacy.summary),
-        ("records", f"{result.records:,} at {result.nodes} nodes, {result.domains} counters"),
-        ("speed", f"{result.throughput['decisions_per_second']:,.0f} predictions/s"),
-        ("configuration", result.config_digest),
-        ("verify", result.verify_text),
-    ):
-        facts.add_row(name, Text(value))
-    marks = [Panel(Text(mark, style="bold"), border_style="yellow") for mark in result.privacy.marks]
-    return Group(Text(result.privacy.sentence), *marks, table, facts)
+    facts = facts_grid(
+        (
+            ("guarantee", result.privacy.summary),
+            ("records", f"{result.records:,} at {result.nodes} nodes, {result.domains} counters"),
+            ("speed", f"{result.throughput['decisions_per_second']:,.0f} predictions/s"),
+            ("configuration", result.config_digest),
+            ("verify", result.verify_text),
+        )
+    )
+    return Group(Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
 
 
 def pdol_view(result: PdolResult) -> View:

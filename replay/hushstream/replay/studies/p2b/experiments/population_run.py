@@ -143,7 +143,7 @@ def interval(name: str, values: Float64) -> dict[str, float]:
 
 
 def run_population(
-    deployment: P2BConfig | P2BSystem,
+    system: P2BSystem,
     world: World,
     contributors: int,
     evaluated: int,
@@ -156,7 +156,7 @@ def run_population(
     """Play both phases.
 
     Args:
-        deployment: a configuration (its encoder is fitted here) or a system; marked as public data.
+        system: marked as public data.
         world: users 0 .. contributors-1 contribute, the ``evaluated`` users after them are compared.
         contributors: at least 1.
         evaluated: at least 1.
@@ -169,7 +169,6 @@ def run_population(
         PopulationError: the world does not fit the deployment, has too few users, or restricts arms; the data
             are not public; or the deployment learns on one-hot codes.
     """
-    system = deployment if isinstance(deployment, P2BSystem) else P2BSystem.fitted(deployment)
     return run_systems((system,), world, contributors, evaluated, seed, coins=coins, key=key, progress=progress)[0]
 
 

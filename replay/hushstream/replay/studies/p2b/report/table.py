@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hushstream.replay.report.printed import facts_grid
 from hushstream.replay.report.wording import (
     MARK_MEANINGS,
     THROUGHPUT_NAMES,
@@ -73,15 +74,12 @@ def _conditions(result: RunResult) -> Table:
 
 def _facts(result: RunResult) -> Table:
     privacy = result.privacy
-    table = Table.grid(padding=(0, 1))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    facts = [
-        ("guarantee", Text(privacy.summary)),
-        ("lifetime", Text(f"{privacy.lifetime_text}, per person")),
-        ("deployment", Text(deployment_text(result))),
-        ("seed", Text(seed_text(result))),
-        ("configuration", Text(result.config_digest)),
+    facts: list[tuple[str, str | Text]] = [
+        ("guarantee", privacy.summary),
+        ("lifetime", f"{privacy.lifetime_text}, per person"),
+        ("deployment", deployment_text(result)),
+        ("seed", seed_text(result)),
+        ("configuration", result.config_digest),
     ]
     speed = ", ".join(
         f"{THROUGHPUT_NAMES[name].lower()} {quantity(name, result.throughput[name])}"
@@ -89,9 +87,7 @@ def _facts(result: RunResult) -> Table:
         if name in result.throughput
     )
     if speed:
-        facts.append(("speed", Text(speed)))
+        facts.append(("speed", speed))
     style = _STATUS_STYLES[overall_status(result.verify.values())] if result.verify else ""
     facts.append(("verify", Text(verify_sentence(result.verify).removeprefix("Verify: "), style=style)))
-    for name, value in facts:
-        table.add_row(name, value)
-    return table
+    return facts_grid(facts)

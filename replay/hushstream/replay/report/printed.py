@@ -1,0 +1,24 @@
+"""Parts that what is printed after a run of any system has: facts by name, and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+
+def facts_grid(facts: Iterable[tuple[str, str | Text]]) -> Table:
+    """Facts by name, a line each; long ones go on below themselves."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(name, Text(value) if isinstance(value, str) else value)
+    return grid
+
+
+def warnings(marks: Iterable[str]) -> list[Panel]:
+    """What must not be passed over, in frames."""
+    return [Panel(Text(mark, style="bold"), border_style="yellow") for mark in marks]
