@@ -41,6 +41,7 @@ class WorkerSettings(BaseModel):
             the network (`hushstream.agents.state_topic`): a large state is published less often.
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
             their outputs: two for each, so that none waits for the others' round trips.
+        session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.session`.
         named_wait_seconds: how long a context may hold its partition back by naming a click that is not there.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
             records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
@@ -73,7 +74,7 @@ class WorkerSettings(BaseModel):
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 
-    session_timeout_seconds: float = Field(default=6.0, gt=0)
+    session_timeout_seconds: float = Field(default=3.0, gt=0)
     heartbeat_seconds: float = Field(default=1.0, gt=0)
     connect_timeout_seconds: float = Field(default=20.0, gt=0)
     join_timeout_seconds: float = Field(default=60.0, gt=0)
