@@ -40,7 +40,7 @@ SAFE = {
     "web_enabled": False,
     "web_bind": "127.0.0.1",
     "web_host": "127.0.0.1",
-    "broker_session_timeout": 6.0,
+    "broker_session_timeout": 3.0,
     "broker_heartbeat_interval": 1.0,
     "broker_commit_interval": 0.5,
     "topic_disable_leader": True,
@@ -93,7 +93,7 @@ async def test_inputs_of_one_partition_stay_together_and_fetches_wait_20_ms(app:
         assert app.consumer._thread._assignor.name == "range"
         assert consumer._fetch_max_wait_ms == 20
         assert consumer._enable_auto_commit is False
-        assert consumer._session_timeout_ms == 6_000
+        assert consumer._session_timeout_ms == 3_000
     finally:
         consumer._closed = True  # never started: there is nothing to stop
 

@@ -45,9 +45,9 @@ def test_metrics_stay_on_loopback_and_off_unless_asked_for() -> None:
     assert settings.zone_metrics_port is None
 
 
-def test_group_timing_is_what_kafka_accepts_by_default() -> None:
+def test_a_dead_worker_is_missed_after_three_heartbeats() -> None:
     settings = WorkerSettings(**REQUIRED)
-    assert settings.session_timeout_seconds == 6.0
+    assert settings.session_timeout_seconds == 3.0
     assert settings.heartbeat_seconds == 1.0
 
 

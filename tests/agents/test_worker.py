@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from hushstream.agents.session import with_session
 from patience import Patience, patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -91,13 +92,35 @@ async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, har
             task.cancel()
 
 
-async def test_a_session_timeout_that_the_broker_refuses_ends_the_worker(
+async def test_a_session_that_the_broker_finds_too_short_becomes_the_shortest_that_kafka_takes_as_it_comes(
     bench: Any, harness: Any, machines: Any
 ) -> None:
-    async with deployment(bench, harness, machines, "session") as run:
-        worker = await run.start(session_timeout_seconds=0.2, heartbeat_seconds=0.05, join_timeout_seconds=1.5)
+    async with deployment(bench, harness, machines, "short-session") as run:
+        worker = await run.start(session_timeout_seconds=0.2, heartbeat_seconds=0.05)
+        await run.taken_up(worker)
+    assert "refuses a session of 0.2 s (group.min.session.timeout.ms)" in worker.log.read_text()
+
+
+async def test_a_session_that_no_broker_takes_ends_the_worker(bench: Any, harness: Any, machines: Any) -> None:
+    async with deployment(bench, harness, machines, "long-session") as run:
+        worker = await run.start(session_timeout_seconds=1801.0)
         assert await worker.exit_code() == 1
-    assert "group.min.session.timeout.ms" in only_line(worker)
+    assert "expected the broker to take a session of 1801 s, it does not" in only_line(worker)
+
+
+async def test_asking_for_a_session_disturbs_no_group(bench: Any, harness: Any, machines: Any) -> None:
+    async with deployment(bench, harness, machines, "asked-session") as run:
+        worker = await run.start(session_timeout_seconds=60.0)
+        await run.taken_up(worker)
+        admin = AIOKafkaAdminClient(bootstrap_servers=bench.bootstrap)
+        await admin.start()
+        try:
+            before = await admin.describe_consumer_groups([run.settings.group])
+            assert await with_session(run.settings) == run.settings
+            after = await admin.describe_consumer_groups([run.settings.group])
+        finally:
+            await admin.close()
+        assert str(before) == str(after)
 
 
 async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines: Any) -> None:

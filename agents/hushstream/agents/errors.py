@@ -47,6 +47,10 @@ class ProducerOutOfStep(WorkerError):
     """The broker refuses all that this process goes on to send to a partition: only a fresh producer is heard."""
 
 
+class SessionRefused(WorkerError):
+    """The broker takes no group session of the length that is set."""
+
+
 class NoPartition(WorkerError):
     """The worker held no partition within the stated time."""
 

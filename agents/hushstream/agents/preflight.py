@@ -91,10 +91,10 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
         TopicSettingsWrong: a topic loses records earlier than declared, or takes only smaller ones.
     """
     wanted = sorted(topics.all)
-    await _answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
+    await answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
     needed = {settings.physical(name): operations for name, operations in operations_of(topics).items()}
-    await _answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
-    counts = await _answered(settings, lambda: partition_counts(settings, wanted))
+    await answered(settings, lambda: check_rights(settings.cluster, needed, settings.group))
+    counts = await answered(settings, lambda: partition_counts(settings, wanted))
     for name in wanted:
         if counts[name] == 0:
             raise TopicMissing(
@@ -106,7 +106,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
             raise PartitionCountWrong(
                 f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
             )
-    await _answered(settings, lambda: check_declared(settings, topics.declared))
+    await answered(settings, lambda: check_declared(settings, topics.declared))
     return partitions
 
 
@@ -121,7 +121,7 @@ def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
     }
 
 
-async def _answered(settings: WorkerSettings, ask: Callable[[], Awaitable[T]]) -> T:
+async def answered(settings: WorkerSettings, ask: Callable[[], Awaitable[T]]) -> T:
     """The answer of a broker that may still be starting."""
     deadline = time.monotonic() + settings.connect_timeout_seconds
     while True:

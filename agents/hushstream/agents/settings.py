@@ -43,6 +43,7 @@ class WorkerSettings(BaseModel):
             their outputs: two for each, so that none waits for the others' round trips.
         gather_milliseconds: how long a record of the leading input waits for others to share a journal record with it,
             at most, and only at a pace at which one can be expected by then (`hushstream.agents.gathering`).
+        session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.session`.
         named_wait_seconds: how long a context may hold its partition back by naming a click that is not there.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
             records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
@@ -76,7 +77,7 @@ class WorkerSettings(BaseModel):
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 
-    session_timeout_seconds: float = Field(default=6.0, gt=0)
+    session_timeout_seconds: float = Field(default=3.0, gt=0)
     heartbeat_seconds: float = Field(default=1.0, gt=0)
     connect_timeout_seconds: float = Field(default=20.0, gt=0)
     join_timeout_seconds: float = Field(default=60.0, gt=0)

@@ -28,8 +28,9 @@ from hushstream.agents.homes import Homes
 from hushstream.agents.intake import Intake
 from hushstream.agents.membership import Seat, let_go, watch_seats
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.preflight import RoleTopics, check_topics
+from hushstream.agents.preflight import RoleTopics, answered, check_topics
 from hushstream.agents.recovery import Observe
+from hushstream.agents.session import with_session
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.stream import Stream
 from hushstream.agents.vital_signs import VitalSigns
@@ -133,6 +134,7 @@ class RoleWorker:
         """
         check_datadir(self._settings.datadir)
         partitions = await check_topics(self._settings, self._topics)
+        self._settings = await answered(self._settings, partial(with_session, self._settings))
         (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
         self._metrics = self._make_metrics(partitions)
         try:
@@ -257,9 +259,7 @@ class RoleWorker:
             elif time.monotonic() - since > limit:
                 raise NoPartition(
                     f"held no partition of {self._topics.inputs[0]} within {limit:g} s: other workers of "
-                    f"group {self._settings.group} hold them all, or the broker refuses the session timeout "
-                    f"of {self._settings.session_timeout_seconds:g} s (Kafka's group.min.session.timeout.ms "
-                    f"is 6000 unless set)"
+                    f"group {self._settings.group} hold them all"
                 )
 
     async def _watch_seats(self) -> None:

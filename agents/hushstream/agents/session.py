@@ -1,0 +1,62 @@
+"""How long the group waits for a silent worker: what was asked for where the broker allows it, else Kafka's least.
+
+Kafka refuses sessions below ``group.min.session.timeout.ms`` (6 s unless set), and Faust would then idle for ever. So
+the broker is asked before the group is joined, by a join that it cannot take: under a member id that nobody has. It
+looks at the session before it looks for the member, and the group is not disturbed.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import InvalidSessionTimeoutError, KafkaError, for_code
+from aiokafka.protocol.group import JoinGroupRequest
+
+from hushstream.agents.errors import DENIED, SessionRefused
+from hushstream.agents.settings import WorkerSettings
+
+logger = logging.getLogger(__name__)
+
+KAFKA_LEAST_SECONDS = 6.0
+_NOBODY = "nobody"
+_PROTOCOLS = [("range", b"")]
+
+
+async def with_session(settings: WorkerSettings) -> WorkerSettings:
+    """The settings with a session that the broker takes: the one asked for, or Kafka's least where that is too short.
+
+    Raises:
+        SessionRefused: the broker takes neither.
+        KafkaError, OSError, TimeoutError: it does not answer yet.
+    """
+    asked = settings.session_timeout_seconds
+    if await _taken(settings, asked):
+        return settings
+    if asked < KAFKA_LEAST_SECONDS and await _taken(settings, KAFKA_LEAST_SECONDS):
+        logger.warning(
+            "the broker refuses a session of %g s (group.min.session.timeout.ms): a worker that dies is missed in %g s",
+            asked,
+            KAFKA_LEAST_SECONDS,
+        )
+        return settings.model_copy(update={"session_timeout_seconds": KAFKA_LEAST_SECONDS})
+    raise SessionRefused(
+        f"expected the broker to take a session of {asked:g} s, it does not (group.min.session.timeout.ms and "
+        f"group.max.session.timeout.ms of the broker); say another with --session-timeout"
+    )
+
+
+async def _taken(settings: WorkerSettings, seconds: float) -> bool:
+    admin = AIOKafkaAdminClient(**settings.client_options())
+    await admin.start()
+    try:
+        coordinator = await admin.find_coordinator(settings.group)
+        milliseconds = round(seconds * 1000)
+        request = JoinGroupRequest(settings.group, milliseconds, milliseconds, _NOBODY, None, "consumer", _PROTOCOLS)
+        answer = await admin._send_request_to_node(coordinator, request)
+    finally:
+        await admin.close()
+    error: type[KafkaError] = for_code(answer.error_code)
+    if error in DENIED or error.retriable:
+        raise error(settings.group)
+    return error is not InvalidSessionTimeoutError

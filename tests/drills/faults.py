@@ -1,0 +1,197 @@
+"""The faults, one function each: what is done, and what there is to remark on it."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy" / "kafka"), str(Path(__file__).parent)]
+
+import local  # noqa: E402
+from bomb import gzip_bomb, produce  # noqa: E402
+from scene import DIMENSION, NAME, PARTITIONS, Scene  # noqa: E402
+
+from hushstream.agents.logs import LogReader  # noqa: E402
+from hushstream.ops.connection import Connection  # noqa: E402
+from hushstream.schemas import codec  # noqa: E402
+from hushstream.schemas.batches import encode_context_batch  # noqa: E402
+
+PUBLISHED_SECONDS = 15.0
+"""Of small states that change all the time, several are published by then."""
+DEAD_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is done, and how long the answers may stay away."""
+
+    name: str
+    aim_seconds: float
+    act: Callable[[Scene], Awaitable[str]]
+
+
+async def killed(scene: Scene) -> str:
+    await scene.first.end(signal.SIGKILL)
+    return ""
+
+
+async def rolled(scene: Scene) -> str:
+    for learner in (scene.first, scene.second):
+        await learner.end()
+        await learner.start()
+    return ""
+
+
+async def only_broker_killed(scene: Scene) -> str:
+    began = time.monotonic()
+    await asyncio.to_thread(local.kill, scene.kafka, 1)
+    await asyncio.sleep(DEAD_SECONDS)
+    await asyncio.to_thread(local.start, scene.kafka, 1)
+    return f"it took a record again {time.monotonic() - began:.1f} s after it was killed: what is more is ours"
+
+
+async def leader_killed(scene: Scene) -> str:
+    leaders, coordinator = await _roles_of_brokers(scene)
+    one = leaders[0]
+    await asyncio.to_thread(local.kill, scene.kafka, one)
+    await asyncio.sleep(DEAD_SECONDS)
+    await asyncio.to_thread(local.start, scene.kafka, one)
+    others = " and coordinated the group" if one == coordinator else ""
+    return f"one of three; it led {leaders.count(one)} of {len(leaders)} inputs and journals{others}"
+
+
+async def _roles_of_brokers(scene: Scene) -> tuple[Sequence[int], int]:
+    """Who leads each partition of inputs and journal, and who coordinates the learners' group."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        topics = await admin.describe_topics([scene.topic(name) for name in ("contexts", "clicks", "decisions")])
+        leaders = [partition["leader"] for topic in topics for partition in topic["partitions"]]
+        return leaders, await admin.find_coordinator(f"{NAME}.learner")
+    finally:
+        await admin.close()
+
+
+async def state_deleted(scene: Scene) -> str:
+    for learner in (scene.first, scene.second):
+        shutil.rmtree(learner.state, ignore_errors=True)
+        await learner.end(signal.SIGKILL)
+    await asyncio.gather(scene.first.start(), scene.second.start())
+    return "both learners, the group's session included"
+
+
+async def impossible(scene: Scene) -> str:
+    fields = {"line": "private", "eligible": b"", "baseline": -1, "after_click": 10**9}
+    for partition in range(PARTITIONS):
+        context = {"event_id": f"bad-{partition}", "user": "nobody", "context": bytes(4 * DIMENSION), **fields}
+        await scene.log.append("contexts", partition, codec.encode("Context", context))
+    return "one in each partition"
+
+
+async def bomb(scene: Scene) -> str:
+    batch = await asyncio.to_thread(gzip_bomb, 1000 << 20)
+    for partition in range(PARTITIONS):
+        await produce(scene.bootstrap, scene.topic("contexts"), partition, batch)
+    await asyncio.sleep(5)
+    peak = max(learner.peak_megabytes() for learner in (scene.first, scene.second))
+    return f"{len(batch) >> 10} KiB on the wire, one in each partition; a learner's peak: {peak} MB"
+
+
+async def garbage(scene: Scene) -> str:
+    draw = np.random.default_rng(1)
+    good = encode_context_batch(["a"], ["b"], np.eye(1, DIMENSION), track="private")
+    bad_phase = codec.encode("Seal", {"phase": -3, "origin": -1, "config_digest": bytes(16)})
+    kinds = [b"", b"\0", b"\xc3\x01", good[:-1], good + b"x", good[:12], bad_phase, codec.COMPRESSED, bytes(500_000)]
+    kinds += [draw.bytes(length) for length in (10, 1000, 900_000)]
+    for kind in kinds:
+        for topic in ("contexts", "clicks"):
+            for partition in range(PARTITIONS):
+                await scene.log.append(topic, partition, kind)
+    return f"{len(kinds)} kinds on both inputs"
+
+
+async def stopped(scene: Scene) -> str:
+    scene.first.signal(signal.SIGSTOP)
+    await asyncio.sleep(60)
+    scene.first.signal(signal.SIGCONT)
+    return "two owners at its end"
+
+
+async def disk_full(scene: Scene) -> str:
+    whole = resource.prlimit(scene.first.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    await asyncio.sleep(15)
+    resource.prlimit(scene.first.pid, resource.RLIMIT_FSIZE, whole)
+    return "no file of one worker takes a byte for 15 s"
+
+
+async def retention(scene: Scene) -> str:
+    # Without its state, so that it must bring what it takes over.
+    await scene.second.end()
+    shutil.rmtree(scene.second.state, ignore_errors=True)
+    await scene.second.start()
+    await scene.questions.dark_since(time.monotonic())
+    await _inputs_deleted(scene)
+    scene.moved = time.monotonic()
+    await scene.first.end()
+    return "to a peer that has never held it"
+
+
+async def retention_and_start(scene: Scene) -> str:
+    await scene.first.revive()
+    await scene.second.end()
+    await scene.questions.dark_since(time.monotonic())
+    await _inputs_deleted(scene)
+    scene.moved = time.monotonic()
+    await scene.first.end()
+    shutil.rmtree(scene.second.state, ignore_errors=True)
+    await scene.second.start()
+    return "all partitions, to a worker that is only started then, without its state"
+
+
+async def _inputs_deleted(scene: Scene) -> None:
+    """As retention does with what is days old: all of it was folded, and lies in a state that was published since."""
+    connection = Connection(scene.bootstrap, f"{NAME}.")
+    async with LogReader(connection.settings()) as reader:
+        ends = await reader.end_offsets([(topic, p) for topic in ("contexts", "clicks") for p in range(PARTITIONS)])
+    await asyncio.sleep(PUBLISHED_SECONDS)
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        places = {TopicPartition(scene.topic(t), p): RecordsToDelete(end) for (t, p), end in ends.items()}
+        await admin.delete_records(places)
+    finally:
+        await admin.close()
+
+
+AS_KAFKA_COMES = (
+    Fault("kill -9 of a worker, a peer alive (session 6 s)", 5, killed),
+    Fault("rolling restart", 3, rolled),
+    Fault("the only broker killed for 5 s", 10, only_broker_killed),
+    Fault("state folders deleted, then kill -9", 10, state_deleted),
+    Fault("context with an impossible `after_click`", 2, impossible),
+    Fault("1 GB gzip value", 2, bomb),
+    Fault("garbage of 12 kinds", 2, garbage),
+    Fault("SIGSTOP 60 s", 15, stopped),
+    Fault("disk of one worker full, a peer healthy", 15, disk_full),
+)
+LAST = (
+    Fault("partition moves after retention", 10, retention),
+    Fault("partitions move after retention, no peer", 10, retention_and_start),
+)
+"""Where they are not outlived nothing works after them."""
+AS_A_DEPLOYMENT_HAS_IT = (
+    Fault("kill -9 of a worker, a peer alive (session 3 s)", 5, killed),
+    Fault("broker that leads a partition killed for 5 s", 10, leader_killed),
+)
+"""Three brokers, three copies, and a session that the brokers allow."""

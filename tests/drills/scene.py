@@ -1,0 +1,200 @@
+"""What the faults are done to: a deployment with some history, two learners, and questions all the time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hushstream.client import connect
+from hushstream.client.client import Client
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.schemas.batches import encode_context_batch
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.partitioning import partition_of
+
+NAME, PARTITIONS, DIMENSION = "drill", 4, 4
+CONFIGURATION = f"""\
+deployment: {NAME}
+arms: 5
+context: {{dimension: {DIMENSION}}}
+expected_slots: 20000
+encoder: {{codes: 4}}
+partitions: {{learner: {PARTITIONS}, shuffler: 1}}
+"""
+EARLIER_RECORDS = 24_000
+"""Contexts that are decided before the first fault, so that a recovery has something to do."""
+PACE_SECONDS = 0.1
+GIVEN_UP_SECONDS = 60.0
+COMMAND = Path(sys.executable).with_name("hushstream")
+
+
+class Learner:
+    """A learner's process, on a state folder of its own."""
+
+    def __init__(self, folder: Path, bootstrap: str, name: str) -> None:
+        self.state = folder / f"state-{name}"
+        self._marks, self._log = folder / f"marks-{name}", folder / f"{name}.log"
+        self._command = [
+            str(COMMAND), "worker", "learner", "--deployment", str(folder / NAME), "--bootstrap", bootstrap,
+            "--state", str(self.state), "--paid-marks", str(self._marks), "--snapshot-interval", "2",
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Start it, and wait until it has partitions."""
+        known = self._said()
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)  # noqa: ASYNC220 - it is awaited
+        deadline = time.monotonic() + GIVEN_UP_SECONDS
+        while self._said() == known and time.monotonic() < deadline:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.1)
+
+    def _said(self) -> int:
+        return self._log.read_text().count("at journal record") if self._log.exists() else 0
+
+    @property
+    def pid(self) -> int:
+        """Of the process, which has been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def peak_megabytes(self) -> int:
+        """The most memory that it has had."""
+        return int(Path(f"/proc/{self.pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        """Send it a signal that ends it, and wait for that."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            await asyncio.to_thread(self._process.wait)
+
+    async def revive(self) -> None:
+        """Start it again, unless it runs."""
+        if self._process is None or self._process.poll() is not None:
+            await self.start()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal that does not end it."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+
+class Questions:
+    """Asks every partition all the time, each question until it is answered."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._users = [
+            next(u for n in range(999) if partition_of(u := f"user-{n}", PARTITIONS) == p) for p in range(PARTITIONS)
+        ]
+        self._open: dict[int, float] = {}
+        self._waited: dict[int, tuple[float, float]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        number = 0
+        while True:
+            for user in self._users:
+                number += 1
+                task = asyncio.create_task(self._ask(number, user))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            await asyncio.sleep(PACE_SECONDS)
+
+    async def _ask(self, number: int, user: str) -> None:
+        began = self._open[number] = time.monotonic()
+        vector = np.full(DIMENSION, 1 / DIMENSION)
+        while True:
+            try:
+                await self._client.decide(f"question-{number}", user, vector, timeout=2 * GIVEN_UP_SECONDS)
+                break
+            except HushstreamError:
+                await asyncio.sleep(PACE_SECONDS)
+        del self._open[number]
+        self._waited[number] = (began, time.monotonic() - began)
+
+    async def dark_since(self, moment: float, patience_seconds: float = GIVEN_UP_SECONDS) -> float:
+        """The longest wait of a question asked from a moment on, once all that are older than a second are answered."""
+        deadline = time.monotonic() + patience_seconds
+        await asyncio.sleep(2)
+        while time.monotonic() < deadline and self._overdue():  # noqa: ASYNC110 - many answers are waited for
+            await asyncio.sleep(0.05)
+        waiting = [time.monotonic() - began for began in self._open.values() if began >= moment]
+        return max([wait for began, wait in self._waited.values() if began >= moment] + waiting, default=0.0)
+
+    def _overdue(self) -> bool:
+        """Whether some question has waited for a second."""
+        return any(began < time.monotonic() - 1 for began in self._open.values())
+
+
+@dataclass
+class Scene:
+    """What faults are done to; a fault that first prepares says when it ``moved``."""
+
+    kafka: Path
+    bootstrap: str
+    folder: Path
+    first: Learner
+    second: Learner
+    log: KafkaEventLog
+    questions: Questions
+    moved: float = 0.0
+
+    def topic(self, name: str) -> str:
+        """The broker's name of a topic."""
+        return f"{NAME}.{name}"
+
+
+@contextlib.asynccontextmanager
+async def scene_in(folder: Path, kafka: Path, bootstrap: str) -> AsyncIterator[Scene]:
+    """A deployment with some history, two learners and questions."""
+    (folder / "drill.yaml").write_text(CONFIGURATION)
+    place = ["--deployment", str(folder / NAME), "--bootstrap", bootstrap]
+    for arguments in (
+        ["prepare", str(folder / "drill.yaml"), str(folder / NAME)],
+        ["keys", "generate", str(folder / NAME / "keys")],
+        ["topics", "apply", *place, "--no-acls"],
+    ):
+        await asyncio.to_thread(subprocess.run, [str(COMMAND), *arguments], check=True, stdout=subprocess.DEVNULL)
+    log = KafkaEventLog(bootstrap, f"{NAME}.")
+    learners = [Learner(folder, bootstrap, name) for name in ("first", "second")]
+    await log.start(lambda *_: None)
+    async with connect(bootstrap, NAME) as client:
+        await history(log)
+        await asyncio.gather(*(learner.start() for learner in learners))
+        questions = Questions(client)
+        asking = asyncio.create_task(questions.run())
+        try:
+            await questions.dark_since(time.monotonic())
+            yield Scene(kafka, bootstrap, folder, learners[0], learners[1], log, questions)
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, *(learner.end(signal.SIGKILL) for learner in learners), return_exceptions=True)
+            await log.stop()
+
+
+async def history(log: KafkaEventLog) -> None:
+    """Contexts of many users, 100 in a record."""
+    vectors = np.random.default_rng(0).dirichlet(np.ones(DIMENSION), size=100)
+    for number in range(EARLIER_RECORDS // 100):
+        partition = number % PARTITIONS
+        users = users_of(partition, "early", 100)
+        events = [f"early-{number}-{row}" for row in range(100)]
+        await log.append("contexts", partition, encode_context_batch(events, users, vectors, track="private"))
+
+
+def users_of(partition: int, name: str, count: int) -> list[str]:
+    """Names of users whose home is a partition."""
+    names = (f"{name}-{number}" for number in itertools.count())
+    return list(itertools.islice((one for one in names if partition_of(one, PARTITIONS) == partition), count))
