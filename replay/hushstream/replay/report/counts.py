@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from hushstream.engine.outcomes import Refusal
+from hushstream.replay.report.values import require
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.catalogue import kinds
 
@@ -39,6 +40,16 @@ def _classes() -> dict[str, CountClass]:
 
 
 COUNT_CLASSES: Mapping[str, CountClass] = _classes()
+
+
+def require_classed(counts: Mapping[str, int]) -> None:
+    """Refuse a count that nobody has said of who may see it.
+
+    Raises:
+        BadResult: names those without a class.
+    """
+    unclassed = sorted(set(counts) - set(COUNT_CLASSES))
+    require(not unclassed, "counts", "names that have a privacy class", ", ".join(unclassed))
 
 
 def slot_public(counts: Mapping[str, int]) -> dict[str, int]:

@@ -125,6 +125,15 @@ def verify_sentence(verify: Mapping[str, RoleCheck] | None) -> str:
     return f"Verify: {worst} ({STATUS_MEANINGS[worst]})."
 
 
+def verify_text(verify: Mapping[str, RoleCheck] | None) -> str:
+    """How many records `verify` found equal and otherwise, in a line."""
+    if verify is None:
+        return "not asked for"
+    found = verify.values()
+    equal, ties, changed = (sum(getattr(one, name) for one in found) for name in ("equal", "ties", "changed"))
+    return f"{equal} records equal, {ties} float ties, {changed} changed"
+
+
 def overall_status(checks: Iterable[RoleCheck]) -> str:
     """The worst status of several checks."""
     found = {check.status for check in checks}

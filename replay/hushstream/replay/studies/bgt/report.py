@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.replay.report import frame
-from hushstream.replay.report.counts import COUNT_CLASSES
+from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
@@ -28,7 +28,7 @@ from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines
+from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 
 CURVE, PICTURE = "rounds.csv", "rmse.png"
@@ -111,9 +111,7 @@ class BgtResult:
         """
         if not self.rounds or "local" not in self.baselines:
             raise BadResult(f"rounds: expected rounds and a local mean beside them, got {len(self.rounds)} rounds")
-        for name in self.counts:
-            if name not in COUNT_CLASSES:
-                raise BadResult(f"counts: expected names with a privacy class, got {name!r}")
+        require_classed(self.counts)
 
     @property
     def title(self) -> str:
@@ -144,16 +142,6 @@ class BgtResult:
         if not self.ratio:
             return f"{self.factors} kept"
         return f"{self.factors} kept; the largest eigenvalue is {self.ratio:.2f} times the noise's edge"
-
-    @property
-    def verify_text(self) -> str:
-        """What verify found, in a line."""
-        if self.verify is None:
-            return "not asked for"
-        changed = sum(check.changed for check in self.verify.values())
-        equal = sum(check.equal for check in self.verify.values())
-        ties = sum(check.ties for check in self.verify.values())
-        return f"{equal} records equal, {ties} float ties, {changed} changed"
 
     @property
     def compared(self) -> tuple[tuple[str, Scores], ...]:
@@ -197,7 +185,7 @@ def bgt_table(result: BgtResult) -> RenderableType:
             ("ratings", f"{result.ratings:,} of {result.users:,} users on {result.items:,} items"),
             ("slots", f"{result.slot_bytes:,} bytes each, {result.slot_bytes * result.users:,} a round"),
             ("configuration", result.config_digest),
-            ("verify", result.verify_text),
+            ("verify", verify_text(result.verify)),
         )
     )
     return Group(*warnings(result.privacy.marks), table, facts)
@@ -211,7 +199,7 @@ def bgt_view(result: BgtResult) -> View:
         headline=Headline("RMSE below that of the device alone", result.gain)
         if found is None
         else Headline("RMSE over that of the device alone", found.ratio, found.low, found.high),
-        facts=(result.privacy.summary, f"factors: {result.factors_text}", f"verify: {result.verify_text}"),
+        facts=(result.privacy.summary, f"factors: {result.factors_text}", f"verify: {verify_text(result.verify)}"),
         marks=result.privacy.marks,
         rows=[{"predicted_by": name, **dict(zip(scores, found, strict=True))} for name, found in result.compared],
         pictures={"rmse": partial(png, rmse_drawing(result), provenance_lines(result))},

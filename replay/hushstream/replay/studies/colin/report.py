@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.replay.report import frame
-from hushstream.replay.report.counts import COUNT_CLASSES
+from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
@@ -29,7 +29,7 @@ from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines
+from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 
 REGRET, PICTURE = "regret.csv", "regret.png"
@@ -96,9 +96,7 @@ class CollaborativeResult:
         events = [row.events for row in self.rows]
         if not events or any(later <= earlier for earlier, later in pairwise(events)):
             raise BadResult(f"rows: expected a curve that rises in events, got {len(events)} rows that do not")
-        for name in self.counts:
-            if name not in COUNT_CLASSES:
-                raise BadResult(f"counts: expected names with a privacy class, got {name!r}")
+        require_classed(self.counts)
 
     @property
     def events(self) -> int:
@@ -116,16 +114,6 @@ class CollaborativeResult:
     def title(self) -> str:
         """What was run, in a line."""
         return f"{self.algorithm} on {self.dataset}: {self.mechanism}, noise at the {self.noise_at}"
-
-    @property
-    def verify_text(self) -> str:
-        """What verify found, in a line."""
-        if self.verify is None:
-            return "not asked for"
-        changed = sum(check.changed for check in self.verify.values())
-        equal = sum(check.equal for check in self.verify.values())
-        ties = sum(check.ties for check in self.verify.values())
-        return f"{equal} records equal, {ties} float ties, {changed} changed"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -170,7 +158,7 @@ def collaborative_table(result: CollaborativeResult) -> RenderableType:
             ("mean reward", f"{result.mean_reward:.4f}"),
             ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
             ("configuration", result.config_digest),
-            ("verify", result.verify_text),
+            ("verify", verify_text(result.verify)),
         )
     )
     return Group(Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
@@ -184,7 +172,7 @@ def collaborative_view(result: CollaborativeResult) -> View:
         headline=Headline(what, result.share_of_random)
         if found is None
         else Headline(what, found.ratio, found.low, found.high),
-        facts=(result.privacy.summary, f"verify: {result.verify_text}"),
+        facts=(result.privacy.summary, f"verify: {verify_text(result.verify)}"),
         marks=result.privacy.marks,
         rows=[asdict(row) for row in result.rows],
         pictures={"regret": partial(png, regret_drawing(result), provenance_lines(result))},

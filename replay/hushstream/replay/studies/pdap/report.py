@@ -21,7 +21,7 @@ from rich.text import Text
 
 from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.report import frame
-from hushstream.replay.report.counts import COUNT_CLASSES
+from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
@@ -38,7 +38,7 @@ from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines
+from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 
 VENDORS, PICTURE = "vendors.csv", "vendors.png"
@@ -126,9 +126,7 @@ class PdapResult:
         contexts = [row.contexts for row in self.curve]
         if not contexts or any(later <= earlier for earlier, later in pairwise(contexts)):
             raise BadResult(f"curve: expected rows that rise in contexts, got {len(contexts)} that do not")
-        for name in self.counts:
-            if name not in COUNT_CLASSES:
-                raise BadResult(f"counts: expected names with a privacy class, got {name!r}")
+        require_classed(self.counts)
 
     @property
     def title(self) -> str:
@@ -145,15 +143,6 @@ class PdapResult:
     def gain(self) -> float:
         """Points of the click rate by sharing, over all visits."""
         return 100 * (self.curve[-1].shared - self.curve[-1].alone)
-
-    @property
-    def verify_text(self) -> str:
-        """What verify found, in a line."""
-        if self.verify is None:
-            return "not asked for"
-        found = self.verify.values()
-        equal, ties, changed = (sum(getattr(one, name) for one in found) for name in ("equal", "ties", "changed"))
-        return f"{equal} records equal, {ties} float ties, {changed} changed"
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -194,7 +183,7 @@ def pdap_table(result: PdapResult) -> RenderableType:
             ("gain", f"{result.gain:+.1f} points over vendors that keep apart with exact clicks"),
             ("speed", f"{result.throughput['decisions_per_second']:,.0f} decisions/s"),
             ("configuration", result.config_digest),
-            ("verify", result.verify_text),
+            ("verify", verify_text(result.verify)),
         )
     )
     return Group(Text(result.privacy.sentence), *warnings(result.marks), table, facts)
@@ -208,7 +197,7 @@ def pdap_view(result: PdapResult) -> View:
         headline=None
         if found is None
         else Headline("click rate, shared over apart with exact clicks", found.ratio, found.low, found.high),
-        facts=(result.privacy.summary, f"verify: {result.verify_text}"),
+        facts=(result.privacy.summary, f"verify: {verify_text(result.verify)}"),
         marks=result.marks,
         rows=[{**asdict(row), "gain": row.gain} for row in result.vendors],
         pictures={"vendors": partial(png, vendors_drawing(result), [*provenance_lines(result), *result.marks])},

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hushstream.replay.report import frame
-from hushstream.replay.report.counts import COUNT_CLASSES
+from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
@@ -36,7 +36,7 @@ from hushstream.replay.report.printed import facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines
+from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
 from hushstream.replay.studies.pdol.play import Accuracy
 from hushstream.replay.views import Headline, View
 
@@ -106,24 +106,12 @@ class PdolResult:
         places = [row.records for row in self.rows]
         if not places or any(later <= earlier for earlier, later in pairwise(places)):
             raise BadResult(f"rows: expected a curve that rises in records, got {len(places)} rows that do not")
-        for name in self.counts:
-            if name not in COUNT_CLASSES:
-                raise BadResult(f"counts: expected names with a privacy class, got {name!r}")
+        require_classed(self.counts)
 
     @property
     def title(self) -> str:
         """What was run, in a line."""
         return f"pdol on {self.dataset}: {self.form}"
-
-    @property
-    def verify_text(self) -> str:
-        """What verify found, in a line."""
-        if self.verify is None:
-            return "not asked for"
-        changed = sum(check.changed for check in self.verify.values())
-        equal = sum(check.equal for check in self.verify.values())
-        ties = sum(check.ties for check in self.verify.values())
-        return f"{equal} records equal, {ties} float ties, {changed} changed"
 
     @property
     def compared(self) -> tuple[tuple[str, Accuracy], ...]:
@@ -164,7 +152,7 @@ def pdol_table(result: PdolResult) -> RenderableType:
             ("records", f"{result.records:,} at {result.nodes} nodes, {result.domains} counters"),
             ("speed", f"{result.throughput['decisions_per_second']:,.0f} predictions/s"),
             ("configuration", result.config_digest),
-            ("verify", result.verify_text),
+            ("verify", verify_text(result.verify)),
         )
     )
     return Group(Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
@@ -178,7 +166,7 @@ def pdol_view(result: PdolResult) -> View:
         headline=None
         if found is None
         else Headline("labels right, shared over isolated nodes", found.ratio, found.low, found.high),
-        facts=(result.privacy.summary, f"verify: {result.verify_text}"),
+        facts=(result.privacy.summary, f"verify: {verify_text(result.verify)}"),
         marks=result.privacy.marks,
         rows=[asdict(row) for row in result.rows],
         pictures={"accuracy": partial(png, accuracy_drawing(result), provenance_lines(result))},

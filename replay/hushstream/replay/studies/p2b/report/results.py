@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
+from hushstream.replay.report.counts import require_classed, slot_public
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.values import require, whole
@@ -174,8 +174,7 @@ class RunResult:
         require(not unknown, "conditions", f"some of {', '.join(CONDITIONS)}", ", ".join(unknown))
         keys = [(row.condition, row.round) for row in self.rows]
         require(len(set(keys)) == len(keys), "rows", "one row for each condition and interaction", "two of one")
-        unclassed = sorted(set(self.counts) - set(COUNT_CLASSES))
-        require(not unclassed, "counts", "names that have a privacy class", ", ".join(unclassed))
+        require_classed(self.counts)
         for name, count in self.counts.items():
             whole(f"counts.{name}", count)
         for name, value in self.throughput.items():
