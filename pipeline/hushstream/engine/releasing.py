@@ -203,12 +203,10 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     @property
     def key(self) -> Key:
-        """The zone's key in force."""
         return self.keys.key
 
     @property
     def nonce(self) -> bytes:
-        """That names the noise of this epoch."""
         return self.epoch.nonce(self.chain.genesis_nonce)
 
     @property
