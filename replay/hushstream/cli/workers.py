@@ -82,6 +82,9 @@ def worker(
     snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = _default(
         "snapshot_interval_seconds"
     ),
+    gather: Annotated[
+        float, typer.Option(min=0, help="Longest wait, in ms, for more events to share a journal record; 0 for none.")
+    ] = _default("gather_milliseconds"),
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
     ] = _default("resident_users"),
@@ -134,6 +137,7 @@ def worker(
         connect_timeout_seconds=connect_timeout,
         join_timeout_seconds=join_timeout,
         snapshot_interval_seconds=snapshot_interval,
+        gather_milliseconds=gather,
         resident_users=resident_users,
         schedule=schedule,
     )

@@ -85,7 +85,7 @@ class LongLife:
 
     Attributes:
         journal_bytes: of the learner's journal, an interaction, where its input is columnar and lies ready.
-        modest: what one takes where they come one by one.
+        alone, modest: what one takes where they come one by one: if nothing that arrives waits for more, and as it is.
         state_bytes: of the states that the broker keeps.
         replayed: journal records between the last published state and the end.
         recovery_seconds: from the start of a process to its first fold, once the killed one's session has ended.
@@ -94,6 +94,7 @@ class LongLife:
     """
 
     journal_bytes: float
+    alone: Modest
     modest: Modest
     state_bytes: int
     replayed: int
@@ -117,7 +118,8 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
     """
     async with open_bench(folder / "long", system, sizes) as bench:
         progress(f"{sizes.modest_pairs} interactions at {sizes.modest_pace} a second")
-        modest = await _modest(bench, sizes)
+        alone = await _modest(bench, sizes, "alone", "--gather", "0")
+        modest = await _modest(bench, sizes, "modest")
         progress(f"{sizes.long_interactions} interactions, and a start and a check from the last state")
         learner = await bench.learner("long")
         await _fed(bench, learner, sizes, folder)
@@ -132,16 +134,16 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
         counts = await _verified(learner, system, folder)
         seconds = time.monotonic() - begun
     per_interaction = written[JOURNAL] / sizes.long_interactions
-    return LongLife(per_interaction, modest, written[STATE], replayed, recovery, seconds, *counts)
+    return LongLife(per_interaction, alone, modest, written[STATE], replayed, recovery, seconds, *counts)
 
 
-async def _modest(bench: Bench, sizes: StreamSizes) -> Modest:
+async def _modest(bench: Bench, sizes: StreamSizes, name: str, *options: str) -> Modest:
     """Let contexts and rewards come at a pace, one event a record."""
-    learner = await bench.learner("modest")
+    learner = await bench.learner(name)
     load = bench.load(2 * sizes.modest_pairs)
     first, second = load.part(0, sizes.modest_pairs), load.part(sizes.modest_pairs, len(load))
     await learner.append("contexts", context_events(first))
-    async with learner.running() as worker:
+    async with learner.running(*options) as worker:
         await learner.tail.until(len(first), 0, worker.check)
         before = len(learner.tail.records)
         rewards = reward_events(first, learner.tail.arms(), draw_rewards(len(first), SEED))
@@ -225,7 +227,6 @@ def long_life_rows(found: LongLife, sizes: StreamSizes) -> list[BenchRow]:
     age = f"after {sizes.long_interactions} interactions (d={sizes.dimension}, K={sizes.arms}, {sizes.users} users)"
     paced = f"at {sizes.modest_pace} interactions/s, one event a record"
     modest = f"the learner's journal {paced}"
-    p50, p99 = np.percentile(found.modest.waits_ms, [50, 99])
     start = f"start of a learner worker from its last published state, {age}"
     check = f"verify of the learner from its newest state, {age}"
     return [
@@ -236,8 +237,9 @@ def long_life_rows(found: LongLife, sizes: StreamSizes) -> list[BenchRow]:
             figure(f"{topic} {paced}, values alone", [size], "bytes/interaction")
             for topic, size in found.modest.inputs.items()
         ),
-        figure(f"append to decision {paced}: p50", [float(p50)], "ms"),
-        figure(f"append to decision {paced}: p99", [float(p99)], "ms"),
+        *_wait_rows(found.modest, paced),
+        figure(f"{modest}, if none waits for another", [found.alone.journal], "bytes/interaction"),
+        *_wait_rows(found.alone, f"{paced}, if none waits for another"),
         at_most(
             f"the learner's journal, columnar records of {BATCH_ROWS}",
             [found.journal_bytes],
@@ -251,3 +253,9 @@ def long_life_rows(found: LongLife, sizes: StreamSizes) -> list[BenchRow]:
         figure(f"{check}: recomputed", [found.recomputed], "records"),
         figure(f"{check}: skipped", [found.skipped], "records"),
     ]
+
+
+def _wait_rows(found: Modest, paced: str) -> list[BenchRow]:
+    p50, p99 = np.percentile(found.waits_ms, [50, 99])
+    wait = f"append to decision {paced}"
+    return [figure(f"{wait}: p50", [float(p50)], "ms"), figure(f"{wait}: p99", [float(p99)], "ms")]
