@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo quickstart test mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill lock clean
+.PHONY: demo quickstart test mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -100,6 +100,10 @@ chaos: $(VENV)/.installed-dev
 # What a partition's users notice of each fault, on Apache Kafka: prints the table of the runbook.
 drill: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/run.py
+
+# Which alerts fire when it happens: a real Prometheus on the real rules, faults done to live workers.
+drill-alerts: $(VENV)/.installed-dev
+	$(BIN)/python tests/drills/alerts.py
 
 # Versions and digests of all that is installed: for everything, for replays, for the site, for building the package.
 LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \

@@ -50,7 +50,14 @@ class LocalKafkaError(Exception):
     """The brokers cannot be fetched, started or stopped; says what is missing."""
 
 
-def up(folder: Path, brokers: int = 1, port: int = 0, min_session_ms: int = 6000, secured: bool = False) -> str:
+def up(
+    folder: Path,
+    brokers: int = 1,
+    port: int = 0,
+    min_session_ms: int = 6000,
+    secured: bool = False,
+    broker_session_ms: int = 9000,
+) -> str:
     """Fetch, format and start fresh brokers; returns their addresses once they take a record.
 
     Args:
@@ -59,6 +66,7 @@ def up(folder: Path, brokers: int = 1, port: int = 0, min_session_ms: int = 6000
         port: of the first broker; 0 lets the system choose.
         min_session_ms: shorter group sessions are refused; tests of take-over want a short one.
         secured: passwords and certificates, encryption, and access rules.
+        broker_session_ms: after which the other brokers take what a silent one led (9 s as Kafka comes).
     """
     running = [number for number in _numbers(folder) if _alive(_pid_file(folder, number))]
     if running:
@@ -76,7 +84,8 @@ def up(folder: Path, brokers: int = 1, port: int = 0, min_session_ms: int = 6000
     for node in nodes:
         home = _home(folder, node.number)
         home.mkdir()
-        (home / "server.properties").write_text(properties(node, nodes, home, security, min_session_ms))
+        text = properties(node, nodes, home, security, min_session_ms, broker_session_ms)
+        (home / "server.properties").write_text(text)
         _format(java, libraries, home, cluster, credentials)
     bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
     (folder / "bootstrap").write_text(bootstrap)

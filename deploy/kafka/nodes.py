@@ -34,6 +34,8 @@ log.dirs={data}
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms={session}
+broker.session.timeout.ms={broker_session}
+broker.heartbeat.interval.ms={broker_heartbeat}
 offsets.topic.num.partitions=4
 default.replication.factor={copies}
 min.insync.replicas={least}
@@ -80,7 +82,14 @@ class Node:
     tls: int
 
 
-def properties(node: Node, nodes: Sequence[Node], folder: Path, security: Path | None, min_session_ms: int) -> str:
+def properties(
+    node: Node,
+    nodes: Sequence[Node],
+    folder: Path,
+    security: Path | None,
+    min_session_ms: int,
+    broker_session_ms: int,
+) -> str:
     """The text of one broker's ``server.properties``.
 
     Args:
@@ -89,6 +98,7 @@ def properties(node: Node, nodes: Sequence[Node], folder: Path, security: Path |
         folder: the broker's own; its data goes below it.
         security: where `write_security` left its files; None for a plain broker.
         min_session_ms: shorter group sessions are refused.
+        broker_session_ms: after which a silent broker counts as dead.
     """
     return (_COMMON + (_PLAIN if security is None else _SECURED)).format(
         number=node.number,
@@ -98,6 +108,8 @@ def properties(node: Node, nodes: Sequence[Node], folder: Path, security: Path |
         voters=",".join(f"{other.number}@127.0.0.1:{other.controller}" for other in nodes),
         data=folder / "data",
         session=min_session_ms,
+        broker_session=broker_session_ms,
+        broker_heartbeat=min(2000, broker_session_ms // 4),
         copies=len(nodes),
         least=min(2, len(nodes)),
         security=security,

@@ -68,7 +68,7 @@ async def leader_killed(scene: Scene) -> str:
     await asyncio.sleep(DEAD_SECONDS)
     await asyncio.to_thread(local.start, scene.kafka, one)
     others = " and coordinated the group" if one == coordinator else ""
-    return f"one of three; it led {leaders.count(one)} of {len(leaders)} inputs and journals{others}"
+    return f"it led {leaders.count(one)} of {len(leaders)} inputs and journals{others}"
 
 
 async def _roles_of_brokers(scene: Scene) -> tuple[Sequence[int], int]:
@@ -141,7 +141,7 @@ async def retention(scene: Scene) -> str:
     shutil.rmtree(scene.second.state, ignore_errors=True)
     await scene.second.start()
     await scene.questions.dark_since(time.monotonic())
-    await _inputs_deleted(scene)
+    await inputs_deleted(scene)
     scene.moved = time.monotonic()
     await scene.first.end()
     return "to a peer that has never held it"
@@ -151,7 +151,7 @@ async def retention_and_start(scene: Scene) -> str:
     await scene.first.revive()
     await scene.second.end()
     await scene.questions.dark_since(time.monotonic())
-    await _inputs_deleted(scene)
+    await inputs_deleted(scene)
     scene.moved = time.monotonic()
     await scene.first.end()
     shutil.rmtree(scene.second.state, ignore_errors=True)
@@ -159,7 +159,7 @@ async def retention_and_start(scene: Scene) -> str:
     return "all partitions, to a worker that is only started then, without its state"
 
 
-async def _inputs_deleted(scene: Scene) -> None:
+async def inputs_deleted(scene: Scene) -> None:
     """As retention does with what is days old: all of it was folded, and lies in a state that was published since."""
     connection = Connection(scene.bootstrap, f"{NAME}.")
     async with LogReader(connection.settings()) as reader:
@@ -190,8 +190,9 @@ LAST = (
     Fault("partitions move after retention, no peer", 10, retention_and_start),
 )
 """Where they are not outlived nothing works after them."""
+AS_THREE_COME = (Fault("one of three brokers, which leads, killed for 5 s (broker session 9 s)", 10, leader_killed),)
 AS_A_DEPLOYMENT_HAS_IT = (
     Fault("kill -9 of a worker, a peer alive (session 3 s)", 5, killed),
-    Fault("broker that leads a partition killed for 5 s", 10, leader_killed),
+    Fault("one of three brokers, which leads, killed for 5 s (broker session 4 s)", 10, leader_killed),
 )
-"""Three brokers, three copies, and a session that the brokers allow."""
+"""Three brokers, three copies, and the sessions that the runbook names."""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,23 +39,25 @@ COMMAND = Path(sys.executable).with_name("hushstream")
 
 
 class Learner:
-    """A learner's process, on a state folder of its own."""
+    """A worker's process, a learner's unless another role is said, on a state folder of its own."""
 
-    def __init__(self, folder: Path, bootstrap: str, name: str) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, name: str, *, role: str = "learner", options: Sequence[str] = ()
+    ) -> None:
         self.state = folder / f"state-{name}"
         self._marks, self._log = folder / f"marks-{name}", folder / f"{name}.log"
         self._command = [
-            str(COMMAND), "worker", "learner", "--deployment", str(folder / NAME), "--bootstrap", bootstrap,
-            "--state", str(self.state), "--paid-marks", str(self._marks), "--snapshot-interval", "2",
+            str(COMMAND), "worker", role, "--deployment", str(folder / NAME), "--bootstrap", bootstrap,
+            "--state", str(self.state), "--paid-marks", str(self._marks), "--snapshot-interval", "2", *options,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def start(self) -> None:
+    async def start(self, patience_seconds: float = GIVEN_UP_SECONDS) -> None:
         """Start it, and wait until it has partitions."""
         known = self._said()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)  # noqa: ASYNC220 - it is awaited
-        deadline = time.monotonic() + GIVEN_UP_SECONDS
+        deadline = time.monotonic() + patience_seconds
         while self._said() == known and time.monotonic() < deadline:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.1)
 
@@ -157,8 +159,10 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene_in(folder: Path, kafka: Path, bootstrap: str) -> AsyncIterator[Scene]:
-    """A deployment with some history, two learners and questions."""
+async def scene_in(
+    folder: Path, kafka: Path, bootstrap: str, options: Sequence[Sequence[str]] = ((), ())
+) -> AsyncIterator[Scene]:
+    """A deployment with some history, two learners with more options each, and questions."""
     (folder / "drill.yaml").write_text(CONFIGURATION)
     place = ["--deployment", str(folder / NAME), "--bootstrap", bootstrap]
     for arguments in (
@@ -168,7 +172,9 @@ async def scene_in(folder: Path, kafka: Path, bootstrap: str) -> AsyncIterator[S
     ):
         await asyncio.to_thread(subprocess.run, [str(COMMAND), *arguments], check=True, stdout=subprocess.DEVNULL)
     log = KafkaEventLog(bootstrap, f"{NAME}.")
-    learners = [Learner(folder, bootstrap, name) for name in ("first", "second")]
+    learners = [
+        Learner(folder, bootstrap, name, options=more) for name, more in zip(("first", "second"), options, strict=True)
+    ]
     await log.start(lambda *_: None)
     async with connect(bootstrap, NAME) as client:
         await history(log)

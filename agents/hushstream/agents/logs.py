@@ -19,6 +19,9 @@ from hushstream.engine.machine import InputRecord, TopicPartition
 
 _offset = attrgetter("offset")
 _POLL_MILLISECONDS = 500
+_RETRY_MILLISECONDS = 20
+"""aiokafka sleeps so long at each topic that it has not met before, one after the other: at its 100 a recovery, which
+reads seven, spent most of its time with that."""
 
 
 class LogReader:
@@ -37,6 +40,7 @@ class LogReader:
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=settings.fetch_wait_milliseconds,
+            retry_backoff_ms=_RETRY_MILLISECONDS,
         )
         self._cursors: dict[TopicPartition, _Cursor] = {}
 

@@ -1,0 +1,268 @@
+"""A real Prometheus on the real rules, faults done to live workers: which alerts fire?
+
+    python tests/drills/alerts.py         # or `make drill-alerts`; 5 minutes; Java, Maven and prometheus
+
+Two learners and a shuffler on an Apache Kafka of their own. Every alert's ``for`` is cut to `FOR_SECONDS` and both
+Prometheus look every second, so that an hour's drill takes minutes; expressions, ranges and thresholds are those of
+``deploy/prometheus/rules``. Alerts that no fault on one machine can fire are named with the reason: their ``promtool``
+cases are all that holds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "deploy" / "kafka"), str(Path(__file__).parent)]
+
+import faults  # noqa: E402
+import local  # noqa: E402
+from scene import DIMENSION, NAME, PARTITIONS, Learner, Scene, scene_in  # noqa: E402
+
+from hushstream.replay.runners.ports import free_port  # noqa: E402
+from hushstream.schemas import codec  # noqa: E402
+from hushstream.schemas.partitioning import partition_of  # noqa: E402
+
+HOME = ROOT / "deploy" / "prometheus"
+FOR_SECONDS = 3
+_KINDS: Mapping[str, str] = {"public": "prometheus", "zone": "zone"}
+_WORKERS = ("first learner", "second learner", "shuffler", "aggregator")
+PATIENCE_SECONDS = 75.0
+ON_THEIR_WAY = 4000
+"""Records that are being sent when the broker stops, so that some journal waits for it."""
+STOPPED_SECONDS = 45.0
+
+NOT_LIVE: Mapping[str, str] = {
+    "BudgetAt80Percent": "needs a deployment that has spent a lifetime's budget",
+    "BudgetSpent": "needs a deployment that has spent a lifetime's budget",
+    "BudgetOverspent": "no worker overspends: it is what a fault of the product itself would look like",
+    "WindowsStarving": "looks at two days",
+    "WindowsThin": "looks at a day",
+    "WorkerHung": "an event loop that hangs while its metrics are served cannot be had from outside of the process",
+    "WorkerCutOff": "needs two networks: on one machine either all reach the broker or none",
+    "SnapshotOld": "needs a disk that refuses files and goes on being mounted for five minutes",
+    "StateDiskFull": "needs a disk of its own that is full",
+    "PartitionDark": "what keeps a partition from folding here keeps it from fetching too, or stops it",
+    "LagHigh": "a backlog of 10,000 records is folded within seconds",
+    "ClicksLagHigh": "a backlog of 10,000 records is folded within seconds",
+    "DecisionsSlow": "needs a minute's load that one machine does not bear",
+    "ModelStale": "looks at a day",
+    "ModelNotAdopted": "needs a learner that folds and hears no model: both come over one connection",
+}
+
+
+class Scraper:
+    """A Prometheus on one of the two configurations, and every alert that has fired in it."""
+
+    def __init__(self, folder: Path, configuration: str, targets: Mapping[str, int]) -> None:
+        """Prepare to scrape ports of loopback, by the name of whoever serves them ("first learner")."""
+        self._home = folder / f"prometheus-{configuration}"
+        shutil.copytree(HOME, self._home)
+        for path in (self._home / "rules").glob("*.yml"):
+            path.write_text(_hurried(path.read_text()))
+        path = self._home / f"{configuration}.yml"
+        settings = yaml.safe_load(path.read_text())
+        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        path.write_text(yaml.safe_dump(settings))
+        served = [
+            {"targets": [f"127.0.0.1:{port}"], "labels": {"deployment": NAME, "role": name.split()[-1]}}
+            for name, port in targets.items()
+        ]
+        for file in (self._home / "targets").glob("*.yml"):
+            file.write_text(yaml.safe_dump(served))
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Run it."""
+        name = self._home.name.removeprefix("prometheus-")
+        arguments = [f"--config.file={self._home / name}.yml", f"--storage.tsdb.path={self._home / 'data'}"]
+        with (self._home / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                ["prometheus", *arguments, f"--web.listen-address=127.0.0.1:{self._port}"], stdout=log, stderr=log
+            )
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+    def firing(self) -> set[str]:
+        """The alerts that fire now; none while it does not answer yet."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/alerts", timeout=5) as answer:
+                found = json.load(answer)["data"]["alerts"]
+        except OSError:
+            return set()
+        return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
+
+
+def _hurried(rules: str) -> str:
+    document = yaml.safe_load(rules)
+    for group in document["groups"]:
+        for rule in group["rules"]:
+            if "for" in rule:
+                rule["for"] = f"{FOR_SECONDS}s"
+    return yaml.safe_dump(document)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A fault, what it must make fire, and how it is mended."""
+
+    fault: str
+    alerts: Sequence[str]
+    act: Callable[[Scene], Awaitable[None]]
+    mend: Callable[[Scene], Awaitable[None]]
+
+
+async def nothing(scene: Scene) -> None:
+    """The fault mends itself."""
+
+
+async def bad_records(scene: Scene) -> None:
+    await faults.garbage(scene)
+    await faults.impossible(scene)
+
+
+async def foreign_journal(scene: Scene) -> None:
+    """Another writer on the journal, so often that each time it is read again."""
+    for _ in range(8):
+        await scene.log.append("decisions", 0, b"of nobody")
+        await asyncio.sleep(3)
+
+
+async def broker_stopped(scene: Scene) -> None:
+    """A broker that keeps its connections and answers nothing, while records are on their way."""
+    row = {"line": "private", "eligible": b"", "baseline": -1, "after_click": -1, "context": bytes(4 * DIMENSION)}
+    contexts = [codec.encode("Context", {"event_id": f"late-{n}", "user": "late", **row}) for n in range(ON_THEIR_WAY)]
+    home = partition_of("late", PARTITIONS)
+    sent = asyncio.gather(*(scene.log.append("contexts", home, one) for one in contexts), return_exceptions=True)
+    await asyncio.sleep(0.3)
+    pid = int((scene.kafka / "broker-1" / "pid").read_text())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(STOPPED_SECONDS)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await sent
+    await scene.questions.dark_since(time.monotonic())
+
+
+async def inputs_lost(scene: Scene) -> None:
+    """Contexts that nobody has folded are deleted while no learner runs."""
+    for learner in (scene.first, scene.second):
+        await learner.end()
+    await faults.garbage(scene)
+    await faults.inputs_deleted(scene)
+    await asyncio.gather(scene.first.start(PATIENCE_SECONDS / 3), scene.second.start(PATIENCE_SECONDS / 3))
+
+
+async def drill(kafka: Path, bootstrap: str, folder: Path) -> set[str]:
+    """Do all of it; the alerts that were to fire and did not."""
+    ports = {f"{who} {kind}": free_port() for who in _WORKERS for kind in _KINDS}
+
+    def options(who: str) -> list[str]:
+        return [
+            "--metrics-port", str(ports[f"{who} public"]), "--zone-metrics-port", str(ports[f"{who} zone"]),
+        ]  # fmt: skip
+
+    shuffler, aggregator = (
+        Learner(folder, bootstrap, role, role=role, options=options(role)) for role in ("shuffler", "aggregator")
+    )
+    scrapers = [
+        Scraper(folder, name, {who.removesuffix(f" {kind}"): port for who, port in ports.items() if who.endswith(kind)})
+        for kind, name in _KINDS.items()
+    ]
+    each = [options("first learner"), options("second learner")]
+    async with scene_in(folder, kafka, bootstrap, options=each) as scene:
+
+        async def shuffler_killed(_: Scene) -> None:
+            await shuffler.end(signal.SIGKILL)
+
+        async def shuffler_back(_: Scene) -> None:
+            await shuffler.start()
+
+        causes = (
+            Cause("garbage, and clicks that never come", ["DeadLettersRising", "WaitsInVain"], bad_records, nothing),
+            Cause("a foreign writer on a journal", ["JournalReloads"], foreign_journal, nothing),
+            Cause("the only shuffler killed", ["WorkerDown", "RoleAbsent"], shuffler_killed, shuffler_back),
+            Cause("a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], broker_stopped, nothing),
+            Cause("inputs deleted unread", ["PartitionStopped", "PartitionsNotRun"], inputs_lost, nothing),
+        )
+        try:
+            await asyncio.gather(shuffler.start(), aggregator.start())
+            for scraper in scrapers:
+                scraper.start()
+            await asyncio.sleep(5)
+            silent = {name for cause in causes for name in await _tried(scene, scrapers, cause)}
+        finally:
+            for scraper in scrapers:
+                scraper.stop()
+            await asyncio.gather(shuffler.end(signal.SIGKILL), aggregator.end(signal.SIGKILL))
+    _say_the_rest({name for cause in causes for name in cause.alerts})
+    return silent
+
+
+async def _tried(scene: Scene, scrapers: Sequence[Scraper], cause: Cause) -> set[str]:
+    """Do one fault, and wait for its alerts; those that did not come."""
+    began = time.monotonic()
+    missing = set(cause.alerts)
+    early = missing & {name for scraper in scrapers for name in await asyncio.to_thread(scraper.firing)}
+    if early:
+        print(f"| {', '.join(sorted(early))} | FIRED BEFORE | {cause.fault} |", flush=True)
+        return early
+    acting = asyncio.create_task(cause.act(scene))
+    while missing and (not acting.done() or time.monotonic() - began < PATIENCE_SECONDS):
+        await asyncio.sleep(0.5)
+        for scraper in scrapers:
+            for name in missing & await asyncio.to_thread(scraper.firing):
+                missing.discard(name)
+                print(f"| {name} | fired after {time.monotonic() - began:.0f} s | {cause.fault} |", flush=True)
+    await acting
+    await cause.mend(scene)
+    for name in sorted(missing):
+        print(f"| {name} | DID NOT FIRE | {cause.fault} |", flush=True)
+    return missing
+
+
+def _say_the_rest(tried: set[str]) -> None:
+    """Every alert of the rules is tried, or has its reason why it is not."""
+    rules = [yaml.safe_load(path.read_text()) for path in (HOME / "rules").glob("*.yml")]
+    alerts = {rule["alert"] for one in rules for group in one["groups"] for rule in group["rules"] if "alert" in rule}
+    assert alerts == tried | NOT_LIVE.keys(), f"neither tried nor excused: {alerts - tried - NOT_LIVE.keys()}"
+    for name, reason in NOT_LIVE.items():
+        print(f"| {name} | not made to fire | {reason} |")
+
+
+def main() -> int:
+    """On a Kafka of its own."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # brokers come and go here, as they should
+    print("| alert | | fault |\n|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        kafka = Path(first)
+        bootstrap = local.up(kafka)
+        try:
+            return 1 if asyncio.run(drill(kafka, bootstrap, Path(second))) else 0
+        finally:
+            local.down(kafka)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
