@@ -159,11 +159,11 @@ async def retention_and_start(scene: Scene) -> str:
     return "all partitions, to a worker that is only started then, without its state"
 
 
-async def inputs_deleted(scene: Scene) -> None:
+async def inputs_deleted(scene: Scene, partitions: Sequence[int] = range(PARTITIONS)) -> None:
     """As retention does with what is days old: all of it was folded, and lies in a state that was published since."""
     connection = Connection(scene.bootstrap, f"{NAME}.")
     async with LogReader(connection.settings()) as reader:
-        ends = await reader.end_offsets([(topic, p) for topic in ("contexts", "clicks") for p in range(PARTITIONS)])
+        ends = await reader.end_offsets([(topic, p) for topic in ("contexts", "clicks") for p in partitions])
     await asyncio.sleep(PUBLISHED_SECONDS)
     admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
     await admin.start()

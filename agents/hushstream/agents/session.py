@@ -34,7 +34,7 @@ async def with_session(settings: WorkerSettings) -> WorkerSettings:
     if await _taken(settings, asked):
         return settings
     if asked < KAFKA_LEAST_SECONDS and await _taken(settings, KAFKA_LEAST_SECONDS):
-        logger.warning(
+        logger.info(
             "the broker refuses a session of %g s (group.min.session.timeout.ms): a worker that dies is missed in %g s",
             asked,
             KAFKA_LEAST_SECONDS,
