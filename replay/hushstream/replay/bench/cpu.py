@@ -17,6 +17,9 @@ from hushstream.replay.bench.processes import Running
 
 SAMPLE_SECONDS = 0.05
 
+_LEAST_CORES = 0.01
+"""What is left of a machine that others fill is no less than can be told, and something to divide by."""
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
 _COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq")
@@ -58,9 +61,10 @@ class CpuMeter:
         return self._between(others, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
 
     def left_cores(self, begun_ms: float, ended_ms: float) -> float:
-        """How many cores all but the processes, this one included, left to them then."""
+        """How many cores all but the processes, this one included, left to them then; a hundredth at least."""
         rest = [a - b for a, b in zip(self._machine, self._followed, strict=True)]
-        return (os.cpu_count() or 1) - self._between(rest, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
+        left = (os.cpu_count() or 1) - self._between(rest, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
+        return max(_LEAST_CORES, left)
 
     async def _run(self) -> None:
         while True:
