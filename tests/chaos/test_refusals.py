@@ -17,7 +17,7 @@ CASES = (
     "wrong partition count",
     "another deployment's topics",
     "another key",
-    "session timeout below the broker's minimum",
+    "session timeout beyond what the broker takes",
     "missing key file",
     "short key file",
     "world-readable key file",

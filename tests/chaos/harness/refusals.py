@@ -68,9 +68,9 @@ class Surroundings:
             "another key": Refusal(
                 self._worker("shuffler", await self._begun("other-key"), seed=self._seed + 1), "expected key_id"
             ),
-            "session timeout below the broker's minimum": Refusal(
-                [*self._worker("shuffler", fresh), "--session-timeout", "0.3", "--join-timeout", "2"],
-                "group.min.session.timeout.ms",
+            "session timeout beyond what the broker takes": Refusal(
+                [*self._worker("shuffler", fresh), "--session-timeout", "2000"],
+                "expected the broker to take a session of 2000 s, it does not",
             ),
             **self._bad_keys(fresh),
             "wiped topics and an old snapshot": await self._wiped(),
