@@ -215,6 +215,7 @@ class Deployment:
         self.with_genesis = True
         self.with_marks = True
         self.pace_seconds = 0.0
+        self.ahead_seconds = 0.0
         self.copied_journals: Mapping[int, Sequence[bytes]] = {}
         values = {
             "bootstrap": bench.bootstrap,
@@ -265,6 +266,7 @@ class Deployment:
             "arguments": self._arguments,
             "settings": {**self.values, **other},
             "pace": self.pace_seconds,
+            "ahead": self.ahead_seconds,
             "hurry": str(self._hurry),
             "crash": list(crashes),
         }
@@ -281,6 +283,7 @@ class Deployment:
     async def crash_sweep(self, crashes: Iterable[tuple[str, int, int]]) -> None:
         """Start a worker, let it be killed at a step, and again; then let one finish and end it cleanly."""
         self.pace_seconds = 0.03  # otherwise all is done before the first commit: no snapshot holds up the folds
+        self.ahead_seconds = 0.25
         for crash in crashes:
             worker = await self.start(crash)
             code = await worker.exit_code()

@@ -6,13 +6,14 @@ Answers with {"id", "pid"} and, when it has ended, {"id", "exit"} (negative: by 
 ``crash`` = [{"stage", "partition", "sequence", "signal"}, ...]: the worker sends itself that signal when the stage
 is first reached with at least that sequence number, one after the other; with {"call", "arguments"} in the place
 of a signal it calls that function. ``before`` = {"call", "arguments"} is called before the worker begins. ``pace`` is
-how many seconds each fold takes at least, until there is a file ``hurry``; the further a fold is beyond the one that an
-armed crash waits for, the longer. {"warm": factory, "arguments"} makes a machine here, so that what is computed once in
-a process (the tables of the noise) is there for all workers to come.
+how many seconds each fold takes at least, until there is a file ``hurry``. ``ahead`` is how many seconds a fold waits
+for each record that its partition is beyond the one of an armed crash. {"warm": factory, "arguments"} makes a machine
+here, so that what is computed once in a process (the tables of the noise) is there for all workers to come.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import importlib.util
@@ -29,8 +30,12 @@ from typing import Any
 
 import faust
 
+from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import run_worker
+
+LONGEST_SECONDS = 5.0
+"""The most that a fold waits: a worker has to end within its patience."""
 
 
 def load(factory: str) -> Callable[..., Any]:
@@ -48,26 +53,16 @@ def load(factory: str) -> Callable[..., Any]:
     return made
 
 
-FURTHER, LONGEST_SECONDS = 1.5, 0.5
-"""What a fold beyond an armed crash takes more than the one before it, and at most: a short part of a session."""
-
-
 def call(order: dict[str, Any]) -> None:
     load(order["call"])(**order["arguments"])
 
 
-def observer(crashes: list[dict[str, Any]], pace_seconds: float, hurry: Path) -> Callable[[str, int, int], None]:
-    """Sends this process the signal of each crash once, in turn; holds each fold to its pace until told to hurry.
-
-    A slow machine may be long about a step that another thread or the broker takes part in. All would be folded
-    meanwhile, and nothing be left to be killed in later: so folds that run ahead of what is waited for slow down.
-    """
-    armed = list(crashes)
+def observer(armed: list[dict[str, Any]], pace_seconds: float, hurry: Path) -> Callable[[str, int, int], None]:
+    """Sends this process the signal of each crash once, in turn; holds each fold to its pace until told to hurry."""
 
     def observe(stage: str, partition: int, sequence: int) -> None:
         if stage == "folded" and pace_seconds and not hurry.exists():
-            ahead = max(0, sequence - armed[0]["sequence"]) if armed else 0
-            time.sleep(min(max(pace_seconds, LONGEST_SECONDS), pace_seconds * FURTHER ** min(ahead, 99)))
+            time.sleep(pace_seconds)
         if (
             armed
             and stage == armed[0]["stage"]
@@ -85,6 +80,22 @@ def observer(crashes: list[dict[str, Any]], pace_seconds: float, hurry: Path) ->
     return observe
 
 
+def hold_back(armed: list[dict[str, Any]], ahead_seconds: float) -> None:
+    """Let folds that run ahead of an armed crash wait, while all else goes on.
+
+    A slow machine may be long about a step that a thread or the broker takes part in. All would be folded meanwhile,
+    and nothing be left to be killed in later.
+    """
+    fold_once = PartitionDriver._fold_once
+
+    async def slowed(driver: PartitionDriver) -> bool:
+        if armed and (ahead := driver._sequence - armed[0]["sequence"]) > 0:
+            await asyncio.sleep(min(LONGEST_SECONDS, ahead * ahead_seconds))
+        return await fold_once(driver)
+
+    setattr(PartitionDriver, "_fold_once", slowed)  # noqa: B010 - a type checker refuses the assignment
+
+
 def child(order: dict[str, Any]) -> int:
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
@@ -94,7 +105,10 @@ def child(order: dict[str, Any]) -> int:
         call(order["before"])
     make_machine, topics = load(order["factory"])(**order["arguments"])
     settings = WorkerSettings(**order["settings"])
-    observe = observer(order["crash"], order["pace"], Path(order["hurry"]))
+    armed = list(order["crash"])
+    if order["ahead"]:
+        hold_back(armed, order["ahead"])
+    observe = observer(armed, order["pace"], Path(order["hurry"]))
     return run_worker(settings, make_machine, topics, observe=observe)
 
 

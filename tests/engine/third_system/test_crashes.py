@@ -30,7 +30,7 @@ VOTERS = 60
 STEPS = ("snapshot", "committed", "decoded", "folded", "journal_sent", "journal_acked", "released")
 MARKED = ("marking", "marked")
 """Steps of a role that releases under noise."""
-KINDS = {"tally": (2, 2), "board": (1, 1)}
+KINDS = {"tally": (2, 4), "board": (1, 1)}
 """Home partitions, and records in a batch."""
 WRITTEN = {"tally": {"tallies": 1, "spent-on-votes": 2}, "board": {}}
 
