@@ -19,6 +19,7 @@ SETTINGS = {
     "connect_timeout": "connect_timeout_seconds",
     "join_timeout": "join_timeout_seconds",
     "snapshot_interval": "snapshot_interval_seconds",
+    "state_rate": "state_bytes_per_second",
     "resident_users": "resident_users",
     "gather": "gather_milliseconds",
     "schedule": "schedule",
@@ -51,12 +52,13 @@ def test_what_is_not_said_is_the_settings_default(cli, told, prepared):
 
 def test_what_is_said_goes_before(cli, told, prepared):
     options = ("--session-timeout", "3", "--resident-users", "7", "--schedule", "fixed", "--gather", "2")
+    options += ("--state-rate", "4096")
     options += ("--metrics-port", "0")
     assert cli("worker", "learner", "-d", prepared, *options).code == 0
     found = told[0]
     assert (found.session_timeout_seconds, found.heartbeat_seconds) == (3.0, 1.0)
     assert (found.resident_users, found.schedule, found.metrics_port) == (7, "fixed", 0)
-    assert found.gather_milliseconds == 2
+    assert (found.gather_milliseconds, found.state_bytes_per_second) == (2, 4096)
 
 
 def test_a_default_is_written_in_the_settings_alone(monkeypatch):

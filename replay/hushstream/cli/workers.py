@@ -82,6 +82,10 @@ def worker(
     snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = _default(
         "snapshot_interval_seconds"
     ),
+    state_rate: Annotated[
+        int,
+        typer.Option(min=1024, help="Bytes a second, on average, that publishing the state of one partition may take."),
+    ] = _default("state_bytes_per_second"),
     gather: Annotated[
         float, typer.Option(min=0, help="Longest wait, in ms, for more events to share a journal record; 0 for none.")
     ] = _default("gather_milliseconds"),
@@ -137,6 +141,7 @@ def worker(
         connect_timeout_seconds=connect_timeout,
         join_timeout_seconds=join_timeout,
         snapshot_interval_seconds=snapshot_interval,
+        state_bytes_per_second=state_rate,
         gather_milliseconds=gather,
         resident_users=resident_users,
         schedule=schedule,
