@@ -101,11 +101,18 @@ async def impossible(scene: Scene) -> str:
 
 async def bomb(scene: Scene) -> str:
     batch = await asyncio.to_thread(gzip_bomb, 1000 << 20)
+    scene.moved = time.monotonic()
+    taken = []
     for partition in range(PARTITIONS):
+        began = time.monotonic()
         await produce(scene.bootstrap, scene.topic("contexts"), partition, batch)
+        taken.append(time.monotonic() - began)
     await asyncio.sleep(5)
     peak = max(learner.peak_megabytes() for learner in (scene.first, scene.second))
-    return f"{len(batch) >> 10} KiB on the wire, one in each partition; a learner's peak: {peak} MB"
+    return (
+        f"one in each partition, {len(batch) >> 10} KiB on the wire: the broker unpacked one for up to "
+        f"{max(taken):.1f} s before it took it; a learner's peak: {peak} MB"
+    )
 
 
 async def garbage(scene: Scene) -> str:
@@ -177,10 +184,10 @@ async def inputs_deleted(scene: Scene, partitions: Sequence[int] = range(PARTITI
 AS_KAFKA_COMES = (
     Fault("kill -9 of a worker, a peer alive (session 6 s)", 5, killed),
     Fault("rolling restart", 3, rolled),
-    Fault("the only broker killed for 5 s", 10, only_broker_killed),
+    Fault("the only broker killed for 5 s (broker session 9 s)", 10, only_broker_killed),
     Fault("state folders deleted, then kill -9", 10, state_deleted),
     Fault("context with an impossible `after_click`", 2, impossible),
-    Fault("1 GB gzip value", 2, bomb),
+    Fault("1 GB gzip value", 5, bomb),
     Fault("garbage of 12 kinds", 2, garbage),
     Fault("SIGSTOP 60 s", 15, stopped),
     Fault("disk of one worker full, a peer healthy", 15, disk_full),
@@ -191,6 +198,7 @@ LAST = (
 )
 """Where they are not outlived nothing works after them."""
 AS_THREE_COME = (Fault("one of three brokers, which leads, killed for 5 s (broker session 9 s)", 10, leader_killed),)
+AS_ONE_OF_A_DEPLOYMENT = (Fault("the only broker killed for 5 s (broker session 1 s)", 10, only_broker_killed),)
 AS_A_DEPLOYMENT_HAS_IT = (
     Fault("kill -9 of a worker, a peer alive (session 3 s)", 5, killed),
     Fault("one of three brokers, which leads, killed for 5 s (broker session 4 s)", 10, leader_killed),

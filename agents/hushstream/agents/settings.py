@@ -44,7 +44,8 @@ class WorkerSettings(BaseModel):
         gather_milliseconds: how long a record of the leading input waits for others to share a journal record with it,
             at most, and only at a pace at which one can be expected by then (`hushstream.agents.gathering`).
         session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.session`.
-        named_wait_seconds: how long a context may hold its partition back by naming a click that is not there.
+        named_wait_seconds: how long a context may hold its partition back by naming a click that is not there: a little
+            below the 2 s after which whoever waits behind it has to have an answer.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
             records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
     """
@@ -85,7 +86,7 @@ class WorkerSettings(BaseModel):
     snapshot_interval_seconds: float = Field(default=30.0, gt=0)
     let_go_seconds: float = Field(default=5.0, gt=0)
     tick_interval_seconds: float = Field(default=1.0, gt=0)
-    named_wait_seconds: float = Field(default=2.0, gt=0)
+    named_wait_seconds: float = Field(default=1.8, gt=0)
 
     schedule: Literal["live", "fixed"] = "live"
     fixed_records: int = Field(default=64, ge=1)
