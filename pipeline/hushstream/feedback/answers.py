@@ -1,8 +1,11 @@
 """The answers of one user's rewarded events, packed: about 50 bytes each, where objects take some 250.
 
 A user may have thousands of them within one attribution window, and nothing is done with nearly all of them but to
-forget them at its end. So they lie one behind the other in one block of bytes, in the order of their rewards, with a
-hash table of their places beside it.
+forget them at its end. So they lie one behind the other in blocks of bytes, in the order of their rewards, with a hash
+table of their places beside them.
+
+Blocks are small, and are begun and dropped whole: one that grew with what it holds would be moved each time, and with
+many users every move leaves a hole behind that fits nobody else's (it doubled the memory that they take).
 """
 
 from __future__ import annotations
@@ -12,12 +15,18 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-_FIELDS = struct.Struct("<qIiII")
+_FIELDS = struct.Struct("<qIiIH")
 """Of an entry: deadline, propensity, version of the model, arm, and bytes of the event id, which follows."""
-_LENGTH = struct.Struct("<I")
+_LENGTH = struct.Struct("<H")
 _ID = _FIELDS.size
 _ID_LENGTH = _ID - _LENGTH.size
 _LEAST_PLACES = 8
+_BLOCK_BITS = 12
+_BLOCK = 1 << _BLOCK_BITS
+"""An entry begins in a block below this size, and may end above it."""
+_WITHIN = _BLOCK - 1
+_TAG_SHIFT = 32
+"""The lowest bits of a hash say where it is looked for."""
 
 
 class Answer(Protocol):
@@ -49,18 +58,11 @@ class KeptAnswers:
         next_ms: the deadline of the oldest one; meaningless where there is none.
     """
 
-    __slots__ = ("_count", "_entries", "_filled", "_first", "_places", "next_ms")
+    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms")
 
     def __init__(self) -> None:
         """Keep none."""
-        self._entries = bytearray()
-        self._first = 0
-        """Where the oldest entry begins; what lies before it is forgotten."""
-        self._count = 0
-        # Open addressing: one more than where an entry begins, 0 where there is none. What is forgotten stays until the
-        # table is made anew: emptied, its place would end the search for what lies behind it.
-        self._places = array("I", bytes(4 * _LEAST_PLACES))
-        self._filled = 0
+        self._begin()
         self.next_ms = 0
 
     def __len__(self) -> int:
@@ -73,93 +75,145 @@ class KeptAnswers:
 
     def __iter__(self) -> Iterator[tuple[str, Answered]]:
         """Event ids and answers, oldest first."""
-        entries, start = self._entries, self._first
-        while start < len(entries):
-            end = self._end(start)
-            yield self._event_id(start, end), self._answer(start)
-            start = end
+        start = self._first & _WITHIN
+        for block in self._blocks:
+            while start < len(block):
+                end = _end(block, start)
+                yield _event_id(block, start, end), _answer(block, start)
+                start = end
+            start = 0
 
     def get(self, event_id: str) -> Answered | None:
         """The answer of an event, or None."""
         places = self._places
         if not places[hash(event_id) & len(places) - 1]:
-            return None  # as nearly all who are asked for, being new
+            return None  # as most who are asked for, being new
         place = places[self._search(event_id)]
-        return self._answer(place - 1) if place else None
+        return _answer(*self._at(place)) if place else None
 
     def keep(self, event_id: str, answer: Answer) -> None:
         """Keep an answer; in place of another one of this event, if there is one, and as old as that."""
         places, deadline_ms = self._places, answer.deadline_ms
-        slot = hash(event_id) & len(places) - 1
+        hashed = hash(event_id)
+        slot = hashed & len(places) - 1
         if places[slot]:
             slot = self._search(event_id)
         text = event_id.encode("utf-8", "surrogatepass")
         fields = _FIELDS.pack(deadline_ms, answer.propensity, answer.model_version, answer.arm, len(text))
-        start = places[slot] - 1
-        if start >= 0:
-            self._entries[start : start + _ID] = fields
-        else:
-            start = len(self._entries)
-            places[slot] = start + 1
-            self._entries += fields + text
-            self._count += 1
-            self._filled += 1
-            if 2 * self._filled > len(places):
-                self._tidy()
-        if start <= self._first:
+        place = places[slot]
+        if place:
+            block, start = self._at(place)
+            block[start : start + _ID] = fields
+            if place == self._first:
+                self.next_ms = deadline_ms
+            return
+        block = self._blocks[-1]
+        start = len(block)
+        if start >= _BLOCK:
+            block, start = self._another_block(), 0
+        block += fields + text
+        places[slot] = self._last + start
+        self._tags[slot] = hashed >> _TAG_SHIFT & 0xFF
+        if not self._count:
             self.next_ms = deadline_ms
+        self._count += 1
+        self._room -= 1
+        if not self._room:
+            self._tidy()
 
     def forget(self, now_ms: int) -> None:
         """Drop the oldest ones whose deadline has passed, up to the first whose has not."""
         while self._count and self.next_ms <= now_ms:
-            self._first = self._end(self._first)
             self._count -= 1
-            if self._count:
-                self.next_ms = _FIELDS.unpack_from(self._entries, self._first)[0]
-        if 2 * self._first > len(self._entries):
-            self._tidy()
+            if not self._count:
+                self._begin()
+                return
+            block, start = self._at(self._first)
+            end = _end(block, start)
+            if end < len(block):
+                self._first += end - start
+            else:
+                del self._blocks[0]
+                self._first += _BLOCK - start
+            self.next_ms = _FIELDS.unpack_from(*self._at(self._first))[0]
+
+    def _begin(self) -> None:
+        """With none, and as little room as at first."""
+        self._blocks = [bytearray()]
+        self._count = 0
+        # A place is the number of a block, from 1 on, and where an entry begins there.
+        self._first = self._last = _BLOCK
+        """Place of the oldest entry, and of the beginning of the last block."""
+        self._make_table(_LEAST_PLACES)
+
+    def _make_table(self, size: int) -> None:
+        # Open addressing: places of entries, 0 where there is none, and bits of their ids' hashes, so that hardly any
+        # other entry is looked at. What is forgotten stays until the table is made anew: emptied, its place would end
+        # the search for what lies behind it.
+        self._places = array("I", bytes(4 * size))
+        self._tags = bytearray(size)
+        self._room = 2 * size // 3
+
+    def _at(self, place: int) -> tuple[bytearray, int]:
+        """The block of an entry, and where it begins there."""
+        return self._blocks[(place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)], place & _WITHIN
+
+    def _another_block(self) -> bytearray:
+        """A new last one, which is empty."""
+        block = bytearray()
+        self._blocks.append(block)
+        self._last += _BLOCK
+        return block
 
     def _search(self, event_id: str) -> int:
         """The slot of the table that has the entry of this event, or is free for it."""
-        places = self._places
-        last = len(places) - 1
-        slot = hash(event_id) & last
-        entries, first, key = self._entries, self._first, _key(event_id)
+        places, tags, hashed = self._places, self._tags, hash(event_id)
+        last, tag = len(places) - 1, hashed >> _TAG_SHIFT & 0xFF
+        slot = hashed & last
         while place := places[slot]:
-            if place > first and entries.startswith(key, place - 1 + _ID_LENGTH):
-                break
-            slot = (slot + 1) & last
+            if tags[slot] == tag and place >= self._first:
+                block, start = self._at(place)
+                if block.startswith(_key(event_id), start + _ID_LENGTH):
+                    break
+            slot = slot + 1 & last
         return slot
 
     def _tidy(self) -> None:
-        """Make block and table anew, from what is still kept: at most half of the table's places are taken then."""
-        del self._entries[: self._first]
-        self._first = 0
+        """Make the table anew, from what is still kept, and count blocks from the first that is left."""
+        self._first = _BLOCK + (self._first & _WITHIN)
+        self._last = len(self._blocks) << _BLOCK_BITS
         size = _LEAST_PLACES
-        while size < 4 * self._count:
+        while size < 5 * self._count:
             size *= 2
-        self._places = array("I", bytes(4 * size))
-        self._filled = self._count
-        entries, places, last, start, size = self._entries, self._places, size - 1, 0, len(self._entries)
-        while start < size:
-            text = start + _ID
-            end: int = text + _LENGTH.unpack_from(entries, text - _LENGTH.size)[0]
-            slot = hash(entries[text:end].decode("utf-8", "surrogatepass")) & last
-            while places[slot]:
-                slot = slot + 1 & last
-            places[slot] = start + 1
-            start = end
+        self._make_table(size)
+        self._room -= self._count
+        places, tags, last, base, start = self._places, self._tags, size - 1, _BLOCK, self._first & _WITHIN
+        for block in self._blocks:
+            while start < len(block):
+                end = _end(block, start)
+                hashed = hash(_event_id(block, start, end))
+                slot = hashed & last
+                while places[slot]:
+                    slot = slot + 1 & last
+                places[slot] = base + start
+                tags[slot] = hashed >> _TAG_SHIFT & 0xFF
+                start = end
+            base, start = base + _BLOCK, 0
 
-    def _end(self, start: int) -> int:
-        length: int = _LENGTH.unpack_from(self._entries, start + _ID_LENGTH)[0]
-        return start + _ID + length
 
-    def _event_id(self, start: int, end: int) -> str:
-        return self._entries[start + _ID : end].decode("utf-8", "surrogatepass")
+def _end(block: bytearray, start: int) -> int:
+    """Where an entry ends."""
+    length: int = _LENGTH.unpack_from(block, start + _ID_LENGTH)[0]
+    return start + _ID + length
 
-    def _answer(self, start: int) -> Answered:
-        deadline_ms, propensity, model_version, arm, _ = _FIELDS.unpack_from(self._entries, start)
-        return Answered(arm, propensity, model_version, deadline_ms)
+
+def _event_id(block: bytearray, start: int, end: int) -> str:
+    return block[start + _ID : end].decode("utf-8", "surrogatepass")
+
+
+def _answer(block: bytearray, start: int) -> Answered:
+    deadline_ms, propensity, model_version, arm, _ = _FIELDS.unpack_from(block, start)
+    return Answered(arm, propensity, model_version, deadline_ms)
 
 
 def _key(event_id: str) -> bytes:

@@ -53,7 +53,8 @@ class Running:
 async def started(name: str, arguments: Sequence[str], folder: Path, *, kill: bool = False) -> AsyncIterator[Running]:
     """Run ``python ARGUMENTS`` for as long as the context is open; it ends by SIGTERM, or by SIGKILL if asked."""
     log = folder / f"{name}.log"
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    # As the image has it.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(
             sys.executable, *arguments, stdout=output, stderr=STDOUT, env=environment

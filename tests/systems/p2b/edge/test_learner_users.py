@@ -180,20 +180,28 @@ class Cuts:
         self.takes_up += 1
 
 
-@pytest.mark.parametrize("durable", [True, False])
+class FullDatabase(UserDatabase):
+    """One whose disk has room for what leaves memory, and never for those who complete a snapshot."""
+
+    def complete(self, users):
+        return False
+
+
+@pytest.mark.parametrize("store", [UserDatabase, FullDatabase, None])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
-    rigs, system, models, tmp_path, monkeypatch, durable, seed
+    rigs, system, models, tmp_path, monkeypatch, store, seed
 ):
     monkeypatch.setattr(learner_users, "_PORTION_USERS", 1)
+    monkeypatch.setattr(learner_users, "_MET_AT_ONCE", 1 + seed)
     monkeypatch.setattr(packed, "PORTION_ITEMS", 2)
     straight = rig_with(rigs, system, models)
     play(straight, rigs, 300, seed, after_each=newer_model(straight, models))
     broken = rig_with(rigs, system, models)
-    with closing(UserDatabase(tmp_path / "0.users")) as store:
-        if durable:
-            broken.machine.keep_users(store, 4)
-        cuts = Cuts(broken, store if durable else None, system, seed)
+    with closing((store or UserDatabase)(tmp_path / "0.users")) as users:
+        if store is not None:
+            broken.machine.keep_users(users, 4)
+        cuts = Cuts(broken, None if store is None else users, system, seed)
         add = newer_model(broken, models)
         play(broken, rigs, 300, seed, after_each=lambda: (add(), cuts.step()))
     assert cuts.interleaved > 2

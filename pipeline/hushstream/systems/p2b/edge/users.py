@@ -28,6 +28,9 @@ _AT_ONCE = 1024
 _PORTION_USERS = 64
 """Users that are packed in one go: about a millisecond."""
 
+_MET_AT_ONCE = 16
+"""Users who changed during a cut and are given to the store in one go: their packed states take memory until then."""
+
 
 class _AsCut(NamedTuple):
     """A user as they were at a cut: their packed state, if the store does not have it, and whether decisions wait."""
@@ -52,13 +55,25 @@ class UsersCut:
         self._users = users
         self._turns = iter(warm.items())
         self._met: dict[EdgeAgent, _AsCut] = {}
+        self._unwritten: list[tuple[str, EdgeAgent]] = []
         self.waiting: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
 
-    def meet(self, agent: EdgeAgent) -> None:
-        """Keep an agent as it is, if it was not met since the cut."""
-        if agent not in self._met:
-            self._met[agent] = self._as_is(agent)
+    def meet(self, agent: EdgeAgent, user: str | None = None) -> None:
+        """Keep an agent as it is, if it was not met since the cut: in the store soon, if it is said whose it is."""
+        if agent in self._met:
+            return
+        found = self._met[agent] = self._as_is(agent)
+        if user is not None and found.value is not None and self._users.store.durable:
+            self._unwritten.append((user, agent))
+            if len(self._unwritten) >= _MET_AT_ONCE:
+                self._write_met()
+
+    def _write_met(self) -> None:
+        met, self._unwritten = self._unwritten, []
+        if self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met]):
+            for _, agent in met:
+                self._met[agent] = self._met[agent]._replace(value=None)
 
     def write(self) -> Iterator[None]:
         """Give the store everybody whose state it does not have, some at each step."""
@@ -73,12 +88,16 @@ class UsersCut:
                 if found.waits:
                     self.waiting.append(user)
                 if found.value is not None:
-                    given.append((user, StoredUser(self._users.name(user), found.seen_ms, found.value)))
+                    given.append((user, self._stored(user, found)))
             if not given or self._users.store.complete([stored for _, stored in given]):
                 self._users.wrote(unmet)
             else:
                 self.kept.extend((user, stored.value) for user, stored in given)
             yield
+
+    def _stored(self, user: str, found: _AsCut) -> StoredUser:
+        assert found.value is not None
+        return StoredUser(self._users.name(user), found.seen_ms, found.value)
 
     def _as_is(self, agent: EdgeAgent) -> _AsCut:
         value = pack_agent(agent.dump()) if self._users.is_new(agent) else None
@@ -140,17 +159,17 @@ class Users:
             if agent is None:
                 return None
             self._young[user] = agent
-        self.touch(agent)
+        self.touch(agent, user)
         return agent
 
     def peek(self, user: str) -> EdgeAgent | None:
         """A user's agent if they are in memory, to be looked at and not changed; they are no more recent by it."""
         return self._young.get(user) or self._old.get(user) or self._leaving.get(user)
 
-    def touch(self, agent: EdgeAgent) -> None:
-        """To be called before an agent changes that `get` did not give just now."""
+    def touch(self, agent: EdgeAgent, user: str | None = None) -> None:
+        """To be called before an agent changes that `get` did not give just now; with whose it is, if that is known."""
         if self._cut is not None:
-            self._cut.meet(agent)
+            self._cut.meet(agent, user)
         if self._tracks:
             self._changed.add(agent)
 
@@ -252,7 +271,7 @@ class Users:
     def adopt(self, user: str, agent: EdgeAgent) -> None:
         """Take a user into memory."""
         self._young[user] = agent
-        self.touch(agent)
+        self.touch(agent, user)
 
     def expire(self, before_ms: int) -> int:
         """Give up the state of everybody last seen before a log time; returns how many that were."""
@@ -301,8 +320,8 @@ class Users:
 
     def _write(self, users: dict[str, EdgeAgent]) -> bool:
         if self._cut is not None:
-            for agent in users.values():
-                self._cut.meet(agent)
+            for user, agent in users.items():
+                self._cut.meet(agent, user)
         changed = {user: agent for user, agent in users.items() if agent in self._changed}
         done = self.store.put(
             StoredUser(self.name(user), agent.seen_ms, pack_agent(agent.dump())) for user, agent in changed.items()
