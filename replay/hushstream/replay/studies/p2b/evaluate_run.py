@@ -31,7 +31,8 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
-from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
+from hushstream.replay.studies.p2b.evaluation import PolicyRow
+from hushstream.replay.studies.p2b.evaluation_shown import ShownEvaluation
 from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
 from hushstream.replay.studies.p2b.verdict import PRIVATE_OF_EXACT
 from hushstream.schemas.errors import HushstreamError
@@ -107,7 +108,7 @@ class EvaluateOptions:
 
 
 @seldom_collected()
-def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> Evaluation:
+def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> ShownEvaluation:
     """Replay a log through the agents and judge every condition of the comparison on it.
 
     Args:
@@ -225,9 +226,9 @@ def _evaluation(
     contributors: int,
     system: System,
     recording: Recording[LoggedPlayed],
-) -> Evaluation:
+) -> ShownEvaluation:
     policies, against_logged = _judged(log, plan, recording.played, options.seed)
-    return Evaluation(
+    return ShownEvaluation(
         log=log.name,
         runner=options.runner,
         seed=options.seed,

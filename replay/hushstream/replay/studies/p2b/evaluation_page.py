@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from hushstream.replay.report import frame
 from hushstream.replay.report.palette import BLUE
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.sheet import Drawing, Sheet
 from hushstream.replay.report.wording import provenance
+from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 from hushstream.replay.studies.p2b.verdict import relative_gain
-
-if TYPE_CHECKING:
-    from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 
 _SHOWN = ("replay", "snips", "dr")
 _ESTIMATORS = {

@@ -22,7 +22,7 @@ from hushstream.replay.studies.p2b.bench.release_times import release_time_rows
 from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
 from hushstream.replay.studies.p2b.bench.stream import stream_rows
 from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
-from hushstream.replay.studies.p2b.evaluation import Evaluation
+from hushstream.replay.studies.p2b.evaluation_shown import ShownEvaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.p2b.quickstart import run as quickstart
 from hushstream.replay.studies.p2b.report.document import as_json
@@ -54,7 +54,7 @@ def _quickstart(options: Mapping[str, Any], say: Callable[[str], None]) -> Mappi
     return asyncio.run(quickstart.run(quickstart.QuickstartOptions(**options), say))
 
 
-def _evaluate(options: Mapping[str, Any], progress: Progress | None) -> Evaluation:
+def _evaluate(options: Mapping[str, Any], progress: Progress | None) -> ShownEvaluation:
     return evaluate_with(EvaluateOptions(**options), progress)
 
 
