@@ -27,6 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
     run("evaluate", "--init", str(log), "--mapping", str(mapping))
     run("evaluate", "--log", str(log), "--mapping", str(mapping), "--out", str(Path(folder) / "evaluation"))
     run("replay", "--limit", "20", "--world", "rounds=2", "--set", "encoder.codes=4", "--report", folder)
-    run("experiment", "p2b-fig3", "--quick", "--out", folder)
+    figure = next(line.split()[0] for line in run("experiment").splitlines() if line.split()[0].endswith("-fig3"))
+    run("experiment", figure, "--quick", "--out", folder)
     assert (Path(folder) / "rewards.png").exists()
 print(f"installed: {len(names)} commands, as expected")

@@ -1,7 +1,7 @@
 """What one interaction, slot, window, step and user take on disk and in memory: a replay in this process, by topic.
 
-    python deploy/docs/sizes.py [--dimension 10] [--arms 10] [--codes 16] [--users 500] [--window-slots 100]
-    python deploy/docs/sizes.py --system colin [--dimension 25] [--arms 10] [--users 100] [--rounds 20] [--rows 200]
+    python deploy/docs/sizes.py [--dimension 10] [--arms 10] [--users 500] ...
+    python deploy/docs/sizes.py --system NAME --help
 
 Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps.
 The data is synthetic; sizes follow from the configuration and hardly from what is in the records.
@@ -11,40 +11,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import sys
 import tempfile
 import tracemalloc
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_work
 from hushstream.engine.declaration import System, asked_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
-from hushstream.replay.studies.colin.run import relation_graph
-from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
-from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.world import World
-from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.replay.sample import Sample
+from hushstream.replay.study import studies
 
-NEVER_SECONDS = 1e6
 KEYS = KeySource(seed=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """A system, the loop that plays its users, and how many interactions that makes."""
-
-    system: System
-    loop: ClosedLoop | CollaborativeLoop
-    interactions: int
+SAMPLES = {name: study.sample for name, study in studies().items() if study.sample is not None}
 
 
 def machines_of(system: System) -> dict[str, list[Machine]]:
@@ -55,12 +40,12 @@ def machines_of(system: System) -> dict[str, list[Machine]]:
     }
 
 
-def play(deployed: Deployed) -> tuple[LogCopy, dict[str, list[Machine]]]:
+def play(sample: Sample) -> tuple[LogCopy, dict[str, list[Machine]]]:
     """All topics after the users were played, and the machines at the end."""
     log = MemoryLog()
-    machines = machines_of(deployed.system)
+    machines = machines_of(sample.system)
     driver = DirectDriver(log, [machine for found in machines.values() for machine in found], bytes(32))
-    asyncio.run(deployed.loop.run(DirectEventLog(log, driver, asked_partitions(deployed.system))))
+    asyncio.run(_played(sample, DirectEventLog(log, driver, asked_partitions(sample.system))))
     return LogCopy.of(log), machines
 
 
@@ -87,65 +72,37 @@ def state_of(machines: list[Machine], fresh: list[Machine], logs: LogCopy) -> tu
     return sum(map(len, packed)), after - before
 
 
-def p2b(folder: Path, given: argparse.Namespace) -> Deployed:
-    """Users whose events become slots."""
-    world: World = make_world("synthetic", users=given.users, dimension=given.dimension, arms=given.arms, seed=1)
-    values = {
-        "deployment": "sizes",
-        "arms": world.arms,
-        "context": {"dimension": world.dimension},
-        "expected_slots": given.users,
-        "encoder": {"codes": given.codes},
-        "slot": {"after_interactions": world.rounds},
-        "release": {"window_slots": given.window_slots},
-    }
-    loop = ClosedLoop(world, Plan(given.users, 0, ("cold",), in_flight=64))
-    return Deployed(prepare(folder, parse_config(values), public_dataset="synthetic"), loop, given.users * world.rounds)
+async def _played(sample: Sample, log: DirectEventLog) -> None:
+    await sample.play(log)
 
 
-def colin(folder: Path, given: argparse.Namespace) -> Deployed:
-    """Related users, whose rewards a trusted counter releases."""
-    world: Any = make_world("colin", users=given.users, dimension=given.dimension, arms=given.arms, seed=1)
-    assert isinstance(world, CollaborativeWorld)
-    lengths = {"norm": world.largest_feature_norm(2) + 1e-6, "norm_l1": world.largest_feature_norm(1) + 1e-6}
-    values = {
-        "system": "colin",
-        "deployment": "sizes",
-        "arms": world.arms,
-        "features": {"dimension": world.feature_dimension, **lengths},
-        "settle_seconds": NEVER_SECONDS,
-        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
-        "release": {"rows": given.rows, "rewards_per_user": given.rounds + 1},
-    }
-    config = parse_config(values)
-    loop = CollaborativeLoop(world, CollaborativePlan(given.rounds, given.rounds_per_phase))
-    system = prepare(folder, config, inputs_of(relation_graph(world, "colin")), public_dataset="colin")
-    return Deployed(system, loop, given.users * given.rounds)
-
-
-SYSTEMS = {"p2b": p2b, "colin": colin}
+def shape_of(system: str, arguments: list[str]) -> dict[str, int]:
+    """What the sample of a system takes, by the name of its options."""
+    parser = argparse.ArgumentParser(description="What one interaction, slot, window, step and user take.")
+    parser.add_argument("--system", choices=SAMPLES, default=system)
+    for name, parameter in inspect.signature(SAMPLES[system]).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=parameter.default)
+    return {name: value for name, value in vars(parser.parse_args(arguments)).items() if name != "system"}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="What one interaction, slot, window, step and user take.")
-    parser.add_argument("--system", choices=SYSTEMS, default="p2b")
-    for name, default in (("dimension", 10), ("arms", 10), ("codes", 16), ("users", 500), ("window-slots", 100)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in (("rounds", 20), ("rounds-per-phase", 10), ("rows", 200)):
-        parser.add_argument(f"--{name}", type=int, default=default, help="of colin")
-    given = parser.parse_args(arguments)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--system", choices=SAMPLES, default=next(iter(SAMPLES)))
+    given, rest = parser.parse_known_args(arguments)
+    shape = shape_of(given.system, rest)
     with tempfile.TemporaryDirectory(prefix="hushstream-sizes-") as folder:
-        deployed = SYSTEMS[given.system](Path(folder), given)
-        logs, machines = play(deployed)
-    shape = f"d={given.dimension}, K={given.arms}" + (f", k={given.codes}" if given.system == "p2b" else "")
-    print(f"{given.system}: {given.users} users, {deployed.interactions} interactions, {shape}")
+        sample = SAMPLES[given.system](Path(folder), **shape)
+        logs, machines = play(sample)
+    users = shape["users"]
+    print(f"{given.system}: {sample.interactions} interactions, {', '.join(f'{n} {v}' for n, v in shape.items())}")
     print(f"{'topic':18}{'records':>9}{'bytes a record':>16}{'bytes an interaction':>22}")
     for name, (records, size) in topic_sizes(logs).items():
-        print(f"{name:18}{records:9}{size / max(1, records):16.0f}{size / deployed.interactions:22.1f}")
-    for role, fresh in machines_of(deployed.system).items():
+        print(f"{name:18}{records:9}{size / max(1, records):16.0f}{size / sample.interactions:22.1f}")
+    for role, fresh in machines_of(sample.system).items():
         packed, memory = state_of(machines[role], fresh, logs)
-        print(f"{role}: state {packed / given.users:.0f} bytes a user, memory {memory / given.users:.0f}")
+        print(f"{role}: state {packed / users:.0f} bytes a user, memory {memory / users:.0f}")
     return 0
 
 

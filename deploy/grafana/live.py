@@ -18,31 +18,21 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from panels import DEPLOYMENT, Endpoint
 
-from hushstream.agents.deployment import load, make_folder, parse_config
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
-from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.ports import free_port
-from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
-from hushstream.replay.worlds.world import World
+from hushstream.replay.study import studies
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
 CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}
-NAME = "live"
-WINDOW_SLOTS = 20
-WINDOWS = 300
-ROUNDS = 3
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 SCRAPES_BEFORE = 2
@@ -76,7 +66,7 @@ class LiveRun:
     def __init__(self, folder: Path, users: int, pace: float) -> None:
         """Prepare to play ``users`` contributors at ``pace`` interactions a second, below ``folder``."""
         self._folder = folder
-        self._plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
+        self._users, self._pace = users, pace
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ports: dict[str, int] = {}
         self._pages: dict[str, str] = {}
@@ -134,20 +124,21 @@ class LiveRun:
 
     def _start(self) -> None:
         """Each is spawned before anything is waited for, where it can be."""
-        world = make_world("synthetic", users=self._plan.contributors + self._plan.evaluated, rounds=ROUNDS, seed=1)
+        live = next(study.live for study in studies().values() if study.live is not None)
         ready = self._folder / "broker.ready"
         self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
-        system = _prepared(self._folder / "deployment", world)
+        self._sample = live(self._folder / "deployment", self._users, self._pace)
+        system = self._sample.system
+        self._prefix = f"{system.config.deployment}."
         self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
         self._bootstrap = ready.read_text().strip()
-        asyncio.run(apply_async(Connection(self._bootstrap, f"{NAME}."), system))
+        asyncio.run(apply_async(Connection(self._bootstrap, self._prefix), system))
         for role in system.role_names:
             self._start_worker(role)
         for endpoint in CONFIGURATIONS:
             self._start_prometheus(endpoint, system.role_names)
         for name, page in self._pages.items():
             self._await(name, lambda page=page: _answers(page))
-        self._world = world
 
     def _start_worker(self, role: str) -> None:
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._folder / "deployment")]
@@ -167,7 +158,7 @@ class LiveRun:
         path.write_text(yaml.safe_dump(settings))
         targets = [
             {"targets": [f"127.0.0.1:{self._ports[f'{role} {endpoint}']}"],
-             "labels": {"deployment": NAME, "role": role}}
+             "labels": {"deployment": self._sample.system.config.deployment, "role": role}}
             for role in roles
         ]  # fmt: skip
         (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets))
@@ -217,12 +208,12 @@ class LiveRun:
     # Play and ask.
 
     async def _play(self) -> None:
-        refused = KafkaEventLog(self._bootstrap, f"{NAME}.")
+        refused = KafkaEventLog(self._bootstrap, self._prefix)
         await refused.start(lambda *_: None)
         await self._scraped_before()
         await refused.append("contexts", 0, b"no record at all")
         await refused.stop()
-        await ClosedLoop(self._world, self._plan).run(KafkaEventLog(self._bootstrap, f"{NAME}."))
+        await self._sample.play(KafkaEventLog(self._bootstrap, self._prefix))
 
     async def _scraped_before(self) -> None:
         """Wait until every counter that the play will move was scraped at 0, twice."""
@@ -240,25 +231,6 @@ class LiveRun:
         with urllib.request.urlopen(f"{url}?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
             data = json.load(answer)["data"]
         return list(data["result"] if isinstance(data, dict) else data)
-
-
-def _prepared(folder: Path, world: World) -> System:
-    """The deployment's folder; the encoder is fitted in a process of its own, which gives its memory back."""
-    config = parse_config(
-        {
-            "deployment": NAME,
-            "arms": world.arms,
-            "context": {"dimension": world.dimension},
-            "expected_slots": world.users,
-            "encoder": {"codes": 4},
-            "slot": {"after_interactions": ROUNDS, "settle_seconds": 0.5},
-            "feedback": {"attribution_window_seconds": 0.4},
-            "release": {"window_slots": WINDOW_SLOTS, "sums": "counter", "windows": WINDOWS},
-        }
-    )
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(make_folder, folder, config, public_dataset="synthetic").result()
-    return load(folder)
 
 
 def _concrete(expr: str) -> str:

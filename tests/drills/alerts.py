@@ -1,6 +1,6 @@
 """A real Prometheus on the real rules, faults done to live workers: which alerts fire?
 
-    python tests/drills/alerts.py           # or `make drill-alerts`; 5 minutes; Java, Maven and prometheus
+    python tests/drills/alerts.py           # or `make drill-alerts`; 8 minutes; Java, Maven and prometheus
     python tests/drills/alerts.py broker    # the faults that are called something with this word
 
 Two learners and a shuffler on an Apache Kafka of their own. Every alert's ``for`` is cut to `FOR_SECONDS` and both
@@ -33,10 +33,13 @@ sys.path[:0] = [str(ROOT / "deploy" / "kafka"), str(Path(__file__).parent)]
 
 import faults  # noqa: E402
 import local  # noqa: E402
-from scene import DIMENSION, NAME, PARTITIONS, Learner, Scene, scene_in  # noqa: E402
+from aiokafka.admin import AIOKafkaAdminClient  # noqa: E402
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType  # noqa: E402
+from scene import DIMENSION, NAME, PARTITIONS, CrampedLearner, Learner, Scene, scene_in, users_of  # noqa: E402
 
 from hushstream.replay.runners.ports import free_port  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402
+from hushstream.schemas.batches import encode_feedback_batch  # noqa: E402
 from hushstream.schemas.partitioning import partition_of  # noqa: E402
 
 HOME = ROOT / "deploy" / "prometheus"
@@ -47,6 +50,14 @@ PATIENCE_SECONDS = 75.0
 ON_THEIR_WAY = 4000
 """Records that are being sent when the broker stops, so that some journal waits for it."""
 STOPPED_SECONDS = 45.0
+BACKLOG = 60_000
+"""Contexts, and as many clicks, of each partition: more than learners fold before it is seen that they lie there."""
+AT_ONCE = 4000
+TOO_FEW_SECONDS = 25.0
+
+_LEAST_COPIES = "min.insync.replicas"
+_OF_THE_TOPIC = 1
+"""Source of a setting that is the topic's own: it would be lost if it were not said again with another one."""
 
 NOT_LIVE: Mapping[str, str] = {
     "BudgetAt80Percent": "needs a deployment that has spent a lifetime's budget",
@@ -57,10 +68,6 @@ NOT_LIVE: Mapping[str, str] = {
     "WorkerHung": "an event loop that hangs while its metrics are served cannot be had from outside of the process",
     "WorkerCutOff": "needs two networks: on one machine either all reach the broker or none",
     "SnapshotOld": "needs a disk that refuses files for more than five minutes",
-    "StateDiskFull": "needs a disk of its own that is full",
-    "PartitionDark": "what keeps a partition from folding here keeps it from fetching too, or stops it",
-    "LagHigh": "a backlog of 10,000 records is folded within seconds",
-    "ClicksLagHigh": "a backlog of 10,000 records is folded within seconds",
     "DecisionsSlow": "needs a minute's load that one machine does not bear",
     "ModelStale": "looks at a day",
     "ModelNotAdopted": "needs a learner that folds and hears no model: both come over one connection",
@@ -149,10 +156,51 @@ async def foreign_journal(scene: Scene) -> None:
         await asyncio.sleep(3)
 
 
+def contexts_of(user: str, count: int) -> Sequence[bytes]:
+    row = {"line": "private", "eligible": b"", "baseline": -1, "after_click": -1, "context": bytes(4 * DIMENSION)}
+    return [codec.encode("Context", {"event_id": f"{user}-{n}", "user": user, **row}) for n in range(count)]
+
+
+async def backlog(scene: Scene) -> None:
+    """Contexts and clicks come while no learner runs."""
+    await asyncio.gather(scene.first.end(), scene.second.end())
+    for partition in range(PARTITIONS):
+        (user,) = users_of(partition, "absent", 1)
+        clicks = [encode_feedback_batch([1], [f"unknown-{n}"], [user], [0], [1.0]) for n in range(BACKLOG)]
+        for topic, values in (("contexts", contexts_of(user, BACKLOG)), ("clicks", clicks)):
+            for low in range(0, BACKLOG, AT_ONCE):
+                await asyncio.gather(*(scene.log.append(topic, partition, one) for one in values[low : low + AT_ONCE]))
+    await asyncio.gather(scene.first.start(), scene.second.start())
+    await scene.questions.dark_since(time.monotonic())
+
+
+async def too_few_copies(scene: Scene) -> None:
+    """The journal's brokers ask for more copies than there are: contexts come, and nothing can be written of them."""
+    before = await _copies_asked_for(scene, "2")
+    await asyncio.sleep(TOO_FEW_SECONDS)
+    await _copies_asked_for(scene, before)
+    await scene.questions.dark_since(time.monotonic())
+
+
+async def _copies_asked_for(scene: Scene, least: str) -> str:
+    """Set how many copies must have a record of the journal before it counts; gives what was set before."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        topic = ConfigResource(ConfigResourceType.TOPIC, scene.topic("decisions"))
+        (found,) = await admin.describe_configs([topic])
+        settings = {name: value for name, value, _, source, *_ in found.resources[0][4] if source == _OF_THE_TOPIC}
+        before = next(value for name, value, *_ in found.resources[0][4] if name == _LEAST_COPIES)
+        topic = ConfigResource(ConfigResourceType.TOPIC, topic.name, {**settings, _LEAST_COPIES: least})
+        await admin.alter_configs([topic])
+        return str(before)
+    finally:
+        await admin.close()
+
+
 async def broker_stopped(scene: Scene) -> None:
     """A broker that keeps its connections and answers nothing, while records are on their way."""
-    row = {"line": "private", "eligible": b"", "baseline": -1, "after_click": -1, "context": bytes(4 * DIMENSION)}
-    contexts = [codec.encode("Context", {"event_id": f"late-{n}", "user": "late", **row}) for n in range(ON_THEIR_WAY)]
+    contexts = contexts_of("late", ON_THEIR_WAY)
     home = partition_of("late", PARTITIONS)
     sent = asyncio.gather(*(scene.log.append("contexts", home, one) for one in contexts), return_exceptions=True)
     await asyncio.sleep(0.3)
@@ -193,6 +241,7 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
         for kind, name in _KINDS.items()
     ]
     each = [options("first learner"), options("second learner")]
+    small = CrampedLearner(folder, bootstrap, "small", options=each[1])
     async with scene_in(folder, kafka, bootstrap, options=each) as scene:
 
         async def shuffler_killed(_: Scene) -> None:
@@ -201,10 +250,21 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
         async def shuffler_back(_: Scene) -> None:
             await shuffler.start()
 
+        async def cramped(_: Scene) -> None:
+            await scene.second.end()
+            await small.start(PATIENCE_SECONDS / 3)
+
+        async def second_back(_: Scene) -> None:
+            await small.end()
+            await scene.second.start()
+
         causes = (
             Cause("garbage, and clicks that never come", ["DeadLettersRising", "WaitsInVain"], bad_records, nothing),
             Cause("a foreign writer on a journal", ["JournalReloads"], foreign_journal, nothing),
             Cause("the only shuffler killed", ["WorkerDown", "RoleAbsent"], shuffler_killed, shuffler_back),
+            Cause("a state disk that is nearly full", ["StateDiskFull"], cramped, second_back),
+            Cause("a backlog of a minute", ["LagHigh", "ClicksLagHigh"], backlog, nothing),
+            Cause("a journal with too few copies", ["PartitionDark"], too_few_copies, nothing),
             Cause("a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], broker_stopped, nothing),
             Cause("inputs deleted unread", ["PartitionStopped", "PartitionsNotRun"], inputs_lost, nothing),
         )
@@ -218,7 +278,7 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
         finally:
             for scraper in scrapers:
                 scraper.stop()
-            await asyncio.gather(shuffler.end(signal.SIGKILL), aggregator.end(signal.SIGKILL))
+            await asyncio.gather(*(one.end(signal.SIGKILL) for one in (shuffler, aggregator, small)))
     _say_the_rest({name for cause in causes for name in cause.alerts})
     return silent
 

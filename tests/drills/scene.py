@@ -35,6 +35,7 @@ EARLIER_RECORDS = 24_000
 """Contexts that are decided before the first fault, so that a recovery has something to do."""
 PACE_SECONDS = 0.1
 GIVEN_UP_SECONDS = 60.0
+DISK_MB, BALLAST_MB = 200, 185
 COMMAND = Path(sys.executable).with_name("hushstream")
 
 
@@ -89,6 +90,31 @@ class Learner:
         """Send it a signal that does not end it."""
         assert self._process is not None
         self._process.send_signal(number)
+
+
+class CrampedLearner(Learner):
+    """A learner whose state folder is a small disk of its own, of which less than a tenth is free.
+
+    The disk is in memory, and seen by this process alone: that takes a system that lets its users have namespaces.
+    """
+
+    _MOUNT = (
+        f'mount -t tmpfs -o size={DISK_MB}m none "$0" && head -c {BALLAST_MB}M /dev/zero > "$0/ballast" && exec "$@"'
+    )
+
+    def __init__(self, folder: Path, bootstrap: str, name: str, *, options: Sequence[str] = ()) -> None:
+        super().__init__(folder, bootstrap, name, options=options)
+        self.state.mkdir()
+        self._command = [
+            "unshare",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            self._MOUNT,
+            str(self.state),
+            *self._command,
+        ]
 
 
 class Questions:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hushstream.replay.datasets.dataset import Dataset
     from hushstream.replay.experiments.experiment import Experiment
     from hushstream.replay.progress import Progress
+    from hushstream.replay.sample import Sample
     from hushstream.replay.views import View
 
 
@@ -89,6 +90,8 @@ class Study:
             showed last.
         soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
         evaluate: replays the log of another policy, by the options of the command.
+        sample: a small deployment, below a folder; its shape are whole numbers that are named and have defaults.
+        live: one whose windows close within seconds, for dashboards: (folder, users, interactions a second).
     """
 
     system: str
@@ -117,6 +120,8 @@ class Study:
     quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None
+    sample: Callable[..., Sample] | None = None
+    live: Callable[[Path, int, float], Sample] | None = None
 
 
 class UnknownStudy(HushstreamError):

@@ -16,6 +16,7 @@ from hushstream.replay.studies.colin.report import (
     write_collaborative_report,
 )
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
+from hushstream.replay.studies.colin.samples import sample
 from hushstream.replay.studies.colin.worlds.lastfm import lastfm
 from hushstream.replay.studies.colin.worlds.uniform import colin
 from hushstream.replay.study import Study
@@ -47,4 +48,5 @@ STUDY = Study(
     audits=rows.rows,
     audit_config=audit_config,
     bench=collaborative_rows,
+    sample=sample,
 )

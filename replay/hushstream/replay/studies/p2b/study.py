@@ -13,6 +13,7 @@ from rich.console import RenderableType
 
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.progress import Progress
+from hushstream.replay.studies.p2b import samples
 from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
@@ -102,4 +103,6 @@ STUDY = Study(
     quickstart=_quickstart,
     soak=_soak,
     evaluate=_evaluate,
+    sample=samples.sample,
+    live=samples.live,
 )

@@ -1,0 +1,24 @@
+"""A small deployment on made-up users, and who plays them: for what it stores, and for what dashboards show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from hushstream.client.event_log import EventLog
+from hushstream.engine.declaration import System
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A deployment that is prepared, and not played yet.
+
+    Attributes:
+        system: what it runs.
+        interactions: how many its users have.
+        play: gives them all, through an event log; of one process or of a broker.
+    """
+
+    system: System
+    interactions: int
+    play: Callable[[EventLog], Awaitable[object]]

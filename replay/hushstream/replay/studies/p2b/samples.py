@@ -1,0 +1,64 @@
+"""Small deployments of users whose events become slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from hushstream.agents.deployment import load, make_folder, parse_config, prepare
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.sample import Sample
+from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
+from hushstream.replay.worlds.world import World
+
+_DATASET = "synthetic"
+_LIVE_ROUNDS, _LIVE_WINDOWS, _LIVE_WINDOW_SLOTS = 3, 300, 20
+
+
+def sample(
+    folder: Path,
+    *,
+    users: int = 500,
+    dimension: int = 10,
+    arms: int = 10,
+    codes: int = 16,
+    window_slots: int = 100,
+) -> Sample:
+    """Users who each owe one slot at the end."""
+    world: World = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
+    more = {
+        "expected_slots": users,
+        "encoder": {"codes": codes},
+        "slot": {"after_interactions": world.rounds},
+        "release": {"window_slots": window_slots},
+    }
+    system = prepare(folder, parse_config(_config("sizes", world, more)), public_dataset=_DATASET)
+    loop = ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64))
+    return Sample(system, users * world.rounds, loop.run)
+
+
+def live(folder: Path, users: int, pace: float) -> Sample:
+    """Contributors and a tenth as many others at so many interactions a second, whose windows close within seconds.
+
+    The encoder is fitted in a process of its own, which gives its memory back.
+    """
+    plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
+    world: World = make_world(_DATASET, users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
+    more = {
+        "expected_slots": world.users,
+        "encoder": {"codes": 4},
+        "slot": {"after_interactions": _LIVE_ROUNDS, "settle_seconds": 0.5},
+        "feedback": {"attribution_window_seconds": 0.4},
+        "release": {"window_slots": _LIVE_WINDOW_SLOTS, "sums": "counter", "windows": _LIVE_WINDOWS},
+    }
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        config = parse_config(_config("live", world, more))
+        pool.submit(make_folder, folder, config, public_dataset=_DATASET).result()
+    return Sample(load(folder), world.users * world.rounds, ClosedLoop(world, plan).run)
+
+
+def _config(name: str, world: World, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {"deployment": name, "arms": world.arms, "context": {"dimension": world.dimension}, **more}
