@@ -33,10 +33,10 @@ sys.path[:0] = [str(ROOT / "deploy" / "kafka"), str(Path(__file__).parent)]
 
 import faults  # noqa: E402
 import local  # noqa: E402
-from aiokafka.admin import AIOKafkaAdminClient  # noqa: E402
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType  # noqa: E402
 from scene import DIMENSION, NAME, PARTITIONS, CrampedLearner, Learner, Scene, scene_in, users_of  # noqa: E402
 
+from hushstream.agents.logs import LogReader  # noqa: E402
+from hushstream.ops.connection import Connection  # noqa: E402
 from hushstream.replay.runners.ports import free_port  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402
 from hushstream.schemas.batches import encode_feedback_batch  # noqa: E402
@@ -47,17 +47,13 @@ FOR_SECONDS = 3
 _KINDS: Mapping[str, str] = {"public": "prometheus", "zone": "zone"}
 _WORKERS = ("first learner", "second learner", "shuffler", "aggregator")
 PATIENCE_SECONDS = 75.0
-ON_THEIR_WAY = 4000
+ON_THEIR_WAY = 20_000
 """Records that are being sent when the broker stops, so that some journal waits for it."""
 STOPPED_SECONDS = 45.0
 BACKLOG = 60_000
 """Contexts, and as many clicks, of each partition: more than learners fold before it is seen that they lie there."""
 AT_ONCE = 4000
-TOO_FEW_SECONDS = 25.0
-
-_LEAST_COPIES = "min.insync.replicas"
-_OF_THE_TOPIC = 1
-"""Source of a setting that is the topic's own: it would be lost if it were not said again with another one."""
+SLICE, JOURNALED = 100, 50
 
 NOT_LIVE: Mapping[str, str] = {
     "BudgetAt80Percent": "needs a deployment that has spent a lifetime's budget",
@@ -68,6 +64,7 @@ NOT_LIVE: Mapping[str, str] = {
     "WorkerHung": "an event loop that hangs while its metrics are served cannot be had from outside of the process",
     "WorkerCutOff": "needs two networks: on one machine either all reach the broker or none",
     "SnapshotOld": "needs a disk that refuses files for more than five minutes",
+    "PartitionDark": "what keeps a partition from folding here keeps it from fetching too, or stops it",
     "DecisionsSlow": "needs a minute's load that one machine does not bear",
     "ModelStale": "looks at a day",
     "ModelNotAdopted": "needs a learner that folds and hears no model: both come over one connection",
@@ -174,44 +171,35 @@ async def backlog(scene: Scene) -> None:
     await scene.questions.dark_since(time.monotonic())
 
 
-async def too_few_copies(scene: Scene) -> None:
-    """The journal's brokers ask for more copies than there are: contexts come, and nothing can be written of them."""
-    before = await _copies_asked_for(scene, "2")
-    await asyncio.sleep(TOO_FEW_SECONDS)
-    await _copies_asked_for(scene, before)
-    await scene.questions.dark_since(time.monotonic())
-
-
-async def _copies_asked_for(scene: Scene, least: str) -> str:
-    """Set how many copies must have a record of the journal before it counts; gives what was set before."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
-    await admin.start()
-    try:
-        topic = ConfigResource(ConfigResourceType.TOPIC, scene.topic("decisions"))
-        (found,) = await admin.describe_configs([topic])
-        settings = {name: value for name, value, _, source, *_ in found.resources[0][4] if source == _OF_THE_TOPIC}
-        before = next(value for name, value, *_ in found.resources[0][4] if name == _LEAST_COPIES)
-        topic = ConfigResource(ConfigResourceType.TOPIC, topic.name, {**settings, _LEAST_COPIES: least})
-        await admin.alter_configs([topic])
-        return str(before)
-    finally:
-        await admin.close()
-
-
 async def broker_stopped(scene: Scene) -> None:
     """A broker that keeps its connections and answers nothing, while records are on their way."""
-    contexts = contexts_of("late", ON_THEIR_WAY)
-    home = partition_of("late", PARTITIONS)
-    sent = asyncio.gather(*(scene.log.append("contexts", home, one) for one in contexts), return_exceptions=True)
-    await asyncio.sleep(0.3)
+    sending = asyncio.create_task(_send(scene, contexts_of("late", ON_THEIR_WAY)))
+    await _journaled(scene, partition_of("late", PARTITIONS))
     pid = int((scene.kafka / "broker-1" / "pid").read_text())
     os.kill(pid, signal.SIGSTOP)
     try:
         await asyncio.sleep(STOPPED_SECONDS)
     finally:
         os.kill(pid, signal.SIGCONT)
-    await sent
+    await sending
     await scene.questions.dark_since(time.monotonic())
+
+
+async def _send(scene: Scene, contexts: Sequence[bytes]) -> None:
+    """Contexts of the user who is late, a few at a time; what the broker does not take is let go."""
+    home = partition_of("late", PARTITIONS)
+    for low in range(0, len(contexts), SLICE):
+        appends = (scene.log.append("contexts", home, one) for one in contexts[low : low + SLICE])
+        await asyncio.gather(*appends, return_exceptions=True)
+
+
+async def _journaled(scene: Scene, partition: int) -> None:
+    """Wait until a learner writes one record of its journal after the other."""
+    place = ("decisions", partition)
+    async with LogReader(Connection(scene.bootstrap, scene.topic("")).settings()) as reader:
+        before = (await reader.end_offsets([place]))[place]
+        while (await reader.end_offsets([place]))[place] < before + JOURNALED:  # noqa: ASYNC110 - a learner writes it
+            await asyncio.sleep(0.001)
 
 
 async def inputs_lost(scene: Scene) -> None:
@@ -264,7 +252,6 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
             Cause("the only shuffler killed", ["WorkerDown", "RoleAbsent"], shuffler_killed, shuffler_back),
             Cause("a state disk that is nearly full", ["StateDiskFull"], cramped, second_back),
             Cause("a backlog of a minute", ["LagHigh", "ClicksLagHigh"], backlog, nothing),
-            Cause("a journal with too few copies", ["PartitionDark"], too_few_copies, nothing),
             Cause("a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], broker_stopped, nothing),
             Cause("inputs deleted unread", ["PartitionStopped", "PartitionsNotRun"], inputs_lost, nothing),
         )

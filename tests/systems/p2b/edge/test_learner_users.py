@@ -300,6 +300,59 @@ def test_replay_follows_users_at_rest_expired_and_over_quota(rigs, system, model
 # Erasure.
 
 
+class CrowdedDatabase(UserDatabase):
+    """One that has no room now and then."""
+
+    full = False
+
+    def put(self, users):
+        return not self.full and super().put(users)
+
+
+def begun_anew(rig, rigs, store=None):
+    """A user is forgotten, with no room for what stays of them, comes back, and learns."""
+    rig.interact("ann", 1)
+    if store is not None:
+        store.full = True
+    forget(rig, "ann")
+    for number in range(3):
+        rig.reward(f"a{number}", rig.decide(f"a{number}", "ann", rigs.point(number)), 1.0, "ann")
+    rig.fold()
+    if store is not None:
+        store.full = False
+
+
+def test_who_began_anew_while_there_was_no_room_has_what_they_learned_since(rigs, tmp_path):
+    straight, crowded = rigs.LearnerRig(), rigs.LearnerRig()
+    with closing(CrowdedDatabase(tmp_path / "0.users")) as store:
+        crowded.machine.keep_users(store, 2)
+        begun_anew(straight, rigs)
+        begun_anew(crowded, rigs, store)
+        for rig in (straight, crowded):
+            for number in range(6):
+                rig.interact(f"other-{number}", 1)
+        assert crowded.machine.agents.peek("ann") is None, "they are at rest"
+        for rig in (straight, crowded):
+            rig.decide("last", "ann", rigs.point(1))
+        assert crowded.machine.agents["ann"].dump() == straight.machine.agents["ann"].dump()
+        assert same_bytes(straight, crowded)
+
+
+def test_a_snapshot_has_who_began_anew_while_there_was_no_room(rigs, tmp_path):
+    rig = rigs.LearnerRig()
+    with closing(CrowdedDatabase(tmp_path / "0.users")) as store:
+        rig.machine.keep_users(store, 100)
+        begun_anew(rig, rigs, store)
+        store.full = True
+        store.save(rig.machine.snapshot())
+        store.rewind()
+        fresh = LearnerMachine(rig.system, 0, rig.key)
+        fresh.keep_users(store, 100)
+        fresh.start(rig.genesis)
+        fresh.restore(store.snapshot())
+        assert fresh.agents["ann"].dump() == rig.machine.agents["ann"].dump()
+
+
 def forget(rig, user, **changes):
     fields = {"user": user, "config_digest": rig.system.digest, **changes}
     rig.put("contexts", codec.encode("Forget", fields))

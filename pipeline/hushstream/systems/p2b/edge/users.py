@@ -175,9 +175,12 @@ class Users:
 
     def begin(self, user: str, track: str) -> EdgeAgent:
         """A new agent; it goes on with what an earlier one of this user has spent."""
-        value = self._spilled(self.name(user))
+        key = self.name(user)
+        value = self._spilled(key)
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, self.user_key(user), track, spent)
+        # The agent holds it from now on: what had no room in the store would hide the state that is put there later.
+        self._owed.pop(key, None)
         self.adopt(user, agent)
         return agent
 
