@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 _FIELDS = struct.Struct("<qIiIH")
 """Of an entry: deadline, propensity, version of the model, arm, and bytes of the event id, which follows."""
 _LENGTH = struct.Struct("<H")
+"""Where they enter, ids are of at most 128 bytes (`hushstream.schemas.rows.MAX_ID_BYTES`)."""
 _ID = _FIELDS.size
 _ID_LENGTH = _ID - _LENGTH.size
 _LEAST_PLACES = 8
