@@ -56,6 +56,8 @@ class UsersCut:
         self._turns = iter(warm.items())
         self._met: dict[EdgeAgent, _AsCut] = {}
         self._unwritten: list[tuple[str, EdgeAgent]] = []
+        self._takes = users.store.durable
+        """Whether the store may take those who are met; once it had no room, it is asked at their turns alone."""
         self.waiting: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
 
@@ -64,14 +66,15 @@ class UsersCut:
         if agent in self._met:
             return
         found = self._met[agent] = self._as_is(agent)
-        if user is not None and found.value is not None and self._users.store.durable:
+        if user is not None and found.value is not None and self._takes:
             self._unwritten.append((user, agent))
             if len(self._unwritten) >= _MET_AT_ONCE:
                 self._write_met()
 
     def _write_met(self) -> None:
         met, self._unwritten = self._unwritten, []
-        if self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met]):
+        self._takes = self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met])
+        if self._takes:
             for _, agent in met:
                 self._met[agent] = self._met[agent]._replace(value=None)
 
