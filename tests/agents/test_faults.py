@@ -71,7 +71,7 @@ def check_all_folded(kind: str, audit: Any, records: int) -> None:
             assert offset == expected, (partition, topic, place)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
     bench: Any, harness: Any, machines: Any
 ) -> None:
@@ -96,6 +96,7 @@ async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
             group.create_task(sweep(kind))
 
 
+@pytest.mark.process
 async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
     bench: Any, harness: Any, machines: Any
 ) -> None:

@@ -23,7 +23,17 @@ from hushstream.systems.colin.configuration import CollaborativeConfig, Continua
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.slow_statistics(
+        keep=[
+            "test_many_windows_are_attacked_through_the_counter_that_auto_chooses",
+            "test_rewards_that_are_noised_at_once_are_attacked_at_any_length_of_features",
+            "test_users_counters_are_attacked_at_the_configured_horizon_and_epsilon[server-negative-digit-laplace]",
+            "test_what_cannot_be_attacked_is_refused_by_name",
+        ]
+    ),
+]
 
 RUNS = 4_000
 

@@ -19,7 +19,15 @@ import pytest_asyncio
 from hushstream.schemas import codec
 from patience import Patience
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 MARKS = ("marking", "marked")
 """Steps of roles that note how far they have released; an aggregator holds no key, and notes nothing."""

@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
 
 ROLES = ("learner", "shuffler", "aggregator")
 BRIEF_SECONDS = 0.5

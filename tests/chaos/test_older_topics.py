@@ -14,7 +14,15 @@ from hushstream.agents.commits import journal_name
 from hushstream.agents.high_water import HighWater
 from hushstream.engine.marks import Mark
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_a_journal_that_was_cut_is_refused_by_a_worker_with_an_empty_disk[shuffler]",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 
 async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_sent(

@@ -18,7 +18,15 @@ import pytest_asyncio
 
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_a_kill_around_the_exhausting_debit_never_releases_what_was_refused",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 PAID = 4
 """Windows that a partition's price pays for; journal record n closes window n - 1."""

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_an_owner_that_wakes_after_its_session_adds_no_second_content[roles2-stages2]",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 ROLES = ("learner", "shuffler", "aggregator")
 STAGES = ("folded", "journal_sent", "journal_acked", "released")

@@ -18,7 +18,15 @@ import pytest_asyncio
 
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 MARKS = ("marking", "marked")
 STEPS = ("snapshot", "committed", *MARKS, "decoded", "folded", "journal_sent", "journal_acked", "released")

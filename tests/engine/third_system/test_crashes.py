@@ -21,7 +21,7 @@ import pytest_asyncio
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 
 TESTS = Path(__file__).parents[2]
 KEY_SEED = 4
