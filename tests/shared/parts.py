@@ -1,8 +1,8 @@
 """The parts of the tests: `make test` runs the quick part, `make test-all` runs all, CI runs a share of the rest.
 
 A marker of `LEFT` takes a test out of the quick part. ``keep=[...]`` names those that stay in it, so that each promise
-keeps a quick example beside its sweep: test functions (``test_x``), single cases (``test_x[server]``), or cases of every
-function (``server``).
+keeps a quick example beside its sweep: test functions (``test_x``), single cases (``test_x[server]``), or cases of
+every function (``server``).
 
     pytest --part quick                     what `make test` runs
     pytest --part rest                      what it leaves out
@@ -17,6 +17,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ def pytest_testnodedown(node: Any) -> None:
     if output["shared"] is not None:
         node.config.stash[_SHARED] = tuple(output["shared"])
     reporter = node.config.pluginmanager.get_plugin("terminalreporter")
-    reporter.stats.setdefault("deselected", []).extend([None] * left_out.total())
+    reporter.stats.setdefault("deselected", []).extend(SimpleNamespace() for _ in range(left_out.total()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
