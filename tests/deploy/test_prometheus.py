@@ -49,6 +49,7 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
     assert silent == set(ALERTS)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("broken", ["vector(0) > 1", "vector(1)"], ids=["never", "always"])
 def test_the_cases_notice_every_alert_that_fires_never_or_always(promtool, tmp_path, broken):
     copied = tmp_path / "prometheus"
