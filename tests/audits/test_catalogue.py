@@ -39,7 +39,6 @@ AUDITS = {audit.name: audit for audit in all_audits()}
         "forked-counter-binary",
         "pdap-blocks",
         "pdol-blt",
-        "pdol-paper",
         "bgt-slots",
         "bgt-paper",
     ]

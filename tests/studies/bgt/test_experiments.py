@@ -12,7 +12,16 @@ from hushstream.replay.experiments.catalogue import find_experiment, run_experim
 from hushstream.replay.studies.bgt import schedules, table, three_slots
 from hushstream.replay.studies.bgt.bench import bgt_rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.slow_statistics(
+        keep=[
+            "bgt-dropouts",
+            "test_targets_judge_the_rows_that_they_name",
+            "test_the_benchmark_has_rows_with_names_units_and_targets",
+        ]
+    ),
+]
 
 NAMES = ("bgt-dropouts", "bgt-poisoning", "bgt-schedules", "bgt-table", "bgt-three-slots")
 
