@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.slow_statistics(
         keep=[
             "bgt-dropouts",
+            "test_printed_figures_stand_beside_their_schedules",
             "test_targets_judge_the_rows_that_they_name",
             "test_the_benchmark_has_rows_with_names_units_and_targets",
         ]
