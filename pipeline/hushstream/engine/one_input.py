@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from hushstream.engine.chain import Chain
@@ -85,9 +85,6 @@ class OneInput(OwnsJournal, Declared):
     def snapshot(self) -> bytes:
         """See `Machine.snapshot`; it may be taken while something is gathered."""
         return self.state.pack(self)
-
-    def snapshot_portions(self) -> Generator[None, None, bytes]:
-        return self.state.portions(self)
 
     def restore(self, snapshot: bytes) -> None:
         self.state.restore(self, snapshot)

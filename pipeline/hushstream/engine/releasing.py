@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from hushstream.engine.budget import SpendingTerms, debit_fields
 from hushstream.engine.chain import Chain, Identity, head_fields
 from hushstream.engine.digests import digest_outputs, extend_digest
-from hushstream.engine.epochs import EPOCH, NoiseEpoch
+from hushstream.engine.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
@@ -29,7 +29,7 @@ from hushstream.engine.one_input import PLACE, START, OneInput
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.refusals import DeadLetters, Refused
 from hushstream.engine.spending import SPENDING, Asked, Spending
-from hushstream.engine.state.declared import FIXED, Field, SavePoint, Several, Single, State, after, own_part
+from hushstream.engine.state.declared import FIXED, Field, SavePoint, State, after, key_in_force, own_part
 from hushstream.engine.system import Core
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
@@ -59,13 +59,8 @@ class Made:
 
 _BEFORE: Mapping[str, Field] = {
     **PLACE,
-    "keys": Several(
-        {"key_id": "bytes"},
-        lambda role: {"key_id": role.key.key_id},
-        lambda role, values: role.put_key(values["key_id"]),
-        saved=False,
-    ),
-    "epoch": Single(EPOCH, lambda epoch: epoch.dump(), lambda value, _: NoiseEpoch(**value)),
+    "keys": key_in_force(),
+    "epoch": EPOCH_FIELD,
     "open_noise": after("open_noise"),
 }
 _AFTER: Mapping[str, Field] = {"spending": own_part(SPENDING)}

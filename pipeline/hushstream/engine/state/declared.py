@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, Protocol
@@ -22,6 +23,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from hushstream.engine.known_ids import KnownIds
+from hushstream.engine.machine import finished
 from hushstream.engine.packed import Form
 from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
 from hushstream.feedback.memory import BoundedMap
@@ -142,13 +144,13 @@ def whole_bytes(size: int) -> Single:
     )
 
 
-def rows(disk: str) -> Single:
-    """An array: its numbers as type ``disk``; a new role's array says which shape and type it has in memory."""
+def rows(kind: str, *, disk: str = "") -> Single:
+    """An array: its numbers as type ``kind``; a new role's array says which shape and type it has in memory."""
 
     def unpack(value: bytes, before: Any) -> Any:
-        return np.frombuffer(value, disk).reshape(before.shape).astype(before.dtype)
+        return np.frombuffer(value, kind).reshape(before.shape).astype(before.dtype)
 
-    return Single("bytes", lambda value: value.astype(disk).tobytes(), unpack)
+    return Single("bytes", lambda value: value.astype(kind).tobytes(), unpack, disk)
 
 
 def known_ids() -> Single:
@@ -166,6 +168,36 @@ def recent_ids() -> Single:
         return known
 
     return Single(array("string"), lambda known: [identity for identity, _ in known.items()], unpack)
+
+
+def remembered(avro: Any, row: Callable[..., Any]) -> Single:
+    """What is remembered of past events, oldest first, up to a capacity.
+
+    Args:
+        avro: record of one event: ``event_id``, and the fields of ``row``.
+        row: the named tuple that is remembered of an event.
+    """
+
+    def pack(events: BoundedMap[Any]) -> Iterator[dict[str, Any]]:
+        return ({"event_id": event_id, **found._asdict()} for event_id, found in events.copy().items())
+
+    def unpack(value: Iterable[dict[str, Any]], before: BoundedMap[Any]) -> BoundedMap[Any]:
+        events: BoundedMap[Any] = BoundedMap(before.capacity)
+        for item in value:
+            events.put(item.pop("event_id"), row(**item))
+        return events
+
+    return Single(array(avro), pack, unpack)
+
+
+def key_in_force() -> Several:
+    """Which of the zone's keys is in force, by its public id; the role goes on under it (``put_key``)."""
+    return Several(
+        {"key_id": "bytes"},
+        lambda role: {"key_id": role.key.key_id},
+        lambda role, values: role.put_key(values["key_id"]),
+        saved=False,
+    )
 
 
 class Packs(Protocol):
@@ -262,6 +294,17 @@ def optional_part(what: str) -> Single:
     return Single("bytes", lambda value: b"" if value is None else value.dump(), unpack)
 
 
+def optional_record(avro: Any) -> Single:
+    """A part that some configurations lack: null is written then; the part packs itself (`Packs`) as a record."""
+
+    def unpack(value: Any, before: Packs | None) -> Packs | None:
+        if before is not None:
+            before.load(value)
+        return before
+
+    return Single(["null", avro], lambda value: None if value is None else value.dump(), unpack)
+
+
 def after(method: str) -> Several:
     """No field: what a role makes anew, by this method, when the fields before it are restored."""
     return Several({}, lambda role: {}, lambda role, values: getattr(role, method)())
@@ -270,6 +313,13 @@ def after(method: str) -> Several:
 def owner() -> Several:
     """Whose state it is, and how far its journal has come: deployment, configuration, partition, chain."""
     return Several(OWNER, dump_owner, lambda role, values: restore_owner(role, dict(values)), saved=False)
+
+
+class InPortions(Field, Protocol):
+    """A field that is so large that it is packed a little at a time, while the role goes on folding."""
+
+    def portions(self, role: Any, name: str) -> Generator[None, None, Values]:
+        """As `Field.dump`: as the field is at the first step; to give it up, close it."""
 
 
 class SavePoint(dict[str, Values]):
@@ -297,20 +347,33 @@ class State:
         self.fields: Mapping[str, Field] = {key: field for some in (*shared, own) for key, field in some.items()}
         schema = {key: avro for name, field in self.fields.items() for key, avro in field.schema(name).items()}
         self.form = Form.of(what, version, record(name, **schema))
-
-    def values(self, role: Any) -> dict[str, Any]:
-        """What is written of a role, by names on disk."""
-        return {key: value for name, field in self.fields.items() for key, value in field.dump(role, name).items()}
+        self._large: Mapping[str, Any] = {
+            key: field for key, field in self.fields.items() if hasattr(field, "portions")
+        }
 
     def pack(self, role: Any) -> bytes:
         """A role's state as bytes."""
-        return self.form.write(self.values(role))
+        if self._large:
+            return finished(self.portions(role))
+        values = self._dumped(role)
+        return self.form.write({k: list(v) if isinstance(v, Iterator) else v for k, v in values.items()})
 
     def portions(self, role: Any) -> Generator[None, None, bytes]:
         """A role's state as bytes, packed a little at a time (see `Machine.snapshot_portions`)."""
-        values = self.values(role)
-        yield
+        with ExitStack() as stack:
+            large = [field.portions(role, name) for name, field in self._large.items()]
+            for part in large:
+                stack.callback(part.close)
+                next(part)
+            values = self._dumped(role)
+            yield
+            for part in large:
+                values |= yield from part
         return (yield from self.form.portions(values))
+
+    def _dumped(self, role: Any) -> dict[str, Any]:
+        small = ((name, field) for name, field in self.fields.items() if name not in self._large)
+        return {key: value for name, field in small for key, value in field.dump(role, name).items()}
 
     def restore(self, role: Any, packed: bytes) -> None:
         """Return to a packed state.
