@@ -356,7 +356,7 @@ class State:
         if self._large:
             return finished(self.portions(role))
         values = self._dumped(role)
-        return self.form.write({k: list(v) if isinstance(v, Iterator) else v for k, v in values.items()})
+        return self.form.write(_held(values))
 
     def portions(self, role: Any) -> Generator[None, None, bytes]:
         """A role's state as bytes, packed a little at a time (see `Machine.snapshot_portions`)."""
@@ -389,7 +389,7 @@ class State:
 
     def save_point(self, role: Any) -> SavePoint:
         """What `roll_back` needs; it holds nothing that changes afterwards."""
-        return SavePoint((name, field.dump(role, name)) for name, field in self.fields.items() if field.saved)
+        return SavePoint((name, _held(field.dump(role, name))) for name, field in self.fields.items() if field.saved)
 
     def roll_back(self, role: Any, saved: SavePoint) -> None:
         """Bring a role back to a save point."""
@@ -454,6 +454,11 @@ def _set_on_self(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _set_on_self(constant)
+
+
+def _held(values: Values) -> dict[str, Any]:
+    """Values that are made one by one when they are asked for, made now."""
+    return {name: list(value) if isinstance(value, Iterator) else value for name, value in values.items()}
 
 
 def _same(value: Any) -> Any:
