@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from storage import KEYS
 
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
@@ -15,7 +16,7 @@ SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"
 @pytest.fixture
 def store(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(
-        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path)
+        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path), KEYS
     )
 
 

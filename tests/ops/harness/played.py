@@ -115,7 +115,7 @@ class Publisher:
             bootstrap="127.0.0.1:1", role=role.name, group="g", deployment=system.config.deployment, datadir=folder,
             state_bytes_per_second=1 << 30,
         )  # fmt: skip
-        self.snapshots = SnapshotStore(settings)
+        self.snapshots = SnapshotStore(settings, self.work.make_machine)
         self.states = PublishedStates(
             settings, role.state.name, self.work.make_machine, kept, self.snapshots, self.ends
         )
