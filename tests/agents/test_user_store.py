@@ -35,6 +35,12 @@ def save(store: UserDatabase, content: bytes) -> None:
     store.save(content)
 
 
+def run(script: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """A process of its own, which finds what tests share."""
+    command = [sys.executable, "-c", script, str(place)]
+    return subprocess.run(command, cwd=SHARED, check=False, capture_output=True, text=True)
+
+
 def user(key: bytes, value: bytes, seen_ms: int = 5) -> StoredUser:
     return StoredUser(key, seen_ms, value)
 
@@ -125,7 +131,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_kill_leaves_the_last_snapshot_and_no_other_file(place: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(place)], cwd=SHARED, check=False)
+    ended = run(KILLED, place)
     assert ended.returncode == -signal.SIGKILL
     with closing(UserDatabase(place, SEAL)) as store:
         assert (store.get(ANN), store.get(bytes(16)), store.snapshot()) == (b"one", None, b"first")
@@ -160,9 +166,7 @@ print(taken, found, saved, store.snapshot(), len(store.get(b"b" * 16)))
 
 
 def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", FULL, str(place)], cwd=SHARED, check=False, capture_output=True, text=True
-    )
+    ended = run(FULL, place)
     assert ended.stdout.split("\n")[0] == "False [b'one', b'two', None] False b'first' 900000", ended.stderr
 
 
@@ -269,9 +273,7 @@ except DatadirUnusable as error:
 
 
 def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", NO_ROOM, str(place)], cwd=SHARED, check=False, capture_output=True, text=True
-    )
+    ended = run(NO_ROOM, place)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{place}: expected to read and write the users of this partition there, got")
     assert "see that there is room and the right to write" in ended.stdout

@@ -21,7 +21,7 @@ _PURPOSE = "spool"
 class SealedSpool:
     """Bytes that are written once and then read from the beginning, at any size of memory.
 
-    The file has no name, and its key is drawn here and written nowhere: nobody can open what a crash leaves on the disk.
+    The file has no name, and its key is drawn here and written nowhere: nobody can open what a crash leaves on disk.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -277,9 +277,7 @@ class UserDatabase:
                 self._require_own(_generation(writer))
                 writer.execute("DELETE FROM sealed_users")
                 writer.executemany(_PUT, map(self._sealed, users))
-                writer.execute(
-                    "INSERT OR REPLACE INTO sealed_snapshot VALUES (0, ?, ?)", (_drawn(), self._sealed_file(content))
-                )
+                writer.execute("INSERT OR REPLACE INTO sealed_snapshot VALUES (0, ?, ?)", (_drawn(), sealed))
                 writer.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             raise OSError(f"{self._path}: {error}") from None
