@@ -17,13 +17,16 @@ from pathlib import Path
 
 import pytest
 import storage
-from storage import KEYS, SEAL
+from storage import KEYS, RING, SEAL
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost
+from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost, is_clear_users
+from hushstream.engine.sealed_storage import StorageSeal
 from hushstream.engine.spilled_users import NEVER_MS, StoredUser
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 
 SHARED = Path(storage.__file__).parent
 ANN, BOB = b"a" * 16, b"b" * 16
@@ -363,3 +366,127 @@ def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_ne
     assert store.users(0).get(b"k" * 16) is None
     store.save(0, Snapshot(1, 2, b"g", b"s"))
     assert store.load(0) == Snapshot(1, 2, b"g", b"s")
+
+
+# Sealed.
+
+TURNED = KeyRing(0, 1, (), RING.key)
+RETIRED = KeyRing(1, 1, ((0, RING.key.key_id),), TURNED.of(1))
+
+
+def under(ring: KeyRing, partition: int = 0) -> StorageSeal:
+    return StorageSeal("deployment", "learner", partition, ring)
+
+
+def everything(place: Path) -> bytes:
+    """All bytes of the file, and of its log."""
+    return b"".join(path.read_bytes() for path in sorted(place.parent.glob(f"{place.name}*")))
+
+
+def test_no_user_lies_in_clear_in_the_file_its_log_or_a_private_database(store: UserDatabase, place: Path) -> None:
+    store.put([user(ANN, b"what ann likes")])
+    private = store._layers[-1]
+    assert b"what ann likes" not in private.serialize()
+    assert ANN in private.serialize()
+    save(store, b"the window of ann")
+    store.put([user(BOB, b"what bob likes")])
+    assert ANN in everything(place)
+    assert not any(secret in everything(place) for secret in (b"what ann", b"of ann", b"what bob"))
+
+
+def in_clear(place: Path) -> None:
+    """A file as earlier releases wrote it, with pages of users who have left it since."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place, isolation_level=None)) as old:
+        for statement in (
+            "PRAGMA journal_mode = WAL",
+            "CREATE TABLE users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)",
+            "CREATE INDEX seen ON users (seen_ms)",
+            "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)",
+            "INSERT INTO snapshot VALUES (0, 7, CAST('the window of ann' AS BLOB))",
+        ):
+            old.execute(statement)
+        rows = [(n.to_bytes(16, "big"), n, b"what ann likes %d" % n) for n in range(500)]
+        old.executemany("INSERT INTO users VALUES (?, ?, ?)", rows)
+
+
+def test_users_who_were_left_in_clear_are_sealed_once_and_their_pages_are_overwritten(place: Path) -> None:
+    in_clear(place)
+    aside = place.with_suffix(".damaged")
+    shutil.copy(place, aside)
+    assert is_clear_users(aside)
+    with closing(UserDatabase(place, SEAL)) as store:
+        assert store.snapshot() == b"the window of ann"
+        assert store.get((3).to_bytes(16, "big")) == b"what ann likes 3"
+        assert len(list(store.unseen_since(10))) == 10
+        assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
+        assert not is_clear_users(place)
+    assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
+
+
+def test_an_earlier_release_between_two_newer_ones_is_believed(place: Path) -> None:
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"stale")])
+        save(store, b"stale")
+    place.rename(place.with_name("kept"))
+    in_clear(place)
+    with closing(UserDatabase(place.with_name("kept"), SEAL)) as store:
+        for statement in (
+            f"ATTACH DATABASE '{place}' AS old",
+            "CREATE TABLE users AS SELECT * FROM old.users",
+            "CREATE TABLE snapshot AS SELECT * FROM old.snapshot",
+        ):
+            store._main.execute(statement)
+    with closing(UserDatabase(place.with_name("kept"), SEAL)) as store:
+        assert (store.get(ANN), store.snapshot()) == (None, b"the window of ann")
+
+
+def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(place: Path) -> None:
+    with closing(UserDatabase(place, under(RING))) as older:
+        older.put([user(ANN, b"one")])
+        save(older, b"first")
+        with closing(UserDatabase(place, under(TURNED))) as newer:
+            assert (newer.get(ANN), newer.snapshot()) == (b"one", b"first")
+        assert older.behind, "whoever has the earlier key alone reads no more"
+        older.rewind(under(TURNED))
+        assert older.get(ANN) == b"one"
+    with closing(UserDatabase(place, under(RETIRED))) as last:
+        assert (last.get(ANN), last.snapshot()) == (b"one", b"first")
+
+
+@pytest.mark.parametrize("seal", [under(KeyRing(0, 0, (), seeded_key(9, "edge"))), under(RETIRED)])
+def test_a_file_under_a_key_that_is_not_at_hand_is_put_aside(
+    place: Path, seal: StorageSeal, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"one")])
+        save(store, b"first")
+    with closing(UserDatabase(place, seal)) as other:
+        assert (other.get(ANN), other.snapshot()) == (None, None)
+    assert "expected content under a key of this zone's key file" in caplog.text
+    assert place.with_suffix(".damaged").exists()
+
+
+@pytest.mark.parametrize("change", ["value = zeroblob(100)", "seen_ms = 6", "key = CAST('b' AS BLOB)"])
+def test_an_altered_user_is_refused(place: Path, change: str) -> None:
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"one")])
+        save(store, b"first")
+        store._main.execute(f"UPDATE sealed_users SET {change}")
+        with pytest.raises(DamagedUserStore, match="move it away and start again"):
+            _ = [store.get(key) for key in (ANN, b"b")]
+        with pytest.raises(DamagedUserStore, match="move it away and start again"):
+            list(store.unseen_since(10))
+
+
+def test_an_altered_snapshot_takes_its_users_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
+    snapshots = SnapshotStore(settings, KEYS)
+    users = snapshots.users(0)
+    users.put([user(ANN, b"one")])
+    users.cut()
+    snapshots.save(0, Snapshot(7, 9, b"genesis", b"state"))
+    users._main.execute("UPDATE sealed_snapshot SET content = CAST(content || x'00' AS BLOB)")
+    assert snapshots.load(0) is None
+    assert "is damaged and was ignored" in caplog.text
+    assert users.get(ANN) is None
