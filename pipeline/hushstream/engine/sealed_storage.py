@@ -116,7 +116,7 @@ class StorageSeal:
         yield SEALED_MAGIC
         for index in range(total):
             piece = content[index * PIECE_BYTES : (index + 1) * PIECE_BYTES]
-            sealed = writer.seal(piece, encode(index, total))
+            sealed = writer.seal(piece, _place_of(index, total))
             yield _FRAME.pack(len(sealed)) + sealed
 
     def unpack_file(self, content: bytes) -> bytes:
@@ -126,7 +126,7 @@ class StorageSeal:
             SealBroken: as `open`; or it is not whole.
         """
         pieces = _framed(content)
-        return b"".join(self.open("file", piece, encode(index, len(pieces))) for index, piece in enumerate(pieces))
+        return b"".join(self.open("file", piece, _place_of(index, len(pieces))) for index, piece in enumerate(pieces))
 
     def is_other_key(self, content: bytes) -> bool:
         """Whether a sealed file is under another key than the zone's current one."""
@@ -159,6 +159,11 @@ def _framed(content: bytes) -> list[bytes]:
     if not pieces or place != len(content):
         raise SealBroken("expected a whole sealed file, got part of one")
     return pieces
+
+
+def _place_of(index: int, total: int) -> bytes:
+    """Which piece of how many: a file that lacks one, or has two in each other's place, does not open."""
+    return encode(index, total)
 
 
 def _nonce(number: bytes) -> bytes:
