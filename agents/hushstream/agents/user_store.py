@@ -443,7 +443,6 @@ def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
     logger.warning("users were left in clear by an earlier release; they are sealed now")
     main.execute("PRAGMA secure_delete = ON")
     _rewrite(main, seal, _SEAL_CLEAR)
-    main.execute("PRAGMA secure_delete = OFF")
     # What the file's log still holds of the old pages goes with it.
     main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
