@@ -51,11 +51,10 @@ def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     why = _marked(why, _any(~rising) | _any((slots.values != 0) & ~used), Refusal.ORDER)
     unknown = np.asarray((slots.items < NOTHING) | (slots.items >= config.items))
     if asked.kind == "pairs":
-        # One place more, for the unused ones.
-        known = np.zeros(config.items + 1, dtype=bool)
+        # Two places more: for items that there are not, and the last one for unused places.
+        known = np.zeros(config.items + 2, dtype=bool)
         known[asked.top] = known[-1] = True
-        place = (used & ~unknown).astype(np.int64)
-        unknown = unknown | ~known[slots.items * place + config.items * (1 - place)]
+        unknown = unknown | ~known[np.clip(slots.items, NOTHING, config.items)]
     return _marked(why, _any(unknown), Refusal.ITEM)
 
 

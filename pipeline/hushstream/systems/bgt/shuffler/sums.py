@@ -36,10 +36,9 @@ class Sums:
     def __init__(self, asked: Round, config: BgtConfig) -> None:
         """Sums of nothing."""
         self._asked, self._items = asked, config.items
-        top = len(asked.top)
-        self._place = np.full(config.items + _SPARE, top, dtype=np.int64)
-        self._place[asked.top] = np.arange(top)
-        self._place[config.items :] = top + np.arange(_SPARE)
+        # By item; the last one is for `NOTHING`.
+        self._place = np.full(config.items + 1, len(asked.top), dtype=np.int64)
+        self._place[asked.top] = np.arange(len(asked.top))
         shape = {
             "items": (2, config.items),
             "pairs": (len(asked.top), len(asked.top)),
@@ -77,7 +76,8 @@ class Sums:
         top = len(self._asked.top)
         dense = np.zeros((len(slots), top + _SPARE))
         # Unused places go to the columns behind, which stand for nothing.
-        dense[np.arange(len(slots))[:, None], self._place[_places(slots, self._items)]] = slots.values
+        place = self._place[slots.items] + _spare_cells(slots)
+        dense[np.arange(len(slots))[:, None], place] = slots.values
         dense = dense[:, :top]
         return np.asarray(dense.T @ dense).astype(np.int64)
 
@@ -94,8 +94,12 @@ class Sums:
 
 def _places(slots: Slots, items: int) -> Int64:
     """Where each pair goes, (n, P): to its item, or to one of the spare cells behind all items if it is unused."""
-    unused = (slots.items == NOTHING).astype(np.int64)
-    return np.asarray(slots.items + unused * (items - NOTHING + np.arange(slots.items.shape[1]) % _SPARE))
+    return np.asarray(slots.items + _spare_cells(slots, items - NOTHING))
+
+
+def _spare_cells(slots: Slots, first: int = 0) -> Int64:
+    """Which spare cell each unused place has, counted from ``first``, (n, P); 0 for those in use."""
+    return np.asarray((slots.items == NOTHING) * (first + np.arange(slots.items.shape[1]) % _SPARE))
 
 
 def _counted(where: Int64, values: NDArray[np.integer[Any]], items: int) -> Int64:
