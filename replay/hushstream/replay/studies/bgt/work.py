@@ -22,17 +22,17 @@ _SMALL = 1 << 10
 """Of the lattice: a slot of such values is within every clip."""
 
 
-def works() -> tuple[Work, ...]:
-    """One of each kind, in the order of rounds."""
+def works(slots: int = SLOTS) -> tuple[Work, ...]:
+    """One of each kind, in the order of rounds, for a batch of so many slots."""
     config = BgtConfig("audit", _ITEMS, 0, ScaleConfig(0, 1), ReleaseConfig(factors=_FACTORS))
     system = BgtSystem.of(config, np.zeros((_ITEMS, 0)))
     none, some = (Model(np.zeros(_ITEMS), np.zeros((_ITEMS, kept))) for kept in (0, _FACTORS))
     top = np.arange(config.top)
     rounds = [Round(0, "items", none), Round(1, "pairs", none, top, np.ones(len(top))), Round(2, "factors", some)]
-    return tuple(_work(system, rounds, number) for number in range(len(rounds)))
+    return tuple(_work(system, rounds, number, slots) for number in range(len(rounds)))
 
 
-def _work(system: BgtSystem, rounds: Sequence[Round], number: int) -> Work:
+def _work(system: BgtSystem, rounds: Sequence[Round], number: int, slots: int) -> Work:
     before = []
     for asked in rounds[: number + 1]:
         before.append(codec.encode("RatingRound", round_fields(asked, asked.number, system.digest)))
@@ -41,14 +41,14 @@ def _work(system: BgtSystem, rounds: Sequence[Round], number: int) -> Work:
     kind = rounds[number].kind
     make = partial(CollectorMachine, system, 0, seeded_key(0, "shuffler"))
     about = f"nulls against slots of {kind}"
-    batch = partial(_batch, system, kind, number)
+    batch = partial(_batch, system, kind, number, slots)
     return Work(f"time-of-{kind}", ("bgt", "collector"), about, make, before, batch)
 
 
-def _batch(system: BgtSystem, kind: Kind, number: int, holds: Holds) -> Sequence[bytes]:
-    null, full = packed_slots(null_slots(1, system.config))[0], packed_slots(_slots(system.config, kind))
+def _batch(system: BgtSystem, kind: Kind, number: int, slots: int, holds: Holds) -> Sequence[bytes]:
+    null, full = packed_slots(null_slots(1, system.config))[0], packed_slots(_slots(system.config, kind, slots))
     values = []
-    for place in range(SLOTS):
+    for place in range(slots):
         fields = {
             "slot_id": place.to_bytes(16, "big"),
             "config_digest": system.digest,
@@ -59,14 +59,14 @@ def _batch(system: BgtSystem, kind: Kind, number: int, holds: Holds) -> Sequence
     return values
 
 
-def _slots(config: BgtConfig, kind: Kind) -> Slots:
+def _slots(config: BgtConfig, kind: Kind, count: int) -> Slots:
     """Slots with other items each, all their places used as far as there are items that the round asks for."""
-    draw, slots = np.random.default_rng(1), null_slots(SLOTS, config)
+    draw, slots = np.random.default_rng(1), null_slots(count, config)
     there = config.top if kind == "pairs" else config.items
     used = min(config.release.pairs, there)
-    for row in range(SLOTS):
+    for row in range(count):
         slots.items[row, :used] = np.sort(draw.choice(there, used, replace=False))
-    slots.values[:, :used] = draw.integers(1, _SMALL, (SLOTS, used))
+    slots.values[:, :used] = draw.integers(1, _SMALL, (count, used))
     if kind == "items":
         slots.weights[:] = _SMALL
     if kind == "factors":

@@ -19,10 +19,10 @@ from hushstream.systems.pdap.records import outcome_fields
 _ARMS, _A_RECORD = 16, 32
 
 
-def works() -> tuple[Work, ...]:
-    """One."""
+def works(slots: int = SLOTS) -> tuple[Work, ...]:
+    """One: a window of so many outcomes."""
     vendors = (VendorConfig("one", _ARMS), VendorConfig("two", _ARMS))
-    release = BlockConfig(first_window=SLOTS)
+    release = BlockConfig(first_window=slots)
     system = PdapSystem.of(PdapConfig("audit", vendors, 1, cells=CellConfig(levels=0), release=release))
     make = partial(BlockCounterMachine, system, seeded_key(0, "counter"))
     about = "a window of outcomes without clicks against one of clicks"
@@ -31,7 +31,7 @@ def works() -> tuple[Work, ...]:
 
 def _window(system: PdapSystem, holds: Holds) -> Sequence[bytes]:
     values = []
-    for first in range(0, SLOTS, _A_RECORD):
+    for first in range(0, system.config.release.first_window, _A_RECORD):
         places = range(first, first + _A_RECORD)
         names = np.array([list(place.to_bytes(16, "big")) for place in places], dtype=np.uint8)
         arms = np.array([place * 5 % (2 * _ARMS) for place in places], dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,18 +23,18 @@ _A_RECORD = 32
 _USERS = 16
 
 FORMS = {
-    "negative-digit": ContinualConfig(rows=SLOTS, epsilon=8.0, horizon=32, rewards_per_user=32),
-    "binary": ContinualConfig(mechanism="binary", rows=SLOTS, epsilon=8.0, horizon=32, rewards_per_user=32),
-    "gaussian": ContinualConfig(
-        mechanism="honaker", noise="gaussian", rows=SLOTS, epsilon=8.0, horizon=32, rewards_per_user=32
-    ),
+    "negative-digit": ContinualConfig(epsilon=8.0, horizon=32, rewards_per_user=32),
+    "binary": ContinualConfig(mechanism="binary", epsilon=8.0, horizon=32, rewards_per_user=32),
+    "gaussian": ContinualConfig(mechanism="honaker", noise="gaussian", epsilon=8.0, horizon=32, rewards_per_user=32),
 }
 
 
-def works() -> tuple[Work, ...]:
-    """One of each form."""
+def works(slots: int = SLOTS) -> tuple[Work, ...]:
+    """One of each form, a step of so many rewards."""
     features = FeatureConfig(_FEATURES, norm_l1=_FEATURES**0.5)
-    return tuple(_work(form, collaborative(release, features, _USERS)) for form, release in FORMS.items())
+    return tuple(
+        _work(form, collaborative(replace(release, rows=slots), features, _USERS)) for form, release in FORMS.items()
+    )
 
 
 def _work(form: str, system: CollaborativeSystem) -> Work:
@@ -45,7 +46,7 @@ def _work(form: str, system: CollaborativeSystem) -> Work:
 def _step(system: CollaborativeSystem, holds: Holds) -> Sequence[bytes]:
     unit = np.full((_A_RECORD, _FEATURES), _FEATURES**-0.5 * 0.99, dtype="<f4")
     values = []
-    for first in range(0, SLOTS, _A_RECORD):
+    for first in range(0, system.config.release.rows, _A_RECORD):
         places = range(first, first + _A_RECORD)
         fields = {
             "batch_id": (first + 1).to_bytes(16, "big"),

@@ -24,9 +24,9 @@ FORMS = {
 }
 
 
-def works() -> tuple[Work, ...]:
-    """One of each form."""
-    return tuple(_work(form, p2b(replace(release, window_slots=SLOTS))) for form, release in FORMS.items())
+def works(slots: int = SLOTS) -> tuple[Work, ...]:
+    """One of each form, a window of so many slots."""
+    return tuple(_work(form, p2b(replace(release, window_slots=slots))) for form, release in FORMS.items())
 
 
 def _work(form: str, system: P2BSystem) -> Work:
@@ -37,7 +37,7 @@ def _work(form: str, system: P2BSystem) -> Work:
 
 def _window(system: P2BSystem, holds: Holds) -> Sequence[bytes]:
     values = []
-    for place in range(SLOTS):
+    for place in range(system.config.release.window_slots):
         report = Report(place * 7 % CELLS, place * 5 % ARMS, place % 2) if held(holds, place) else None
         fields = {
             "report_id": place.to_bytes(16, "big"),
