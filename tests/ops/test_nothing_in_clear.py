@@ -14,9 +14,9 @@ from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.parties import common_name
 from hushstream.engine.sealed_storage import StorageSeal
 from hushstream.schemas import codec
+from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds
 
 ROLES = sorted({(name, role.name) for name, kind in kinds().items() for role in kind.roles})
@@ -79,6 +79,8 @@ class Disk:
         self.published = [record.value for _, part in state for record in part.records]
         inputs = [part for topic in self.role.inputs for _, part in played.logs.of_topic(topic)]
         self.content = {one for part in inputs for record in part.records for one in _names(record.value)}
+        # The name of a party is public: that of its topics and roles.
+        self.content -= {self.role.party.encode()}
 
 
 def _names(value: bytes) -> Iterator[bytes]:
