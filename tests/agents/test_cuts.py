@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from storage import KEYS
 
 from hushstream.agents import cuts
 from hushstream.agents.driver import PartitionDriver
@@ -61,7 +62,7 @@ class SlowStore(SnapshotStore):
     """Saves when it is let, and remembers what."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, KEYS)
         self.let = threading.Event()
         self.begun = threading.Event()
         self.saved: list[Snapshot] = []

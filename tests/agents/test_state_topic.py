@@ -130,7 +130,7 @@ class Worker:
         )  # fmt: skip
         make, topics = partition.machines.counting(targets=1)
         self.zone = Zone(make, key)
-        self.snapshots = SnapshotStore(self.settings)
+        self.snapshots = SnapshotStore(self.settings, self.zone)
         ends = OutputEnds(self.settings, topics)
         self.states = PublishedStates(self.settings, STATE[0], self.zone, partition, self.snapshots, ends)
         self.recovery = Recovery(self.settings, self.zone, partition, self.snapshots, lambda: True, states=self.states)
@@ -463,7 +463,7 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
 async def _published(run: Any, folded: int) -> None:
     """Wait until both partitions' newest states hold so many input records."""
     ends = OutputEnds(run.settings, run.topics)
-    snapshots = SnapshotStore(run.settings)
+    snapshots = SnapshotStore(run.settings, run.make_machine)
     states = PublishedStates(run.settings, "state-counting", run.make_machine, None, snapshots, ends)
     async with LogReader(run.settings) as reader, asyncio.timeout(60):
         for partition in range(2):
@@ -505,7 +505,7 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
     user, bring = StoredUser(bytes(16), 5, b"later"), Beginning._bring
 
     async def meanwhile(self: Beginning, *begun: Any) -> Any:
-        with closing(UserDatabase(worker.snapshots.path(0).with_suffix(".users"))) as other:
+        with closing(UserDatabase(worker.snapshots.path(0).with_suffix(".users"), worker.snapshots._seal(0))) as other:
             other.put([user])
             other.cut()
             other.save(b"a later snapshot")

@@ -17,12 +17,14 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
+from hushstream.agents.held import HoldsStateKeys
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
+from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.engine.checkpoints import Checkpoint
@@ -41,7 +43,6 @@ from hushstream.engine.published_state import (
     slot_key,
     state_hasher,
 )
-from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -53,13 +54,6 @@ _BURST = 16
 """How much faster than on average a publication is sent, once it is: its parts leave room for the journal's."""
 
 _READ_AT_ONCE = 64
-
-
-class HoldsStateKeys(Protocol):
-    """A machine factory that knows the key file of its zone."""
-
-    def state_keys(self) -> KeyRing:
-        """The keys under which states are sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +161,7 @@ class PublishedStates:
             self.distrust(partition)
         return why
 
-    async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: BinaryIO) -> str:
+    async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: SealedSpool) -> str:
         place, seal, head = (self.topic, partition), self.seal(partition), found.head
         gathered = Assembly(found.publication, head)
         low = max(head.first_offset, (await reader.first_offsets([place]))[place])

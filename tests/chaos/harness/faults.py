@@ -270,7 +270,8 @@ class Disturbed:
 
     def _snapshots(self) -> dict[int, int]:
         """The sequence numbers of the snapshots that are there, by home partition."""
-        store = SnapshotStore(self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])}))
+        settings = self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])})
+        store = SnapshotStore(settings, self._run.make_machine)
         found = {}
         for home in self._undisturbed.journals:
             users = None

@@ -199,7 +199,8 @@ class Surroundings:
             deployment=self._frozen.system.config.deployment,
             datadir=self._folder / prefix,
         )
-        SnapshotStore(settings).save(home, Snapshot(sequence, sequence + 1, genesis, machine.snapshot()))
+        keys = role_work(role, self._frozen.system, KeySource(seed=self._seed)).make_machine
+        SnapshotStore(settings, keys).save(home, Snapshot(sequence, sequence + 1, genesis, machine.snapshot()))
 
     def _slice(self, topic: str, partition: int, high: int | None = None) -> InputSlice:
         records = self._frozen.records_of(topic, partition)[:high]

@@ -11,6 +11,7 @@ from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.errors import BadSlots
 from hushstream.systems.bgt.rounds import first_round
 from hushstream.systems.bgt.sensitivity import deviation_of, squared_clip, squared_sensitivity
+from hushstream.systems.bgt.shuffler import sums
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums
 from hushstream.systems.bgt.slots import NOTHING, Slots, null_slots
@@ -245,3 +246,11 @@ def test_slots_of_another_size_and_ids_of_another_length_are_refused(config) -> 
 
 def _columns(slots: Slots) -> tuple[np.ndarray, ...]:
     return slots.items, slots.values, slots.weights, slots.directions
+
+
+def test_unused_places_take_turns_with_spare_cells():
+    """A processor adds to one cell one after the other: nulls would take three times as long as slots with items."""
+    config = config_of()
+    places = sums._places(null_slots(1, config), config.items)[0]
+    assert len(set(places[:8])) == 8
+    assert set(places) == set(range(config.items, config.items + 8))

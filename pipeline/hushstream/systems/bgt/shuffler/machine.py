@@ -197,9 +197,7 @@ class CollectorMachine(ReopeningRole[Ended]):
             return
         why = self.collector.fold(slots_of_rows(np.stack(self._rows), self.system.config))
         self._rows = []
-        refused = int(np.count_nonzero(why != Inadmissible.TAKEN))
-        if refused:
-            gathered.counts[BgtOutcome.NULLED_SLOT] += refused
+        gathered.counts[BgtOutcome.NULLED_SLOT] += int(np.count_nonzero(why != Inadmissible.TAKEN))
 
     def settle(self, gathered: Gathered) -> None:
         """See `ReleasingRole.settle`: slots are folded, and their ids are known again."""

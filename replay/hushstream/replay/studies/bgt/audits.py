@@ -24,7 +24,9 @@ from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.bgt.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
+from hushstream.replay.studies.bgt.work import works
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.agent import RatingAgent
@@ -216,4 +218,5 @@ def audits() -> tuple[Audit, ...]:
             factor=1,
             paper_claim=Cost(epsilon_micro(EPSILON), delta_units(PAPER_DELTA)),
         ),
+        *map(audit_of, works()),
     )

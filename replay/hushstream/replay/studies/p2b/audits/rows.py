@@ -7,8 +7,10 @@ from dataclasses import replace
 from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
+from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.p2b.audits import attacks, releases
 from hushstream.replay.studies.p2b.audits.role_rows import role_rows
+from hushstream.replay.studies.p2b.audits.work import works
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
 from hushstream.systems.p2b.promise import PAPER_THRESHOLD
 
@@ -89,4 +91,4 @@ def _lift(name: str, lift: LiftConfig, runs: int) -> Audit:
 
 def rows() -> tuple[Recipe, ...]:
     """Every audit of the system."""
-    return (*map(made, _releases()), *role_rows(), *map(made, _attacks()))
+    return (*map(made, _releases()), *role_rows(), *map(made, _attacks()), *map(made, map(audit_of, works())))
