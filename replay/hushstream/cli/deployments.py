@@ -18,7 +18,7 @@ from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_f
 from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import progress_bar, working
 from hushstream.engine.declaration import Kind, Report
-from hushstream.engine.live import require_private
+from hushstream.engine.live import require_person_told, require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import conversion_rows, conversion_text
@@ -246,7 +246,9 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
     if artefacts.public_dataset is None:
-        require_private(kind.promises(config, artefacts).releases, str(path))
+        promises = kind.promises(config, artefacts)
+        require_private(promises, str(path))
+        require_person_told(config, promises, str(path))
 
 
 def _default_zones() -> tuple[str, ...]:

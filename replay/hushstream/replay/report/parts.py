@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hushstream.privacy.sentence import Odds as Expected
 from hushstream.replay.report.counts import COUNT_CLASSES, RECORDS_PREFIX
 from hushstream.replay.report.frame import Block, Bullets, Cell, Facts, Odds, Section, Table, Tile, Words
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
@@ -69,9 +70,9 @@ def guarantee_section(privacy: StatedGuarantee) -> Section:
     return Section("guarantee", "What is promised", tuple(blocks))
 
 
-def odds_blocks(odds: Iterable[tuple[str, float]]) -> list[Block]:
+def odds_blocks(odds: Iterable[Expected]) -> list[Block]:
     """The picture of a promise; none where nothing is promised."""
-    shares = tuple((label, share) for label, share in odds)
+    shares = tuple((f"{one.label}{one.chance}", one.share) for one in odds)
     return [Odds(shares)] if shares else []
 
 
