@@ -28,7 +28,7 @@ LARGEST_SPLIT = 64
 
 _LARGEST_USEFUL_EXPONENT = 100
 _ALWAYS_OPEN = (
-    "that a user's slot came, in which window, and when",
+    "that a user's slot came, with a report in it or null, in which window, and when",
     "how many slots and windows there are, and how many records each topic holds",
     "what holds for the population, and what follows from it for anyone",
     "a user's own decisions, which follow that user's own clicks: the user and the client application see them",

@@ -10,7 +10,7 @@ from hushstream.privacy.amounts import delta_text, delta_value, epsilon_text, fl
 from hushstream.privacy.promise import Guarantee, Promises, amounts
 from hushstream.privacy.sentence import Prices, Subject, picture
 
-PUBLIC = "public: nothing is promised of it"
+PUBLIC = "public; nothing is promised of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,14 @@ class Group:
         title: the heading.
         lines: the facts.
         listed: whether they are a list of equals, which no names tell apart.
+        plain: whether they are whole sentences or rows, which need no names either.
     """
 
     key: str
     title: str
     lines: tuple[Line, ...]
     listed: bool = False
+    plain: bool = False
 
     def as_json(self) -> Any:
         """The values by key, or in their order."""
@@ -60,7 +62,7 @@ class Group:
         """The heading, and a line a fact under it."""
         if self.listed:
             return [self.title, *(f"  - {line.text}" for line in self.lines)]
-        return [self.title, *(f"  {line}" for line in self.lines)]
+        return [self.title, *(f"  {line.text if self.plain else line}" for line in self.lines)]
 
 
 def groups_of(promises: Promises) -> tuple[Group, ...]:
@@ -149,7 +151,7 @@ def _prices(prices: Prices, subject: Subject, unnoised: tuple[str, ...]) -> list
     name = f"{subject.which[:1].upper()}{subject.which[1:]}"
     lines = [Line("which", name, f"{prices.which}{beside}", amounts(prices.which))]
     if prices.took_part is None:
-        return [*lines, Line("took_part", "Whether there was any", PUBLIC, "public")]
+        return [*lines, Line("took_part", "That there was any", PUBLIC, "public")]
     name = f"{subject.took_part[:1].upper()}{subject.took_part[1:]}"
     return [*lines, Line("took_part", name, f"{prices.took_part}{beside}", amounts(prices.took_part))]
 

@@ -309,7 +309,11 @@ class Guarantee:
         text = core_phrase(life or self.life_prices, self.person, self.unit, self.unit_prices)
         if not self.private_as_stated:
             return f"what is claimed does not hold: {text}"
-        return f"nothing promised, as the noise comes from a seed; under a secret key {text}" if self.reproducible else text
+        return (
+            f"nothing promised, as the noise comes from a seed; under a secret key {text}"
+            if self.reproducible
+            else text
+        )
 
     def odds(self, life: Prices | None = None) -> tuple[Odds, ...]:
         """What somebody may come to believe, for one person and for one unit; empty where nothing is promised."""

@@ -81,9 +81,7 @@ class Odds(NamedTuple):
     chance: str = ""
 
 
-PERSON = Subject(
-    "which of two things one person did", "whether they took part at all", "that they took part is public"
-)
+PERSON = Subject("which of two things one person did", "whether they took part at all", "that they took part is public")
 
 
 def person_of(unit: str, public: bool) -> Subject:
@@ -211,10 +209,13 @@ def _unit_clause(unit: str, prices: Prices) -> str:
 
 
 def _pair(prices: Prices, subject: Subject) -> list[Odds]:
-    found = [Odds(subject.which, even_odds(prices.which), chance(prices.which))]
-    if prices.took_part is not None:
-        found.append(Odds(subject.took_part, even_odds(prices.took_part), chance(prices.took_part)))
-    return found
+    found = [_odds(subject.which, prices.which)]
+    return found if prices.took_part is None else [*found, _odds(subject.took_part, prices.took_part)]
+
+
+def _odds(about: str, cost: Cost) -> Odds:
+    beside = " (nothing is promised)" if weakness(cost) == NOTHING else chance(cost)
+    return Odds(about, even_odds(cost), beside)
 
 
 def _power(cost: Cost) -> str:

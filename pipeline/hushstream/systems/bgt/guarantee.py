@@ -22,7 +22,7 @@ ZONE = "shuffler"
 _WORDS = ("no", "one", "two", "three")
 
 _PUBLIC = (
-    "that a user sent a slot of each round, and when",
+    "that a user sent a slot of each round, with ratings in it or null, and when",
     "how many slots there are, the configuration, and public features of items",
     "what holds for the population, and what follows from it for anyone",
     "slots, from whoever runs the collector or holds its key",

@@ -20,9 +20,13 @@ from hushstream.replay.report.wording import (
     verify_sentence,
 )
 
-_LISTED = {"Condition": "It holds only if", "Not protected": "Not protected"}
+_LISTED = {
+    "Content of persons": "What is seen by whom",
+    "Condition": "It holds only if",
+    "Not protected": "Not protected",
+}
 _TONES = {"equal": "good", "float tie": "good", "changed": "bad", "uncheckable": "unsure"}
-_SHOWN = {"slot-public": "", "zone-private": "shown for public data only"}
+_SHOWN = {"slot-public": "", "zone-private": "shown where a dataset is replayed"}
 
 
 def with_meanings(marks: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -96,7 +100,7 @@ def counts_section(counts: Mapping[str, int]) -> Section:
     """Every count, and whether a report of data that is not public may show it."""
     ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
     rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
-    caption = "What happened how often. What tells of users' contexts and rewards is shown for public data only."
+    caption = "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, never of a live deployment."
     return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
 
 
