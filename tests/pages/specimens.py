@@ -295,7 +295,7 @@ def statement() -> str:
         deployment="shop",
         config_digest=DIGEST,
         sentence=guarantee().sentence,
-        odds=tuple((label, share) for label, share in guarantee().odds),
+        odds=tuple(guarantee().odds),
         verdict="Private as stated: one slot of one user pays epsilon 1, one person in a whole life epsilon 12",
         marks=("REPRODUCIBLE, NOT PRIVATE",),
         warning="for one person as a whole nothing is promised; only single rewards are protected",

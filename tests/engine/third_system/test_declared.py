@@ -254,7 +254,7 @@ def test_metric_labels_are_the_lists_that_its_roles_declare(played: Any) -> None
 def test_the_statement_speaks_of_its_own_data_zones_and_result_and_of_no_other_systems(system: System) -> None:
     made = statement_of(system)
     facts = {name: text for section in made.sections for name, text in section.facts}
-    assert made.verdict.startswith("Private as stated: one vote of one user pays")
+    assert made.verdict.startswith("Private as stated for one person: which of two things one person did, epsilon 2, ")
     assert facts["data"] == "personal: votes of users"
     assert facts["what the result is"] == "how an open vote stands"
     assert facts["adds the noise"] == "the ballots zone: the operator's tally workers"

@@ -16,6 +16,8 @@ from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.privacy.page import page_text
+from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.artefacts import GRAPH as EDGES
 from hushstream.systems.colin.artefacts import RELATION, USERS, inputs_of, read_relation
@@ -348,7 +350,8 @@ def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewar
     assert more.price == promised.cost
     assert more.delta_units == more.residue_units == 3 * promised.delta_units
     assert more.lifetime.cost.epsilon_micro == 15_000_000
-    assert f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be." in more.as_text()
+    said = f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be."
+    assert said in page_text(Promises(more))
     assert more.as_json()["redraws"]["most"] == 3
 
 

@@ -100,7 +100,10 @@ def counts_section(counts: Mapping[str, int]) -> Section:
     """Every count, and whether a report of data that is not public may show it."""
     ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
     rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
-    caption = "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, never of a live deployment."
+    caption = (
+        "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, "
+        "never of a live deployment."
+    )
     return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
 
 
