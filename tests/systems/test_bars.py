@@ -1,7 +1,6 @@
 """Each bar of the picture, computed from the mechanism by itself, over random configurations of every system.
 
-What even odds become follows from the laws of what is released under two contents. Here those laws are written down
-anew: discrete Laplace noise by its mass function, Gaussian noise by the closed form of its divergence (Balle, Wang 2018,
+What even odds become follows from the laws of what is released under two contents. Here those laws are written anew: discrete Laplace noise by its mass function, Gaussian noise by the closed form of its divergence (Balle, Wang 2018,
 theorem 8), crowds by their binomials. Of a guarantee only the bars are read, and of the product's code only the noise
 that it draws (scale, nodes, rho).
 """
@@ -81,7 +80,7 @@ def test_p2b_slots_and_lift(seed):
             "lift": lift,
             "release": release,
             "slot": {"lifetime_slots": slots},
-        }  # fmt: skip
+        }
     )
     tree = window_tree_of(config, resolve_codes(config))
     high = 1 if tree is None else tree.levels
@@ -138,9 +137,11 @@ def test_pdap_blocks(seed):
     rng = random.Random(seed)
     events, levels = rng.randint(1, 9), rng.choice([1, 3, 10])
     release = {
-        "epsilon": rng.choice([0.1, 0.3, 0.7]), "events_per_person": events, "reward_levels": levels,
+        "epsilon": rng.choice([0.1, 0.3, 0.7]),
+        "events_per_person": events,
+        "reward_levels": levels,
         "level_growth": rng.choice([0.0, 0.1]),
-    }  # fmt: skip
+    }
     config, promises = promised(
         {
             "system": "pdap",
@@ -148,7 +149,7 @@ def test_pdap_blocks(seed):
             "vendors": [{"name": "north", "arms": 5}],
             "dimension": 2,
             "release": release,
-        }  # fmt: skip
+        }
     )
     least_noise = min(top / bottom for top, bottom in block_scales(config))
     found = epsilons(promises)
@@ -161,23 +162,25 @@ def test_pdap_blocks(seed):
 def test_pdol_records(seed):
     rng = random.Random(seed)
     records = rng.randint(1, 2)
-    config, promises = promised(
+    _, promises = promised(
         {
             "system": "pdol",
             "deployment": "bars",
             "nodes": 4,
             "records": {"dimension": 20, "records_per_user": records},
             "sharing": {"epsilon": rng.choice([0.5, 1.0])},
-        }  # fmt: skip
+        }
     )
     distance = math.sqrt(2 * promises.releases.rho_micro / 1e6)
     which, took_part, *unit = epsilons(promises)
     unit = unit or [which, took_part]
     life, one = promises.together, promises.releases.unit_prices
     questions = zip(
-        [which, took_part, *unit], [life.which, life.took_part, one.which, one.took_part],
-        [2 * records, records, 2, 1], strict=True,
-    )  # fmt: skip
+        [which, took_part, *unit],
+        [life.which, life.took_part, one.which, one.took_part],
+        [2 * records, records, 2, 1],
+        strict=True,
+    )
     for bar, price, times in questions:
         assert gaussian_delta(bar, times * distance) <= float(delta_value(price.delta_units))
         assert gaussian_delta(0.7 * bar, times * distance) > float(delta_value(price.delta_units))
@@ -185,7 +188,7 @@ def test_pdol_records(seed):
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_bgt_slots(epsilon):
-    config, promises = promised(
+    _, promises = promised(
         {"system": "bgt", "deployment": "bars", "items": 50, "release": {"epsilon": epsilon, "pairs": 16}}
     )
     distance = math.sqrt(2 * promises.releases.rho_micro / 1e6)
@@ -208,7 +211,7 @@ def test_p2b_crowds(slots):
             "encoder": {"codes": 4},
             "slot": {"lifetime_slots": slots},
             "release": {"mode": "tuples", "sampling": kept, "threshold": threshold},
-        }  # fmt: skip
+        }
     )
     which, took_part, *_ = epsilons(promises)
     life = promises.together
