@@ -1,6 +1,7 @@
 """Each bar of the picture, computed from the mechanism by itself, over random configurations of every system.
 
-What even odds become follows from the laws of what is released under two contents. Here those laws are written anew: discrete Laplace noise by its mass function, Gaussian noise by the closed form of its divergence (Balle, Wang 2018,
+What even odds become follows from the laws of what is released under two contents. Here those laws are written anew:
+discrete Laplace noise by its mass function, Gaussian noise by the closed form of its divergence (Balle, Wang 2018,
 theorem 8), crowds by their binomials. Of a guarantee only the bars are read, and of the product's code only the noise
 that it draws (scale, nodes, rho).
 """

@@ -1,8 +1,8 @@
 """The words of a guarantee: two prices, the sentence, the phrase of a result, and the bars of the picture.
 
-A statement about somebody has two prices: which of two things they did, and whether they took part at all. The neighbour
-of the first question is another content, that of the second one is none at all, so the first costs up to twice the
-epsilon of the second and leads. Where taking part is public, only the first question is left.
+A statement about somebody has two prices: which of two things they did, and whether they took part at all. The
+neighbour of the first question is another content, that of the second one is none at all, so the first costs up to
+twice the epsilon of the second and leads. Where taking part is public, only the first question is left.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
 most e^epsilon to 1, whatever is read and whatever else is known. With a delta, the two laws are those of an
