@@ -99,6 +99,11 @@ def weakness(cost: Cost) -> str | None:
     return LITTLE if weak else None
 
 
+def price_text(cost: Cost) -> str:
+    """Epsilon and delta, and that they promise nothing where they do not."""
+    return f"{cost}, so nothing is promised" if weakness(cost) == NOTHING else str(cost)
+
+
 def factor(cost: Cost) -> str:
     """How much anybody learns at a price, in words, epsilon rounded up to thousandths; delta aside."""
     return f"a factor {_power(cost)}"
