@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hushstream.privacy.amounts import epsilon_text
 from hushstream.privacy.sentence import Odds as Expected
 from hushstream.replay.report.counts import COUNT_CLASSES, RECORDS_PREFIX
 from hushstream.replay.report.frame import Block, Bullets, Cell, Facts, Odds, Section, Table, Tile, Words
@@ -45,9 +46,10 @@ def interval_text(found: Comparison, digits: int = 2) -> str:
 
 
 def guarantee_tile(privacy: StatedGuarantee) -> Tile:
-    """The price of one unit, and of a whole life."""
-    lifetime = f"{privacy.relation_name}; for a whole life: {privacy.lifetime_text}"
-    return Tile("Guarantee", f"epsilon {privacy.epsilon_text}", f"delta {privacy.delta_text}, {lifetime}")
+    """The larger price of a whole life, then both prices of it and of one unit."""
+    life = privacy.values["lifetime"]["exchange"]["epsilon_micro"]
+    note = f"one person in a whole life: {privacy.lifetime_text}; {privacy.summary.partition('; lifetime')[0]}"
+    return Tile("Guarantee", f"epsilon {epsilon_text(life)}", note)
 
 
 def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
