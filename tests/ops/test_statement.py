@@ -11,6 +11,7 @@ from hushstream.engine.flows import readers
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text
 from hushstream.privacy.guarantee import OPEN_IN
+from hushstream.privacy.sentence import price_text
 from hushstream.replay.report.statement import statement_page
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
@@ -65,7 +66,7 @@ def test_its_figures_are_those_of_the_guarantee(system):
     )
     assert facts["which of two it was"] == f"{promise.replace_one}{beside}"
     if promise.public_participation:
-        assert facts["what one person's rewards were"] == f"{life.which}{beside}"
+        assert facts["what one person's rewards were"] == f"{price_text(life.which)}{beside}"
         assert facts["that there was any"] == "public; nothing is promised of it"
     else:
         assert facts["which of two things one person did"] == f"{life.which}{beside}"
@@ -140,7 +141,9 @@ def test_a_life_that_promises_nothing_is_said_in_words():
         "promises a person something"
     )
     assert facts_of(statement)["warning"] == said
-    assert statement.registry["lifetime"].startswith("what one person's rewards were, epsilon 2000, delta 1; ")
+    assert statement.registry["lifetime"].startswith(
+        "what one person's rewards were, epsilon 2000, delta 1, so nothing is promised; "
+    )
     assert statement.registry["lifetime"].endswith(said)
     assert statement.verdict.startswith(f"F{said[1:]}; private as stated for single units alone: one reward: ")
     page = statement_page(statement)
