@@ -46,10 +46,9 @@ def interval_text(found: Comparison, digits: int = 2) -> str:
 
 
 def guarantee_tile(privacy: StatedGuarantee) -> Tile:
-    """The larger price of a whole life, then both prices of it and of one unit."""
+    """The larger price of one person in a whole life, and both with their deltas."""
     life = privacy.values["lifetime"]["exchange"]["epsilon_micro"]
-    note = f"one person in a whole life: {privacy.lifetime_text}; {privacy.summary.partition('; lifetime')[0]}"
-    return Tile("Guarantee", f"epsilon {epsilon_text(life)}", note)
+    return Tile("Guarantee", f"epsilon {epsilon_text(life)}", f"one person in a whole life: {privacy.lifetime_text}")
 
 
 def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
