@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee
+from hushstream.privacy.page import fact_lines
+from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee, Promises
+from hushstream.privacy.sentence import Odds
 from hushstream.replay.report.values import require, whole
 
 
@@ -48,7 +50,7 @@ class StatedGuarantee:
 
     Attributes:
         values: `Guarantee.as_json`.
-        lines: `Guarantee.sentence` and `Guarantee.as_facts`, one fact a line.
+        lines: `Guarantee.sentence`, its marks, and the facts of its page, one a line.
     """
 
     values: Mapping[str, Any]
@@ -56,15 +58,16 @@ class StatedGuarantee:
 
     def __post_init__(self) -> None:
         """Refuse values that miss what every report names."""
-        needed = ("epsilon_micro", "delta_units", "relation", "unit", "lifetime", "deployment", "reproducible")
-        missing = [name for name in (*needed, "private_as_stated") if name not in self.values]
+        needed = ("epsilon_micro", "delta_units", "replace_one", "relation", "unit", "lifetime", "deployment")
+        verdicts = ("reproducible", "private_as_stated", "public_participation")
+        missing = [name for name in (*needed, *verdicts) if name not in self.values]
         require(not missing, "privacy", "the values of a guarantee", f"values without {', '.join(missing)}")
         require(bool(self.lines), "privacy.text", "at least one line", self.lines)
 
     @classmethod
     def of(cls, guarantee: Guarantee, kept: float | None = None) -> StatedGuarantee:
         """What a report shows of ``guarantee``; ``kept`` is the share of the reward without privacy that was left."""
-        lines = (guarantee.sentence(kept=kept), *guarantee.as_facts().splitlines())
+        lines = (guarantee.sentence(kept=kept), *guarantee.marks, *fact_lines(Promises(guarantee)))
         return cls({**guarantee.as_json(), "odds": [list(one) for one in guarantee.odds()]}, lines)
 
     @property
@@ -73,9 +76,14 @@ class StatedGuarantee:
         return self.lines[0]
 
     @property
-    def odds(self) -> list[tuple[str, float]]:
-        """`Guarantee.odds`, as label and share."""
-        return [(label, share) for label, share in self.values.get("odds", ())]
+    def odds(self) -> list[Odds]:
+        """`Guarantee.odds`."""
+        return [Odds(*one) for one in self.values.get("odds", ())]
+
+    @property
+    def phrase(self) -> str:
+        """What it comes to for one person, in a few words, to stand behind a figure of a result."""
+        return str(self.values["phrase"])
 
     @property
     def epsilon_text(self) -> str:
@@ -89,9 +97,9 @@ class StatedGuarantee:
 
     @property
     def lifetime_text(self) -> str:
-        """What all slots of one person cost together."""
+        """What all units of one person cost together: both questions, the larger price first."""
         lifetime = self.values["lifetime"]
-        return f"epsilon {epsilon_text(lifetime['epsilon_micro'])}, delta {delta_text(int(lifetime['delta_units']))}"
+        return self._both(lifetime["exchange"], lifetime)
 
     @property
     def relation_name(self) -> str:
@@ -107,7 +115,17 @@ class StatedGuarantee:
     @property
     def summary(self) -> str:
         """One phrase for captions and tables; names the lifetime wherever it costs more than one unit."""
-        unit = f"epsilon {self.epsilon_text}, delta {self.delta_text}, {self.relation_name}, for {self.values['unit']}"
+        one = self._both(self.values["replace_one"], self.values)
+        unit = f"{one}, {self.relation_name}, for {self.values['unit']}"
         lifetime = self.values["lifetime"]
         alike = all(lifetime[name] == self.values[name] for name in ("epsilon_micro", "delta_units"))
         return unit if alike else f"{unit}; lifetime {self.lifetime_text}"
+
+    def _both(self, which: Mapping[str, Any], took_part: Mapping[str, Any]) -> str:
+        if self.values["public_participation"]:
+            return _price(which)
+        return f"{_price(which)} (which of two it was) and {_price(took_part)} (whether it was there)"
+
+
+def _price(amounts: Mapping[str, Any]) -> str:
+    return f"epsilon {epsilon_text(int(amounts['epsilon_micro']))}, delta {delta_text(int(amounts['delta_units']))}"
