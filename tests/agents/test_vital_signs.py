@@ -122,14 +122,13 @@ async def test_a_partition_that_folds_nothing_of_what_waits_is_seen(bench: Any, 
     assert dark["fetch_age_seconds"] == light["fetch_age_seconds"] == 0
 
 
-async def test_what_is_folded_or_empty_is_not_dark(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr("hushstream.agents.vital_signs.time.monotonic", lambda: now[0])
+async def test_what_is_folded_or_empty_is_not_dark(base: float) -> None:
+    now = [base]
     seen = Darkness()
 
     def after(seconds: float, folded_to: int, end: int) -> float:
         now[0] += seconds
-        return seen.seconds(3, folded_to, end)
+        return round(seen.seconds(3, folded_to, end, now[0]), 3)
 
     assert [after(0, 0, 5), after(10, 0, 5), after(10, 0, 9)] == [0, 10, 20]
     assert [after(10, 1, 9), after(10, 1, 9), after(10, 9, 9), after(50, 9, 9)] == [0, 10, 0, 0]
