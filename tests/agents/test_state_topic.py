@@ -452,7 +452,7 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
         await run.delete_inputs()
         second = await run.start(datadir=str(bench.directory / "moving-b"))
         await run.taken_up(second)
-        assert second.log.read_text().count("(0 replayed") == 2
+        assert second.log.read_text(encoding="utf-8").count("(0 replayed") == 2
         await run.append({("events", p): [(2_000_000, b"k1")] * 16 for p in range(2)})
         await _published(run, 76)
         second.kill(signal.SIGTERM)

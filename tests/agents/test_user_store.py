@@ -155,7 +155,9 @@ print(taken, found, saved, store.snapshot(), len(store.get(b"b" * 16)))
 
 
 def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", FULL, str(place)], check=False, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, str(place)], check=False, capture_output=True, text=True, encoding="utf-8"
+    )
     assert ended.stdout.split("\n")[0] == "False [b'one', b'two', None] False b'first' 900000", ended.stderr
 
 
@@ -261,7 +263,9 @@ except DatadirUnusable as error:
 
 
 def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", NO_ROOM, str(place)], check=False, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_ROOM, str(place)], check=False, capture_output=True, text=True, encoding="utf-8"
+    )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{place}: expected to read and write the users of this partition there, got")
     assert "see that there is room and the right to write" in ended.stdout

@@ -79,7 +79,7 @@ async def test_a_broker_that_is_gone_is_seen_in_metrics_and_in_the_log_until_it_
         await shows(port, lambda found: found["partitions_held"] == 1)
         worker.kill(signal.SIGTERM)
         await worker.exit_code()
-    lines = worker.log.read_text().count("no broker has answered")
+    lines = worker.log.read_text(encoding="utf-8").count("no broker has answered")
     assert lines == 1, f"{lines} lines of one outage"
 
 
