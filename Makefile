@@ -120,6 +120,10 @@ lock: $(VENV)/.installed-dev
 clean:
 	rm -rf $(VENV) report build
 
+# Python reads the file that names our folders in the encoding of the locale, and ends before its first line where that
+# lacks a character of the path (LC_ALL=C in a folder with an umlaut). So the folders are named relative to it, in ASCII.
+RELATIVE = $(PYTHON) deploy/relative_folders.py $(VENV)
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
 	  "hushstream needs Python 3.11 to 3.13, this is %d.%d; say for instance: make PYTHON=python3.11" % v)'
@@ -130,6 +134,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements-run.lock requ
 	@echo "installing hushstream and the locked versions of what it needs into $(VENV) (a minute or two)"
 	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements-run.lock --requirement requirements-build.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	$(RELATIVE)
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed requirements-docs.lock
@@ -141,4 +146,5 @@ $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock
 	@echo "installing hushstream, what it needs and what its tests need into $(VENV) (some minutes)"
 	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	$(RELATIVE)
 	@touch $@ $(VENV)/.installed
