@@ -6,7 +6,6 @@ import asyncio
 import re
 import shutil
 import signal
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from hushstream.agents.vital_signs import Darkness
+from patience import Patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -45,11 +45,11 @@ def values_if_served(port: int) -> dict[str, float]:
         return {}
 
 
-async def shows(port: int, wanted: Callable[[dict[str, float]], bool], patience: float = 60) -> dict[str, float]:
+async def shows(port: int, wanted: Callable[[dict[str, float]], bool]) -> dict[str, float]:
     """Wait until the metrics are as wanted."""
-    deadline = time.monotonic() + patience
+    waiting = Patience(60)
     while not wanted(found := await asyncio.to_thread(values_if_served, port)):
-        assert time.monotonic() < deadline, found
+        assert not waiting.over, found
         await asyncio.sleep(0.5)
     return found
 

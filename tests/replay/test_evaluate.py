@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 
 import numpy as np
 import pytest
@@ -185,10 +184,8 @@ def test_direct_and_stream_decide_alike_on_a_log(files):
 def test_logged_time_is_kept_at_the_asked_speed(files):
     # 100 rows, 40 ms apart, at 8 times the speed: 0.5 s in each of the two phases, less the ends.
     options = files(step_ms=40, rows=100)
-    started = time.perf_counter()
     paced = evaluate(**options, speed=8, conditions=("cold",), verify=False)
     assert paced.seconds > 0.8
-    assert time.perf_counter() - started < 20
     plain = evaluate(**options, conditions=("cold",), verify=False)
     assert [row.value for row in plain.policies] == [row.value for row in paced.policies]
 
