@@ -125,8 +125,9 @@ clean:
 	rm -rf $(VENV) report build
 
 # Python reads the file that names our folders in the encoding of the locale, and ends before its first line where that
-# lacks a character of the path (LC_ALL=C in a folder with an umlaut). So the folders are named relative to it, in ASCII.
-RELATIVE = $(PYTHON) deploy/relative_folders.py $(VENV)
+# lacks a character of the path (LC_ALL=C in a folder with an umlaut). So the folders are named relative to it, in ASCII,
+# by a Python that does not read the file (-S).
+RELATIVE = $(BIN)/python -S deploy/relative_folders.py $(VENV)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
