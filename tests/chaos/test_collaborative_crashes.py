@@ -135,7 +135,9 @@ async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_
             bare = await run.start(datadir=str(tmp_path / kind))
             for home in range(homes):
                 await bare.logged(f"partition {home}: at journal record {len(audit.journals[home]) - 1} ")
-            assert bare.log.read_text().count(" 0 outputs sent again") == homes, "all of it was committed"
+            assert bare.log.read_text(encoding="utf-8").count(" 0 outputs sent again") == homes, (
+                "all of it was committed"
+            )
 
     async with asyncio.TaskGroup() as group:
         for kind in KINDS:
@@ -258,5 +260,5 @@ async def test_topics_older_than_what_was_released_are_refused_though_one_debit_
         before = await older.output_ends()
         worker = await older.start()
         assert await worker.exit_code() == 1
-        assert "the topics are an older copy" in worker.log.read_text()
+        assert "the topics are an older copy" in worker.log.read_text(encoding="utf-8")
         assert await older.output_ends() == before, "nothing is drawn again"

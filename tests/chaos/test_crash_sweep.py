@@ -75,7 +75,9 @@ async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_
             bare = await run.start(datadir=str(tmp_path / role))
             for home in range(HOMES[role]):
                 await bare.logged(f"partition {home}: at journal record {len(audit.journals[home]) - 1} ")
-            assert bare.log.read_text().count(" 0 outputs sent again") == HOMES[role], "all of it was committed"
+            assert bare.log.read_text(encoding="utf-8").count(" 0 outputs sent again") == HOMES[role], (
+                "all of it was committed"
+            )
 
     async with asyncio.TaskGroup() as group:
         for role in HOMES:

@@ -120,7 +120,7 @@ async def test_a_worker_says_once_why_it_releases_nothing_and_another_without_it
         await run.folded_all()
         for home in range(HOMES):
             said = f"partition {home}: nothing is released any more: budget of epoch/{home}/0: asked one more release"
-            assert worker.log.read_text().count(said) == 1
+            assert worker.log.read_text(encoding="utf-8").count(said) == 1
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0
         ends = await run.output_ends()

@@ -71,7 +71,7 @@ async def test_an_owner_that_wakes_behind_the_same_record_of_the_next_leaves_no_
         for home, values in undisturbed["shuffler"].journals.items():
             await third.logged(f"partition {home}: at journal record {len(values) - 1} ")
         third.kill(signal.SIGTERM)
-        assert await third.exit_code() == 0, third.log.read_text()[-3000:]
+        assert await third.exit_code() == 0, third.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
         assert audit == undisturbed["shuffler"]
         await promises.check("shuffler", run, audit, frozen)

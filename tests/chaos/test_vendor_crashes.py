@@ -182,7 +182,7 @@ async def test_topics_older_than_what_was_released_are_refused(
             before = await again.output_ends()
             worker = await again.start()
             assert await worker.exit_code() == 1
-            assert "the topics are an older copy" in worker.log.read_text()
+            assert "the topics are an older copy" in worker.log.read_text(encoding="utf-8")
             assert await again.output_ends() == before, "nothing is drawn again"
 
     async with asyncio.TaskGroup() as group:

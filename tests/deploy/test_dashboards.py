@@ -44,8 +44,8 @@ def test_a_changed_panel_is_noticed(grafana, tmp_path, monkeypatch, capsys):
     shutil.copytree(DEPLOY / "grafana" / "dashboards", tmp_path / "dashboards")
     monkeypatch.setattr(grafana.build, "FOLDER", tmp_path / "dashboards")
     changed = tmp_path / "dashboards" / "zone" / "hushstream-zone.json"
-    changed.write_text(changed.read_text().replace("15m", "20m"))
-    assert grafana.build.main(["--check"]) == (1 if "20m" in changed.read_text() else 0)
+    changed.write_text(changed.read_text(encoding="utf-8").replace("15m", "20m"), encoding="utf-8")
+    assert grafana.build.main(["--check"]) == (1 if "20m" in changed.read_text(encoding="utf-8") else 0)
     (tmp_path / "dashboards" / "public" / "hushstream-privacy.json").unlink()
     assert grafana.build.main(["--check"]) == 1
     assert "hushstream-privacy.json" in capsys.readouterr().err

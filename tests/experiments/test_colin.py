@@ -347,7 +347,7 @@ class TestTable:
         rows = _rows(_world())
         described = Description("colin-table1", "Title", "source", ("colin/uniform",), (0, 1), ())
         findings = colin_table1.TableFindings(described, rows, colin_table1.targets(rows))
-        console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console = Console(width=160, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
         console.print(findings.table())
         text = console.export_text()
         assert NOT_PRIVATE in text

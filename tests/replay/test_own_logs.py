@@ -138,7 +138,7 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
     files = judged.save(tmp_path)
     assert [path.name for path in files if path.suffix == ".png"] == ["policies.png"], "its marks are in the picture"
     for path in (path for path in files if path.suffix != ".png"):
-        assert all(mark in path.read_text() for mark in marks)
+        assert all(mark in path.read_text(encoding="utf-8") for mark in marks)
     for text in judged.to_polars()["marks"]:
         assert marks <= set(text.split("; "))
     Console(width=160).print(judged.table())
@@ -149,7 +149,7 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
 def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
     assert judged.verdict.startswith(("The best of ", "Judged is ", "No verdict: "))
     assert repr(judged).splitlines()[1] == judged.verdict == judged.as_json()["verdict"]
-    page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text()
+    page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
     outcome = unescape(page[page.index('id="outcome"') :])
     assert outcome.index(judged.verdict) < outcome.index("cold ones by replay")
 
@@ -199,4 +199,4 @@ def test_the_command_drafts_into_a_file_once(tmp_path, capsys):
         captured = capsys.readouterr()
         assert int(ended.value.code or 0) == code
         assert said in captured.out + captured.err
-    assert mapping.read_text() == draft_mapping(path)
+    assert mapping.read_text(encoding="utf-8") == draft_mapping(path)

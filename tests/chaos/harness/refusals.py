@@ -139,7 +139,7 @@ class Surroundings:
             if name != "missing key file":
                 generate_keys(keys, ("edge",))
             if name == "short key file":
-                path.write_text("0123456789")
+                path.write_text("0123456789", encoding="utf-8")
             if name == "world-readable key file":
                 path.chmod(0o644)
             arguments = self._worker("learner", prefix, deployment=live)

@@ -171,5 +171,5 @@ async def test_topics_older_than_what_was_released_are_refused_and_nothing_is_wr
         before = await older.output_ends()
         worker = await older.start()
         assert await worker.exit_code() == 1
-        assert "the topics are an older copy" in worker.log.read_text()
+        assert "the topics are an older copy" in worker.log.read_text(encoding="utf-8")
         assert await older.output_ends() == before, "nothing is drawn again"

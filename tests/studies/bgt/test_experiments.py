@@ -44,7 +44,7 @@ def test_a_quick_run_writes_rows_and_pictures(name, played) -> None:
         f"{name}.json",
         f"{name}.png",
     }
-    read = json.loads(next(path for path in outcome.files if path.suffix == ".json").read_text())
+    read = json.loads(next(path for path in outcome.files if path.suffix == ".json").read_text(encoding="utf-8"))
     assert read["rows"]
     assert len(find_experiment(name).pictures) == 1
 

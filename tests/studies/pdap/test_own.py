@@ -38,7 +38,7 @@ ROWS = [
 
 def written(folder, rows=ROWS, columns=COLUMNS):
     path = folder / "visits.csv"
-    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]))
+    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]), encoding="utf-8")
     return str(path)
 
 
@@ -173,10 +173,10 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     assert sum(row.visits for row in result.vendors) == 600
     assert not any(check.changed for check in result.verify.values())
     files = write_pdap_report(result, tmp_path / "report")
-    told = json.loads(files[0].read_text())
+    told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"
     assert ("INTERNAL, NOT PRIVATE" in told["marks"]) is marked
-    assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text()) is marked
+    assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text(encoding="utf-8")) is marked
     with files[1].open() as rows:
         assert [("INTERNAL, NOT PRIVATE" in row["marks"].split("; ")) for row in csv.DictReader(rows)] == [marked] * 2
     if marked:
