@@ -60,15 +60,18 @@ def test_the_sample_takes_every_choice_that_a_price_depends_on(accountant: Any, 
 
 def test_budgets_of_the_sample_are_exhausted_unused_and_refused(accountant: Any) -> None:
     """A filter that admits all or nothing compares no limit."""
-    fits, refused = set(), 0
+    fits, refused, rounds = set(), 0, set()
     for system in ("colin", "pdol", "bgt"):
         refused += AT_ONCE - len(accepted(accountant, system))
         for drawn, figures in accepted(accountant, system):
             if drawn.values["budget"] is not None:
                 found = {figure.name: figure.got for figure in figures}
                 fits |= {found[name] < found["planned"] for name in found if name.endswith("that fit")}
+                rounds |= {found[name] for name in found if name == "rounds that fit"}
     assert fits == {True, False}
     assert refused
+    assert min(rounds) < 3, "a budget that ends within the first epoch"
+    assert any(fit > 3 and fit % 3 for fit in rounds), "and one that ends within a later one"
 
 
 def test_the_formulas_call_nothing_of_the_product() -> None:

@@ -142,7 +142,7 @@ def judged(own):
 
 
 def test_the_folder_of_an_internal_log_is_marked_as_what_it_is(judged, own):
-    """Its workers publish contents in clear: whoever finds the folder has to read that this is nobody's public dataset."""
+    """Its workers publish contents in clear: whoever finds it has to read that this is no public dataset."""
     marked = json.loads((own / "deployment" / PUBLIC_DATASET).read_text())
     assert marked["dataset"].endswith(", INTERNAL, NOT PRIVATE")
     assert load(own / "deployment").public_dataset

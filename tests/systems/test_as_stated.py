@@ -1,4 +1,4 @@
-"""Under a seeded key anyone can draw the noise again: every release of every system says so, and under a secret one not."""
+"""Under a seeded key anyone can draw the noise again: each release of each system says so, and under a secret one not."""
 
 from __future__ import annotations
 
@@ -138,7 +138,9 @@ def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name
 def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> None:
     assert {system for system, _ in PLAYED.values()} == {kind.name for kind in BUILTIN}
     known = {
-        path.parent.name for path in (Path(codec.__file__).parent / "avro").glob("*/v*.avsc") if FIELD in path.read_text()
+        path.parent.name
+        for path in (Path(codec.__file__).parent / "avro").glob("*/v*.avsc")
+        if FIELD in path.read_text()
     }
     # A version says what the releases say that it is made of (the tests of aggregators).
     releases = {name for name in known if not name.endswith("Model")}

@@ -1,7 +1,7 @@
 """Random configurations of every built-in system, as plain values: the same ones for the same number, always.
 
-Every option that a price depends on is drawn. Choices that have names (mechanisms, release modes, filters, ...) are kept
-beside each configuration, so that a test can say that every one of them occurred. What settings refuse together is not
+Every option that a price depends on is drawn. Choices that have names (mechanisms, release modes, filters, ...) are
+kept beside each configuration, so that a test can say that every one of them occurred. What settings refuse together is not
 drawn (a tree needs no counter of windows where there are none); a budget may still turn out too small, which is a
 refusal that is checked as a figure is.
 """
@@ -73,7 +73,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Drawn:
-    """One configuration: its values as YAML has them, what was chosen, and the devices of one person where it is p2b."""
+    """One configuration: its values as YAML has them, what was chosen, and (in p2b) how many devices a person has."""
 
     system: str
     number: int
@@ -102,12 +102,12 @@ class _Draw(random.Random):
         """A whole number, its logarithm uniform."""
         return min(high, max(low, round(math.exp(self.uniform(math.log(low), math.log(high + 1))))))
 
-    def budget(self, price: float, share: float = 0.0) -> tuple[str, dict[str, Any] | None]:
-        """None as often as each filter; some have room for nothing. A filter that converts needs more for the first."""
+    def budget(self, price: float, share: float = 0.0, pure: bool = True) -> tuple[str, dict[str, Any] | None]:
+        """None as often as each filter; some have room for nothing. A pure price that is converted needs more."""
         kind = self.choice(BUDGETS)
         if kind == "none":
             return kind, None
-        room = self.between(*((0.8, 12.0) if kind == "basic" else (2.5, 40.0))) * price / (1 - share)
+        room = self.between(*((2.5, 40.0) if pure and kind != "basic" else (0.8, 8.0))) * price / (1 - share)
         delta = self.choice((1e-4, 1e-5, 1e-6, 3e-7))
         return kind, {"epsilon": float(f"{room:.4g}"), "delta": delta, "filter": kind, "lift": share}
 
@@ -153,8 +153,8 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     if budget is not None and mode == "paper":
         named, budget = "none", None
     if budget is not None and mode == "tuples":
-        # A crowd's delta is a thousandth or less, and has to fit.
-        budget["delta"] = 0.02
+        # A crowd's delta has to fit, a few times where it is known.
+        budget["delta"] = 0.02 if given else min(0.02, float(f"{release['target_delta'] * draw.between(1, 30):.3g}"))
     values = {
         "arms": draw.randint(2, 20),
         "context": {"dimension": 4},
@@ -197,7 +197,7 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     sized = draw.random() < 0.4
     epsilon = draw.between(0.02, 12.0)
     epochs, levels = draw.few(), draw.choice((1, 1, 2, 10))
-    named, budget = ("none", None) if mechanism == "exact" else draw.budget(epsilon)
+    named, budget = ("none", None) if mechanism == "exact" else draw.budget(epsilon, pure=noise != "gaussian")
     release = {
         "mechanism": mechanism,
         "noise": noise,
@@ -270,7 +270,7 @@ def _pdol(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     several = draw.random() < 0.4
     sizes = tuple(draw.whole(16, 256) for _ in range(nodes if domains is None else domains))
     epsilon, records = draw.between(0.05, 15.0), draw.choice((1, 1, 2, 5, 20))
-    named, budget = ("none", None) if counter in ("exact", "gossip") else draw.budget(epsilon)
+    named, budget = ("none", None) if counter in ("exact", "gossip") else draw.budget(epsilon, pure=False)
     delta = draw.choice((1e-5, 1e-6, 1e-8))
     if budget is not None:
         budget["delta"] = 20 * delta
@@ -314,9 +314,9 @@ def _bgt(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     first, second = round(draw.uniform(0.05, 0.5), 3), round(draw.uniform(0.05, 0.4), 3)
     shares = (0.3, 0.3, 0.4) if usual else (first, second, round(1 - first - second, 3))
     items, top, pairs = draw.whole(2, 3_000), draw.whole(2, 300), draw.whole(1, 1_000)
-    epsilon, epochs = draw.between(0.1, 20.0), draw.few()
+    epsilon, epochs = draw.between(0.1, 20.0), draw.choice((1, 2, 3, 7))
     delta = draw.choice((1e-4, 1e-5, 1e-7))
-    named, budget = ("none", None) if noise == "exact" else draw.budget(epsilon)
+    named, budget = ("none", None) if noise == "exact" else draw.budget(epsilon, pure=False)
     if budget is not None:
         budget["delta"] = draw.choice((1, 3, 20)) * delta
     values = {

@@ -1,8 +1,8 @@
 """Every figure of a guarantee beside what `formulas` makes of the same configuration.
 
 A `Figure` has what the product says and the least and the most that it may say. Most are one number; a delta of tables
-may be off by the product's own allowance of a unit or two of 2^-80. A price that enters another figure (of an epoch, into
-what all epochs cost) is checked first and then taken as it is.
+may be off by the product's own allowance of a unit or two of 2^-80. A price that enters another figure (of an epoch,
+into what all epochs cost) is checked first and then taken as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from mpmath import mp, mpf
 from hushstream.agents.deployment import parse_config
 from hushstream.counting.blt import BufferedToeplitz
 from hushstream.engine.artefacts import Artefacts
+from hushstream.engine.budget import filter_of
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import DELTAS, conversion_rows
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
@@ -109,6 +111,8 @@ def checked(one: Drawn) -> list[Figure] | Refused:
         found += _devices(config, one.devices)
     for promise in promises.each:
         found += _conversions(promise)
+    if config.budget is not None:
+        found += _limits(config.budget)
     found += _in_json(promises)
     return found
 
@@ -611,7 +615,6 @@ def _persons(config: Any, one: Guarantee, plan: Any) -> Figures:
 def _gossip(config: Any, one: Guarantee) -> Figures:
     gossip, dimension = config.gossip, config.records.dimension
     claimed, own = micro(gossip.epsilon), gossip.gradient_at == "own"
-    rounds = range(1, gossip.rounds + 1)
     for number in (1, 2, gossip.rounds):
         step = step_of(gossip, number) / 2**20
         least = gossip.step / math.sqrt(number)
@@ -623,12 +626,13 @@ def _gossip(config: Any, one: Guarantee) -> Figures:
         )
     law = noise_law(gossip, 1, dimension)
     off = laplace_off(law.numerator, law.denominator)
-    draws = dimension * (gossip.rounds if own else 1)
     many = config.records.records_per_user
     for name, cost, records in (("record", one.cost, 1), ("life", one.lifetime.cost, many)):
-        each = [1 + Fraction(gossip.rounds - number, 2) for number in rounds[:records]] if own else [Fraction(records)]
-        epsilon = math.ceil(claimed * sum(each))
-        yield from price(name, cost, epsilon, tail_units(records * draws * off, epsilon))
+        # Gradients differ by two lengths in a round of theirs, and by one in each other round from their first one on.
+        theirs = min(records, gossip.rounds) if own else records
+        others = gossip.rounds - theirs if own else 0
+        epsilon = math.ceil(claimed * (theirs + Fraction(others, 2)))
+        yield from price(name, cost, epsilon, tail_units((theirs + others) * dimension * off, epsilon))
     yield same("exchange", one.replace_one, one.cost)
     yield same("private as stated", one.private_as_stated, not own)
     if own:
@@ -714,6 +718,22 @@ def _bgt_off(config: Any, number: int, rho: int) -> tuple[Fraction, Fraction]:
 
 
 # What stands beside every guarantee.
+
+
+def _limits(budget: Any) -> Figures:
+    """Of the whole budget, of what is left beside a lift, and of the lift's share."""
+    for share in {Fraction(1), 1 - decimal(budget.lift), decimal(budget.lift)} - {Fraction(0)}:
+        ours, theirs = Filter(budget.filter, budget.epsilon, budget.delta, share), filter_of(budget, share)
+        names = {
+            "basic": ("limit.epsilon_micro", "limit.delta_units"),
+            "zcdp": ("rho_micro", "residue_units"),
+            "renyi": ("divergence_micro", "residue_units"),
+        }[budget.filter]
+        yield same("limits", tuple(attrgetter(name)(theirs) for name in names), ours.limits)
+        if budget.filter != "basic":
+            yield same("delta of the limit", theirs.delta_units, ours.half)
+        if budget.filter == "renyi":
+            yield same("order of the limit", theirs.order, ours.order)
 
 
 def _conversions(promise: Guarantee) -> Figures:
