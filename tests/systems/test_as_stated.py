@@ -1,4 +1,4 @@
-"""Under a seeded key anyone can draw the noise again: each release of each system says so, and under a secret one not."""
+"""Under a seeded key anyone can draw the noise again: each release of each system says so, under a secret one not."""
 
 from __future__ import annotations
 

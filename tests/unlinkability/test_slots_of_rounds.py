@@ -1,10 +1,10 @@
 """One who sees whose ratings came when, and in which order the slots of a round left: at chance, whatever they go by.
 
-Disjoint pairs of users are ordered by what the attacker knows of them; for one who knows nothing of the slots' order the
-slots of a pair are in the same order with probability exactly 1/2. *At chance* means that the number of such pairs lies
-where Binomial(n, 1/2) does but for 1e-6 (two-sided): so a false alarm has probability 1e-6 for each of five attacks. An
-order of slots that follows what the attacker goes by makes all pairs agree, and with 150 pairs an attacker who is right
-in 75 % of them is found with probability 0.9. Everything is seeded.
+Disjoint pairs of users are ordered by what the attacker knows of them; for one who knows nothing of the slots' order
+the slots of a pair are in the same order with probability exactly 1/2. *At chance* means that the number of such pairs
+lies where Binomial(n, 1/2) does but for 1e-6 (two-sided): that is the probability of a false alarm of each of the five
+attacks. An order of slots that follows what the attacker goes by makes all pairs agree, and with 150 pairs an attacker
+who is right in 75 % of them is found with probability 0.9. Everything is seeded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Random configurations of every built-in system, as plain values: the same ones for the same number, always.
 
 Every option that a price depends on is drawn. Choices that have names (mechanisms, release modes, filters, ...) are
-kept beside each configuration, so that a test can say that every one of them occurred. What settings refuse together is not
-drawn (a tree needs no counter of windows where there are none); a budget may still turn out too small, which is a
-refusal that is checked as a figure is.
+kept beside each configuration, so that a test can say that every one of them occurred. What settings refuse together is
+not drawn; a budget may still turn out too small, which is a refusal that is checked as a figure is.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
         "noise_at": frozenset({"server", "learner"}),
         "horizon": frozenset({"auto", "given"}),
         "norm_l1": frozenset({"none", "given"}),
+        "noisy reward": frozenset({"none", "coin", "laplace"}),
         "epochs": frozenset({"one", "several"}),
         "levels": frozenset({"clicks", "several"}),
         "budget": frozenset(BUDGETS),
@@ -195,8 +195,12 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     tight = draw.random() < 0.5
     rewards = draw.choice((1, draw.whole(2, 40), draw.whole(40, 4_000)))
     sized = draw.random() < 0.4
-    epsilon = draw.between(0.02, 12.0)
+    epsilon, way = draw.between(0.02, 12.0), "none"
     epochs, levels = draw.few(), draw.choice((1, 1, 2, 10))
+    if mechanism == "noisy-reward":
+        # Of several levels Laplace noise has the smaller variance from epsilon 2.2 or so on.
+        way = draw.choice(("coin", "laplace"))
+        levels, epsilon = (1, epsilon) if way == "coin" else (draw.choice((2, 10)), draw.between(3.0, 12.0))
     named, budget = ("none", None) if mechanism == "exact" else draw.budget(epsilon, pure=noise != "gaussian")
     release = {
         "mechanism": mechanism,
@@ -221,6 +225,7 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         "noise_at": noise_at,
         "horizon": "given" if sized else "auto",
         "norm_l1": "given" if tight else "none",
+        "noisy reward": way,
         "epochs": _several(epochs),
         "levels": _several(levels, "clicks"),
         "budget": named,
