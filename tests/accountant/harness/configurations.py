@@ -85,6 +85,7 @@ class Drawn:
 def drawn(system: str, number: int) -> Drawn:
     """The configuration of this number."""
     draw = _Draw(f"{system} {number}")
+    draw.number = number
     values, chosen = _OF[system](draw)
     devices = 1
     if system == "p2b":
@@ -94,6 +95,8 @@ def drawn(system: str, number: int) -> Drawn:
 
 
 class _Draw(random.Random):
+    number = 0
+
     def between(self, low: float, high: float) -> float:
         """A number of three digits, its logarithm uniform."""
         return float(f"{math.exp(self.uniform(math.log(low), math.log(high))):.3g}")
@@ -107,7 +110,7 @@ class _Draw(random.Random):
         kind = self.choice(BUDGETS)
         if kind == "none":
             return kind, None
-        room = self.between(*((2.5, 40.0) if pure and kind != "basic" else (0.8, 8.0))) * price / (1 - share)
+        room = self.between(*((2.5, 40.0) if pure and kind != "basic" else (0.8, 8.0))) * price
         delta = self.choice((1e-4, 1e-5, 1e-6, 3e-7))
         return kind, {"epsilon": float(f"{room:.4g}"), "delta": delta, "filter": kind, "lift": share}
 
@@ -120,7 +123,7 @@ def _several(count: float, one: str = "one") -> str:
 
 
 def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
-    mode = draw.choice(("slot-sums", "slot-sums", "slot-sums", "tuples", "paper"))
+    mode = ("slot-sums", "tuples", "slot-sums", "slot-sums", "paper")[draw.number % 5]
     sums_mode = mode == "slot-sums"
     sampling = 1.0 if sums_mode and draw.random() < 0.5 else round(draw.uniform(0.05, 0.9), 3)
     levels = draw.choice((1, 1, 2, 5, draw.randint(3, 256)))
@@ -147,9 +150,12 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     lift = {"holdout": 0.1, "epsilon": draw.between(0.02, 3.0), "decisions_per_user": draw.whole(1, 60),
             "releases": draw.whole(1, 20_000)}  # fmt: skip
     share = draw.choice((0.2, 0.35)) if lifted else 0.0
-    named, budget = draw.budget(price + (4 * lift["epsilon"] if lifted else 0.0), share)
-    few = budget is not None and not sums_mode
-    slots = draw.choice((1, 1, 2, 4, 7) if few else (1, 1, 2, 4, 7, 70, 2_000))
+    # Both the lift's share and what is left for slots are to have room for something, and not for all.
+    named, budget = draw.budget(max(price / (1 - share), lift["epsilon"] / share) if lifted else price, share)
+    if not sums_mode:
+        slots = draw.choice((1, 2, 4, 7) if budget is not None else (1, 2, 4, 7, 7, 70, 2_000))
+    else:
+        slots = draw.choice((1, 1, 2, 4, 7, 70, 2_000) if budget is None else (70, 2_000) if lifted else (4, 7, 70))
     if budget is not None and mode == "paper":
         named, budget = "none", None
     if budget is not None and mode == "tuples":
