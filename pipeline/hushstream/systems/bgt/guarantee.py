@@ -58,7 +58,7 @@ def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted", rounds: i
         residue_units=_residue(config, cost.epsilon_micro, 1, rounds),
         not_protected=(*_PUBLIC, _HOSTED if deployment == "hosted" else _EDGE),
         conditions=(
-            "a person has one account: m of them move every sum m times as far and cost m^2 times the rho (two: four times)",
+            "a person has one account: m of them move every sum m times as far, at m^2 times the rho (two: four times)",
         ),
         contents=bgt_contents(config),
         rho_micro=_rho(config, rounds),
