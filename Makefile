@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo quickstart test test-all test-elsewhere mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: demo quickstart test test-all test-elsewhere accountant mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -22,6 +22,10 @@ test: $(VENV)/.installed-dev
 
 test-all: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Every figure of 500 random configurations of each system, beside formulas of our own; `test` takes 20 of each.
+accountant: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 tests/accountant --configurations 500
 
 # The product is broken line by line; what is named for each line must fail (tests/mutants/mutants.toml).
 mutants: $(VENV)/.installed-dev

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from html import unescape
 
@@ -11,8 +12,10 @@ import pytest
 import yaml
 from rich.console import Console
 
+from hushstream.agents.deployment import load
 from hushstream.api import evaluate
 from hushstream.cli.main import main
+from hushstream.engine.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.draft import draft_mapping
 from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.evaluate import policy_values
@@ -124,11 +127,25 @@ def test_references_show_eligible_arms_alone():
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory):
+def own(tmp_path_factory):
+    """Where the internal log lies, and the deployment's folder beside it."""
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.fixture(scope="module")
+def judged(own):
     """An internal log without propensities, judged by its own draft."""
-    path = tmp_path_factory.mktemp("own") / "log.csv"
+    path = own / "log.csv"
     polars.DataFrame(_table()).write_csv(path)
-    return evaluate(path, mapping=yaml.safe_load(draft_mapping(path)), condition="cold", verify=False)
+    mapping = yaml.safe_load(draft_mapping(path))
+    return evaluate(path, mapping=mapping, condition="cold", verify=False, folder=own / "deployment")
+
+
+def test_the_folder_of_an_internal_log_is_marked_as_what_it_is(judged, own):
+    """Its workers publish contents in clear: whoever finds it has to read that this is no public dataset."""
+    marked = json.loads((own / "deployment" / PUBLIC_DATASET).read_text())
+    assert marked["dataset"].endswith(", INTERNAL, NOT PRIVATE")
+    assert load(own / "deployment").public_dataset
 
 
 def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
