@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -55,7 +56,7 @@ class Calibration:
     @property
     def as_stated(self) -> bool:
         """Whether so many alarms may come at the stated rate; False at a probability of at most `SURPRISING`."""
-        return bool(at_least(self.times, self.alarms, working(self.false_alarm)) > SURPRISING)
+        return bool(at_least(self.times, self.alarms, working(Fraction(self.false_alarm))) > SURPRISING)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
