@@ -23,7 +23,8 @@ from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.studies.bgt.forks import fork_rows
 from hushstream.replay.studies.bgt.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address
@@ -217,3 +218,9 @@ def audits() -> tuple[Audit, ...]:
             paper_claim=Cost(epsilon_micro(EPSILON), delta_units(PAPER_DELTA)),
         ),
     )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    config = audited_config()
+    return (*map(made, audits()), *fork_rows(config, audited_rounds(config)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.replay.audits.row import Recipe, made
-from hushstream.replay.studies.bgt.audits import audits
+from hushstream.replay.studies.bgt.audits import rows
 from hushstream.replay.studies.bgt.bench import bgt_rows
 from hushstream.replay.studies.bgt.configured import audit_config
 from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
@@ -23,10 +22,6 @@ def _document(result: BgtResult) -> dict[str, Any]:
     return result.as_json()
 
 
-def _audits() -> tuple[Recipe, ...]:
-    return tuple(made(audit) for audit in audits())
-
-
 STUDY = Study(
     system="bgt",
     options=BgtOptions,
@@ -42,7 +37,7 @@ STUDY = Study(
     datasets=(ML_RATINGS, TASTES),
     plays=lambda made: made is RatingWorld,
     experiments=lambda: EXPERIMENTS,
-    audits=_audits,
+    audits=rows,
     audit_config=audit_config,
     advise_users=advise,
     bench=bgt_rows,

@@ -22,7 +22,8 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.studies.pdap.forks import fork_rows
 from hushstream.replay.studies.pdap.paper import PaperRun, PaperTask, paper_guarantee
 from hushstream.replay.studies.pdap.worlds import names, vendors
 from hushstream.systems.pdap.aggregate import Aggregate
@@ -254,3 +255,8 @@ def audits() -> tuple[Audit, ...]:
             paper_claim=Cost(epsilon_micro(PAPER_EPSILON)),
         ),
     )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    return (*map(made, audits()), *fork_rows(config_of(BlockConfig(), ARMS_ABREAST)))
