@@ -43,7 +43,7 @@ def round_of(config: BgtConfig, rounds: tuple[Round, ...], number: int) -> Fork:
         return columns((released - sums.cells().ravel())[:CELLS])
 
     price = system.guarantee().cost
-    return Fork("bgt", "shuffler", play, price + price)
+    return Fork("bgt", "collector", play, price + price)
 
 
 def _fill(slots: Slots, kind: Kind) -> None:

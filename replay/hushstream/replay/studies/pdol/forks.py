@@ -42,7 +42,7 @@ def leaves(config: PdolConfig) -> Fork:
         return columns(np.frombuffer(release["sums"], "<i8") - exact)
 
     price = guarantee_of(system.config).cost
-    return Fork("pdol", "learner", play, price + price)
+    return Fork("pdol", "node", play, price + price)
 
 
 def parameters(config: PdolConfig) -> Fork:
@@ -59,7 +59,7 @@ def parameters(config: PdolConfig) -> Fork:
         return columns(np.frombuffer(sent["values"], "<i8") - exact)
 
     price = guarantee_of(config).cost
-    return Fork("pdol", "learner", play, price + price)
+    return Fork("pdol", "node", play, price + price)
 
 
 def _played(make: Callable[[], Machine], branch: Branch, nonce: bytes, records: int) -> PlayedRole:
