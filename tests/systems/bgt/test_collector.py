@@ -206,9 +206,9 @@ def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches
     known, _ = ratings(config, 20)
     slots = slots_of(known, asked, config)
 
-    def released(taken: Slots, nonce: bytes = bytes(32)) -> np.ndarray:
+    def released(taken: Slots, nonce: bytes = bytes(32), names: list[bytes] | None = None) -> np.ndarray:
         collector = collector_of(asked, config, nonce=nonce)
-        collector.take(taken, ids(len(taken)))
+        collector.take(taken, ids(len(taken)) if names is None else names)
         return collector.release().sums - collector.sums.cells()
 
     def in_batches(taken: Slots) -> np.ndarray:
@@ -220,7 +220,9 @@ def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches
 
     assert (released(slots) == released(slots)).all()
     assert (released(slots) == in_batches(slots)).all()
-    assert (released(slots) == released(slots[np.arange(20)[::-1]])).all(), "nor how senders raced"
+    back = np.arange(20)[::-1]
+    assert (released(slots) == released(slots[back], names=ids(20)[::-1])).all(), "nor how senders raced"
+    assert (released(slots) != released(slots[back])).any(), "the same contents under other ids"
     assert (released(slots) != released(slots[:19])).any()
     assert (released(slots) != released(slots, b"n" * 32)).any()
 

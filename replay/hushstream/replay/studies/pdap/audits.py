@@ -22,8 +22,9 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
 from hushstream.replay.audits.work import audit_of
+from hushstream.replay.studies.pdap.forks import fork_rows
 from hushstream.replay.studies.pdap.paper import PaperRun, PaperTask, paper_guarantee
 from hushstream.replay.studies.pdap.work import works
 from hushstream.replay.studies.pdap.worlds import names, vendors
@@ -257,3 +258,8 @@ def audits() -> tuple[Audit, ...]:
         ),
         *map(audit_of, works()),
     )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    return (*map(made, audits()), *fork_rows(config_of(BlockConfig(), ARMS_ABREAST)))
