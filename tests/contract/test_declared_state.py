@@ -1,0 +1,106 @@
+"""A state that forgets a field draws twice: every role of every registered system goes on as if it were never stopped.
+
+Each role's machine is driven over the recorded inputs of a small closed loop (`recordings`), record by record: once as
+it is, and once stopped after every record, packed, and restored into a new machine. That is in the midst of windows and
+steps, and also after the zone's key was rotated, in an epoch that a doubt has opened, and with most users spilled. What
+both write (journal records, outputs, dead letters, counts) and how both are packed must be the same bytes.
+
+A field that is missing from the packed state may show in no output of a small recording. So the restored machine is also
+compared with the one that it goes on for, attribute by attribute, through all objects of ours (`attributes`): whatever
+differs must stand in `DERIVED`, with the reason why nothing that is written follows from the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from attributes import Attribute, differences
+from hushstream.engine.packed import Form
+from hushstream.systems.catalogue import kinds
+from machine_drive import PLAIN, ROTATED_AND_DOUBTED, SPILLED, Rig, Scenario, require_undisturbed
+from recordings import VARIANTS, Variant, form_of, recorded, require_all
+
+pytestmark = pytest.mark.slow
+
+require_all(kinds())
+
+EVERY = "*"
+DERIVED: Mapping[tuple[str, ...], str] = {
+    ("counting.blocks.BlockCounters", "_above_at", "_bound", "_held", "_moved", "_noise", "_rows"): (
+        "which noise of which nodes is at hand, drawn again from its address where it is not; `_bound` is a bound of "
+        "the sums, which is only tighter after a restart"
+    ),
+    ("counting.counter.Counter", "_bound"): "a bound of the sum; it is only tighter after a restart",
+    ("counting.tree.TreeCounter", "_cached", "_run", "_run_start"): "noise that is drawn again from its address",
+    ("engine.deciding.DecisionRole", "_writing"): "set at the beginning of each fold",
+    ("engine.known_ids.KnownIds", "_merged", "_shift", "_starts", "_view", "_young"): (
+        "in which of its arrays an id lies: all are looked through"
+    ),
+    ("engine.models.ModelReader", "published_ms"): "shown by a gauge, and nothing else",
+    ("engine.spilled_users.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
+    ("learners.linucb.LinUCB", EVERY): "arrays that a computation writes before it reads them",
+    ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",
+    ("learners.onehot.OneHotUCB", "_is_best", "_tied"): "arrays that a computation writes before it reads them",
+    ("privacy.keys.Key", "_set_up"): "hash functions that were set up under the key before",
+    ("privacy.ledger.Ledger", "_totals"): "a scope that has spent nothing is absent, or has an empty sum",
+    ("systems.colin.counter.machine.CounterMachine", "pending"): "the same rows in one piece",
+    ("systems.colin.estimator.CollaborativeState", "_correction"): "written before it is read",
+    ("systems.colin.server.machine.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
+    ("systems.p2b.contribution.sealed.SealOpener", "_private"): "the key's other form, which has no equality",
+    ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
+    ("systems.p2b.edge.deadlines.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
+    ("systems.p2b.edge.low_rank.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
+    ("systems.p2b.edge.shared.SharedModels", "_held", "_users"): "by name; their order means nothing",
+    ("systems.p2b.lift.LiftCounter", "_waiting"): "by moment and user; their order means nothing",
+    ("systems.p2b.shuffler.windows.Windows", "_opened_ms"): "of no meaning while the window is empty",
+    ("systems.pdap.aggregate.ModelUpdate", EVERY): "the version that was published last; the next replaces it whole",
+    ("systems.pdap.blocks.Blocks", EVERY): "what waits, gathered into one table",
+    ("systems.pdap.counter.pending.Counter", "_arrivals", "_fresh", "_rows"): "the same outcomes in one piece",
+    ("systems.pdap.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
+    ("systems.pdap.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
+}
+"""Attributes that differ after a restart, by class: why nothing that a machine writes follows from that."""
+
+CONSTANT = frozenset({"deployment", "config_digest", "partition"})
+"""Fields of every state that say whose it is: they never change, and a state of another owner is refused."""
+
+
+def scenarios(variant: Variant) -> Iterator[tuple[int, str, int, Scenario]]:
+    """(place among the roles, role, home, what happens) of all that has to be driven."""
+    for place, (role, home) in enumerate(recorded(variant).homes()):
+        yield place, role.name, home, PLAIN
+        if role.marks is not None:
+            yield place, role.name, home, ROTATED_AND_DOUBTED
+        if Rig(recorded(variant), role, home).machine.keeps_users:
+            yield from ((place, role.name, home, spilled) for spilled in SPILLED)
+
+
+def cases() -> Iterator[Any]:
+    for variant in VARIANTS:
+        with variant.registered():
+            for place, role, home, scenario in scenarios(variant):
+                yield pytest.param(variant, place, scenario, id=f"{variant.name}-{role}-{home}-{scenario.name}")
+
+
+CASES = tuple(cases())
+
+
+@pytest.fixture
+def rigs(variant: Variant, place: int, scenario: Scenario, tmp_path: Any) -> Iterator[tuple[Rig, Rig]]:
+    """Two of a kind."""
+    with variant.registered():
+        role, home = list(recorded(variant).homes())[place]
+        made = Rig(recorded(variant), role, home, scenario, tmp_path), Rig(recorded(variant), role, home, scenario, tmp_path)
+        yield made
+        for rig in made:
+            rig.close()
+
+
+@pytest.mark.parametrize(("variant", "place", "scenario"), CASES)
+def test_a_machine_that_is_restored_at_every_record_goes_on_as_if_undisturbed(
+    rigs: tuple[Rig, Rig], scenario: Scenario
+) -> None:
+    require_undisturbed(*rigs)
