@@ -13,13 +13,16 @@ differs must stand in `DERIVED`, with the reason why nothing that is written fol
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from attributes import Attribute, differences
+from attributes import Attribute, differences, named_by
 from hushstream.engine.packed import Form
-from hushstream.systems.catalogue import kinds
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of, kinds
 from machine_drive import PLAIN, ROTATED_AND_DOUBTED, SPILLED, Rig, Scenario, require_undisturbed
 from recordings import VARIANTS, Variant, form_of, recorded, require_all
 
@@ -93,8 +96,8 @@ def rigs(variant: Variant, place: int, scenario: Scenario, tmp_path: Any) -> Ite
     """Two of a kind."""
     with variant.registered():
         role, home = list(recorded(variant).homes())[place]
-        made = Rig(recorded(variant), role, home, scenario, tmp_path), Rig(recorded(variant), role, home, scenario, tmp_path)
-        yield made
+        made = [Rig(recorded(variant), role, home, scenario, tmp_path) for _ in range(2)]
+        yield made[0], made[1]
         for rig in made:
             rig.close()
 
@@ -103,4 +106,103 @@ def rigs(variant: Variant, place: int, scenario: Scenario, tmp_path: Any) -> Ite
 def test_a_machine_that_is_restored_at_every_record_goes_on_as_if_undisturbed(
     rigs: tuple[Rig, Rig], scenario: Scenario
 ) -> None:
-    require_undisturbed(*rigs)
+    lost = require_undisturbed(*rigs)
+    if not scenario.spills:
+        assert undeclared(lost) == [], "attributes that a restart changes, and no reason why nothing follows from that"
+
+
+def undeclared(lost: set[Attribute]) -> list[str]:
+    """The attributes that differ after a restart and are not derived."""
+    names = {(owner, name) for owner, *names in DERIVED for name in names}
+    short = [(attribute.owner.removeprefix("hushstream."), attribute.name) for attribute in lost]
+    return sorted(f"{owner}.{name}" for owner, name in short if not {(owner, name), (owner, EVERY)} & names)
+
+
+@pytest.mark.parametrize("place", DERIVED)
+def test_what_is_said_to_be_derived_is_there(place: tuple[str, ...]) -> None:
+    path, *names = place
+    module, _, name = path.rpartition(".")
+    kind = getattr(import_module(f"hushstream.{module}"), name)
+    assert {name for name in names if name != EVERY} <= named_by(kind)
+
+
+@pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
+def test_every_role_of_a_system_is_driven(kind: str) -> None:
+    own = [variant for variant in VARIANTS if variant.kind == kind]
+    with own[0].registered():
+        driven = {form_of(role) for variant in own for role in recorded(variant).system.roles}
+        assert {form_of(role) for role in kind_of(kind).roles} <= driven
+
+
+# That the suite would notice.
+
+
+def states_of(rig: Rig) -> Iterator[tuple[Form, dict[str, Any]]]:
+    """The packed state after some of the records, and after the last, with the form that it is read by."""
+    total = len(rig.input())
+    for number, _ in enumerate(rig.drive()):
+        if number % 4 == 0 or number == total - 1:
+            yield read_state(rig, rig.machine.snapshot())
+
+
+def read_state(rig: Rig, snapshot: bytes) -> tuple[Form, dict[str, Any]]:
+    found: list[tuple[Form, dict[str, Any]]] = []
+    read = Form.read
+
+    def noting(form: Form, packed: bytes) -> dict[str, Any]:
+        found.append((form, read(form, packed)))
+        return read(form, packed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Form, "read", noting)
+        rig.fresh().restore(snapshot)
+    return found[0]
+
+
+def is_noticed(rig: Rig, form: Form, state: dict[str, Any], field: str, start: Any) -> bool:
+    """Whether a machine that is restored without one field (which stays as it began) is told from a whole one."""
+    whole, without = rig.fresh(), rig.fresh()
+    whole.restore(form.write(state))
+    try:
+        without.restore(form.write({**state, field: start}))
+    except (HushstreamError, ValueError, AssertionError):
+        return True
+    return bool(undeclared(differences(whole, without)))
+
+
+UNCHANGED: Mapping[tuple[str, str], str] = {}
+"""Fields, by the name of the state, that no recording changes: who changes them."""
+
+
+@pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
+def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed(kind: str) -> None:
+    """Field by field, as if it were in no pack: all of them change in some recording, and each is missed."""
+    changed: set[tuple[str, str]] = set()
+    every: set[tuple[str, str]] = set()
+    for variant in VARIANTS:
+        if variant.kind != kind:
+            continue
+        with variant.registered():
+            for role, home in recorded(variant).homes():
+                rig = Rig(recorded(variant), role, home, ROTATED_AND_DOUBTED if role.marks else PLAIN)
+                form, start = read_state(rig, rig.machine.snapshot())
+                newest: dict[str, dict[str, Any]] = {}
+                for _, state in states_of(rig):
+                    newest |= {field: state for field in state if state[field] != start[field]}
+                every |= {(form.what, field) for field in start}
+                changed |= {(form.what, field) for field in newest}
+                for field, state in newest.items():
+                    assert is_noticed(rig, form, state, field, start[field]), f"{variant.name}, {form.what}: {field}"
+    left = {(what, field) for what, field in every - changed if field not in CONSTANT}
+    assert left == {place for place in UNCHANGED if place in every}, left
+
+
+@pytest.mark.parametrize(("variant", "place", "scenario"), [case for case in CASES if case.values[2].rotates])
+def test_keys_are_rotated_and_epochs_opened_where_noise_is_drawn(rigs: tuple[Rig, Rig]) -> None:
+    """Of the roles whose journal says so: or the scenarios would be plain ones under another name."""
+    rig, _ = rigs
+    written = [one for steps in rig.drive() for one in steps]
+    journals = [codec.decode(one.journal)[1] for one in written if one.journal is not None]
+    if any("turned_to" in record for record in journals):
+        assert any(one.rotates for one in written)
+        assert {record["head"]["epoch"] for record in journals} > {0}

@@ -102,12 +102,13 @@ def _compare_objects(one: Any, other: Any, place: Attribute, found: set[Attribut
 @cache
 def owner_of(kind: type, name: str) -> str:
     """The class, by module and name, that first sets or declares an attribute of objects of a class."""
-    setting = [one for one in kind.__mro__ if is_ours(one) and name in _named(one)]
+    setting = [one for one in kind.__mro__ if is_ours(one) and name in named_by(one)]
     owner = setting[-1] if setting else kind
     return f"{owner.__module__}.{owner.__qualname__}"
 
 
-def _named(kind: type) -> Set[str]:
+def named_by(kind: type) -> Set[str]:
+    """The attributes that a class's own body declares, or sets on its objects."""
     return kind.__dict__.get("__annotations__", {}).keys() | set(_slots_of(kind)) | _set_by(kind)
 
 

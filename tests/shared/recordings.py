@@ -194,7 +194,7 @@ def _p2b(name: str, **changes: Any) -> Variant:
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS, public_dataset="synthetic"))
         loop.junk("contexts", "clicks", "reports", "crowds", "interactions")
         tracks = (("cold", "private"), ("private", "nonprivate", "cold"), ("private",))
-        asyncio.run(_Visitors(loop, _histogram(4), 3, tracks, users=7, rounds=3).play())
+        asyncio.run(_Visitors(loop, _histogram(4), 3, tracks, users=5, rounds=3).play())
         return loop
 
     return Variant("p2b", name, record)
@@ -215,7 +215,7 @@ def _colin(name: str, algorithm: str, **release: Any) -> Variant:
         loop.junk("contexts", "clicks", "releases", *own)
         tracks = (("private",),) * 3
         context, rewards = _features(3, 2), (0.0, 0.4, 1.0)
-        asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=5, rewards=rewards, again=True).play())
+        asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True).play())
         return loop
 
     return Variant("colin", name, record)
@@ -308,6 +308,27 @@ def _poll() -> Variant:
     return Variant("poll", "poll", record, POLL)
 
 
+def _meanarm() -> Variant:
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "meanarm", "deployment": "meanarm", "arms": 3, "epsilon": 2.0, "window_slots": 4,
+            "rewards_per_user": 4,
+        }  # fmt: skip
+        loop = Loop(prepare(folder, parse_config(values)))
+        loop.junk("asks", "slots", "sums")
+        for number in range(30):
+            event = {"event_id": f"e{number}", "user": f"user-{number % 6}", "config_digest": loop.system.digest}
+            loop.put("asks", "ArmAsk", **event)
+            if number % 5:
+                loop.put("asks", "ArmClick", reward=number % 2, **event)
+            if number == 16:
+                loop.forget("asks", "user-3")
+        loop.put("asks", "ArmClick", reward=1, **event)
+        return loop
+
+    return Variant("meanarm", "meanarm", record, MEANARM)
+
+
 VARIANTS = (
     _p2b("p2b-windows", release={"window_slots": 5, "window_seconds": 6.0, "sums": "fresh"}),
     _p2b(
@@ -328,6 +349,7 @@ VARIANTS = (
     _pdol("pdol-gossip", gossip={"epsilon": 8.0, "rounds": 14, "graph": "ring"}),
     _bgt("bgt-gaussian"),
     _poll(),
+    _meanarm(),
 )
 
 
