@@ -6,7 +6,7 @@ import ast
 import inspect
 import textwrap
 from collections import deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -49,54 +49,80 @@ def _slots_of(kind: type) -> tuple[str, ...]:
     return tuple(f"_{kind.__name__.lstrip('_')}{n}" if n in hidden else n for n in names if n != "__weakref__")
 
 
-def differences(one: Any, other: Any) -> set[Attribute]:
-    """The attributes in which two objects differ, each under the innermost object of ours that holds it."""
-    found: set[Attribute] = set()
-    _compare(one, other, Attribute("", ""), found, set())
-    return found
+Contents = Mapping[str, Callable[[Any], Any]]
+"""What objects of a class hold, in a form in which equal ones are equal; by module and name of the class."""
+
+CONTENT = "its content"
+"""In place of an attribute's name: two objects differ in the form that `Contents` gives."""
 
 
-def _compare(one: Any, other: Any, place: Attribute, found: set[Attribute], seen: set[tuple[int, int]]) -> None:
-    if one is other or (id(one), id(other)) in seen or isinstance(one, _CODE):
-        return
-    seen.add((id(one), id(other)))
-    if type(one) is not type(other):
-        found.add(place)
-    elif isinstance(one, MethodType):
-        _compare(one.__self__, other.__self__, place, found, seen)
-    elif isinstance(one, np.ndarray):
-        if one.shape != other.shape or one.dtype != other.dtype or one.tobytes() != other.tobytes():
-            found.add(place)
-    elif isinstance(one, Mapping) and not is_ours(type(one)):
-        if list(one) != list(other):
-            found.add(place)
-        else:
-            for key in one:
-                _compare(one[key], other[key], place, found, seen)
-    elif isinstance(one, _ORDERED) and not hasattr(one, "_fields"):
+EVERY = "*"
+"""In place of an attribute's name: all of a class."""
+
+
+def differences(one: Any, other: Any, passed: Set[tuple[str, str]], contents: Contents) -> set[Attribute]:
+    """The attributes in which two objects differ, each under the innermost object of ours that holds it.
+
+    Args:
+        one, other: the objects.
+        passed: owners and names of attributes that are not looked at.
+        contents: what is compared of objects besides.
+    """
+    walk = _Walk(passed, contents)
+    walk.compare(one, other, Attribute("", ""))
+    return walk.found
+
+
+class _Walk:
+    """Two object graphs on their way from the roots down."""
+
+    def __init__(self, passed: Set[tuple[str, str]], contents: Contents) -> None:
+        self.found: set[Attribute] = set()
+        self._passed = passed
+        self._contents = contents
+        self._seen: set[tuple[int, int]] = set()
+
+    def compare(self, one: Any, other: Any, place: Attribute) -> None:
+        if one is other or (id(one), id(other)) in self._seen or isinstance(one, _CODE):
+            return
+        self._seen.add((id(one), id(other)))
+        if type(one) is not type(other):
+            self.found.add(place)
+        elif isinstance(one, MethodType):
+            self.compare(one.__self__, other.__self__, place)
+        elif isinstance(one, np.ndarray):
+            if one.shape != other.shape or one.dtype != other.dtype or one.tobytes() != other.tobytes():
+                self.found.add(place)
+        elif is_ours(type(one)) and not isinstance(one, tuple):
+            self._objects(one, other)
+        elif isinstance(one, Mapping):
+            self._items(list(one.items()), list(other.items()), place)
+        elif isinstance(one, _ORDERED):
+            self._items(one, other, place)
+        elif one != other:
+            self.found.add(place)
+
+    def _items(self, one: Any, other: Any, place: Attribute) -> None:
         if len(one) != len(other):
-            found.add(place)
-        else:
-            for ours, theirs in zip(one, other, strict=True):
-                _compare(ours, theirs, place, found, seen)
-    elif is_ours(type(one)):
-        _compare_objects(one, other, place, found, seen)
-    elif one != other:
-        found.add(place)
-
-
-def _compare_objects(one: Any, other: Any, place: Attribute, found: set[Attribute], seen: set[tuple[int, int]]) -> None:
-    if isinstance(one, tuple):
+            self.found.add(place)
+            return
         for ours, theirs in zip(one, other, strict=True):
-            _compare(ours, theirs, place, found, seen)
-        return
-    ours, theirs = attributes_of(one), attributes_of(other)
-    for name in ours.keys() | theirs.keys():
-        where = Attribute(owner_of(type(one), name), name)
-        if name not in ours or name not in theirs:
-            found.add(where)
-        else:
-            _compare(ours[name], theirs[name], where, found, seen)
+            self.compare(ours, theirs, place)
+
+    def _objects(self, one: Any, other: Any) -> None:
+        for kind in type(one).__mro__:
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            if name in self._contents and self._contents[name](one) != self._contents[name](other):
+                self.found.add(Attribute(name, CONTENT))
+        ours, theirs = attributes_of(one), attributes_of(other)
+        for name in ours.keys() | theirs.keys():
+            where = Attribute(owner_of(type(one), name), name)
+            if {where, (where.owner, EVERY)} & self._passed:
+                continue
+            if name not in ours or name not in theirs:
+                self.found.add(where)
+            else:
+                self.compare(ours[name], theirs[name], where)
 
 
 @cache
@@ -109,7 +135,7 @@ def owner_of(kind: type, name: str) -> str:
 
 def named_by(kind: type) -> Set[str]:
     """The attributes that a class's own body declares, or sets on its objects."""
-    return kind.__dict__.get("__annotations__", {}).keys() | set(_slots_of(kind)) | _set_by(kind)
+    return inspect.get_annotations(kind).keys() | set(_slots_of(kind)) | _set_by(kind)
 
 
 @cache

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal, NamedTuple
 
+from attributes import Attribute, Contents, differences
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import MachineMaker
 from hushstream.agents.user_store import UserDatabase
@@ -15,7 +16,6 @@ from hushstream.engine.machine import InputRecord, InputSlice, Output, Step, Top
 from hushstream.engine.role import Role
 from hushstream.engine.spilled_users import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
-from attributes import Attribute, differences
 from recordings import KEYS, Recording
 
 DOUBT = bytes(range(16))
@@ -167,10 +167,14 @@ class Rig:
         ]
 
 
-def require_undisturbed(rig: Rig, other: Rig) -> set[Attribute]:
+def require_undisturbed(rig: Rig, other: Rig, passed: Set[tuple[str, str]], contents: Contents) -> set[Attribute]:
     """Drive one rig as it is and the other restored at every record, and compare all that they write.
 
-    Where users are spilled, a restart changes who of them is in memory, so packed states are compared in other scenarios.
+    Where users are spilled, a restart changes who of them is in memory: packed states are compared in the others.
+
+    Args:
+        rig, other: two of a kind.
+        passed, contents: of `differences`.
 
     Returns:
         The attributes in which a restored machine differed from the one that it goes on for.
@@ -187,11 +191,13 @@ def require_undisturbed(rig: Rig, other: Rig) -> set[Attribute]:
             same = other.machine.snapshot() == rig.machine.snapshot()
             assert same, f"{where}: restored before record {number}, it packs another state"
             if not number % COMPARED_EVERY:
-                lost.update(differences(before, other.machine))
+                lost.update(differences(before, other.machine, passed, contents))
 
     restart(0)
     for number, (ours, theirs) in enumerate(zip(rig.drive(), other.drive(), strict=True)):
-        assert ours == theirs, f"{where}: restored before record {number}, it writes other bytes: {_first(ours, theirs)}"
+        assert ours == theirs, (
+            f"{where}: restored before record {number}, it writes other bytes: {_first(ours, theirs)}"
+        )
         restart(number + 1)
     return lost
 
@@ -199,5 +205,7 @@ def require_undisturbed(rig: Rig, other: Rig) -> set[Attribute]:
 def _first(ours: list[Written], theirs: list[Written]) -> str:
     if len(ours) != len(theirs):
         return f"{len(theirs)} steps in place of {len(ours)}"
-    pairs = ((name, getattr(a, name), getattr(b, name)) for a, b in zip(ours, theirs, strict=True) for name in a._fields)
+    pairs = (
+        (name, getattr(a, name), getattr(b, name)) for a, b in zip(ours, theirs, strict=True) for name in a._fields
+    )
     return next(name for name, one, another in pairs if one != another)

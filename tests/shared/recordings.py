@@ -142,6 +142,7 @@ class _Visitors:
         put("contexts", "Context", event_id=f"{event_id}x", user=user, context=context[:-4])
         early = {"kind": "reward", "event_id": f"{event_id}y", "user": user, "arm": 0, "reward": 1.0}
         put("clicks", "Feedback", **early)
+        put("clicks", "Feedback", **{**early, "kind": "shown", "event_id": f"{event_id}z"})
         put("clicks", "Feedback", **{**early, "event_id": event_id, "user": "a stranger"})
 
 
@@ -157,9 +158,7 @@ def _histogram(dimension: int) -> Callable[[random.Random], Any]:
 
 def _features(arms: int, dimension: int) -> Callable[[random.Random], Any]:
     """Quarters of a length of 1 at most, for each arm."""
-    return lambda source: np.array(
-        [source.choice((-0.25, 0.0, 0.25)) for _ in range(arms * dimension)], dtype="<f4"
-    )
+    return lambda source: np.array([source.choice((-0.25, 0.0, 0.25)) for _ in range(arms * dimension)], dtype="<f4")
 
 
 class Variant(NamedTuple):
@@ -239,6 +238,7 @@ def _pdap(name: str, **release: Any) -> Variant:
         loop.junk(f"contexts.{first}", f"clicks.{first}", *outcomes, "releases")
         early = {"kind": "reward", "event_id": "none", "user": "nobody", "arm": 0, "reward": 1.0}
         loop.put(f"clicks.{first}", "Feedback", **early)
+        loop.put(f"clicks.{first}", "Feedback", **{**early, "kind": "shown"})
         change = {"arm": 2, "config_digest": bytes(16)}
         loop.put(f"contexts.{first}", "ArmChange", offered=False, **change)
         plan = PdapPlan(contexts, Schedule(6, 1.3))
@@ -267,6 +267,8 @@ def _pdol(name: str, **changes: Any) -> Variant:
         loop.put("records", "Label", event_id="none", user="x", label=1)
         asyncio.run(RecordLoop(stream, loop.system.core, phase).run(loop.log_of()))
         loop.forget("records", "person-1")
+        for present in (False, True, False):
+            loop.put("records", "Membership", node=0, present=present, config_digest=bytes(16))
         return loop
 
     return Variant("pdol", name, record)
@@ -374,5 +376,5 @@ def require_all(kinds: Iterable[str]) -> None:
 
 def form_of(role: Role) -> tuple[Any, ...]:
     """What tells the roles of a system apart, whose party's they are aside."""
-    writes = tuple(sorted(common_name(name) for name in role.writes))
+    writes = tuple(sorted({common_name(name) for name in (*role.writes, *role.writes_abroad)}))
     return common_name(role.name), writes, role.further_key_zones, tuple(map(common_name, role.broadcasts))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from hushstream_meanarm.core import SERVER, Meanarm
 
 from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
@@ -15,6 +14,7 @@ from hushstream.engine.outcomes import Outcome
 from hushstream.engine.packed import Form
 from hushstream.engine.publishing import PublishingRole, publishing_form
 from hushstream.engine.refusals import Refused
+from hushstream_meanarm.core import SERVER, Meanarm
 
 MALFORMED = "malformed_sums"
 

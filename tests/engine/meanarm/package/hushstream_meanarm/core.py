@@ -67,11 +67,14 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
     micro, count = epsilon_micro(config.epsilon), config.rewards_per_user
     error = SENSITIVITY * residue(*laplace_scale(config.epsilon, SENSITIVITY))
     prices = [
-        Cost(times * micro, min(DELTA_ONE, math.ceil(times * error * (1 + exp_above(epsilon_value(power * micro))) * DELTA_ONE)))
+        Cost(
+            times * micro,
+            min(DELTA_ONE, math.ceil(times * error * (1 + exp_above(epsilon_value(power * micro))) * DELTA_ONE)),
+        )
         for times, power in ((1, 1), (2, 2), (count, 1))
     ]
     return Guarantee(
-        mechanism=f"{MECHANISM}: slots and rewards of each arm plus discrete Laplace noise of scale 2/{config.epsilon:g}",
+        mechanism=f"{MECHANISM}: slots and rewards of each arm and discrete Laplace noise of 2/{config.epsilon:g}",
         relation=RELATION,
         unit=UNIT,
         cost=prices[0],
@@ -82,7 +85,10 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
         zone=COUNTER,
         deployment="hosted",
         residue_units=prices[0].delta_units,
-        not_protected=("that a user asked or sent a reward, and when", "rewards, from whoever runs the learner or counter"),
+        not_protected=(
+            "that a user asked or sent a reward, and when",
+            "rewards, from whoever runs the learner or counter",
+        ),
         contents=(
             Content("asks", "who asked, and each reward with the user's name", Form.CLEAR, EDGE, True),
             Content("slots", "each reward with its arm, without a name", Form.CLEAR, COUNTER, True),
@@ -118,7 +124,9 @@ class Meanarm:
         """A slot is in one window, so windows lie side by side; all rewards of a user are charged once."""
         promise, count = guarantee_of(self.config), self.config.rewards_per_user
         life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} rewards of one user")
-        return SpendingTerms("window", Debit("", MECHANISM, promise.cost, RELATION, UNIT), 1, life, BasicFilter(life.cost))
+        return SpendingTerms(
+            "window", Debit("", MECHANISM, promise.cost, RELATION, UNIT), 1, life, BasicFilter(life.cost)
+        )
 
     @property
     def scale(self) -> tuple[int, int]:

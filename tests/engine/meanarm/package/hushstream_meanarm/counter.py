@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from hushstream_meanarm.core import COUNTER, Meanarm, guarantee_of
 
 from hushstream.engine.budget import ledger_fields
 from hushstream.engine.chain import Identity
@@ -23,6 +22,7 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, checked_add, discrete_laplace
+from hushstream_meanarm.core import COUNTER, Meanarm, guarantee_of
 
 MALFORMED = "malformed_slot"
 REMEMBERED_IDS = 100_000
@@ -112,7 +112,9 @@ class CounterMachine(ReleasingRole[str]):
         chunks = sorted(slot["slot_id"] + bytes([slot["reward"]]) + slot["arm"].to_bytes(4) for slot in self.slots)
         address = system.address(self.nonce, self.epoch.number, self.window, self.key.digest("window-content", *chunks))
         rewards = [slot["reward"] for slot in self.slots]
-        exact = np.array([np.bincount(arms, weights, system.config.arms) for weights in (None, rewards)]).astype(np.int64)
+        exact = np.array([np.bincount(arms, weights, system.config.arms) for weights in (None, rewards)]).astype(
+            np.int64
+        )
         noise = discrete_laplace(KeyedStream(self.key, address), *system.scale, exact.size)
         name = self.key.digest("sums-id", self.nonce, self.window.to_bytes(8))
         stated = guarantee_of(system.config).private_as_stated and not self.key.reproducible

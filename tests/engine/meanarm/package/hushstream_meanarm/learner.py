@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from hushstream_meanarm.core import EDGE, Meanarm
 
 from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
 from hushstream.engine.digests import digest_outputs, digest_records
@@ -24,6 +23,7 @@ from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.partitioning import partition_of
+from hushstream_meanarm.core import EDGE, Meanarm
 
 REMEMBERED_EVENTS = 100_000
 FORM = Form.of(

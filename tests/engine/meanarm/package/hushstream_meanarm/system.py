@@ -5,13 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS
-from hushstream_meanarm.aggregator import AggregatorMachine
-from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, budget_of, guarantee_of
-from hushstream_meanarm.counter import MALFORMED as MALFORMED_SLOT
-from hushstream_meanarm.counter import CounterMachine
-from hushstream_meanarm.learner import LearnerMachine
-
 from hushstream.engine import topics
 from hushstream.engine.artefacts import Artefacts, Given
 from hushstream.engine.budget import BudgetFacts
@@ -21,7 +14,13 @@ from hushstream.engine.outcomes import OUTCOMES
 from hushstream.engine.result import Result
 from hushstream.engine.role import Role, RoleKeys
 from hushstream.privacy.promise import Promises
-from hushstream.schemas.topics import PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
+from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS
+from hushstream_meanarm.aggregator import AggregatorMachine
+from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, budget_of, guarantee_of
+from hushstream_meanarm.counter import MALFORMED as MALFORMED_SLOT
+from hushstream_meanarm.counter import CounterMachine
+from hushstream_meanarm.learner import LearnerMachine
 
 _ASKS: dict[str, Any] = {"names_users": True, "tombstones": True, "private_lag": True, "client": "writes"}
 _SLOTS: dict[str, Any] = {"names_users": False, "tombstones": False, "private_lag": True}
@@ -132,7 +131,10 @@ def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
         budgets=(budget_of(config),),
         ledgers={"ledger": core.terms},
         erasure=Erasure(
-            stays=("sums that their rewards are in, with noise", "how many rewards counted, under a digest of their name"),
+            stays=(
+                "sums that their rewards are in, with noise",
+                "how many rewards counted, under a digest of their name",
+            ),
             waits=("rewards in an open window, which name nobody: until it closes",),
             names=lambda schema, fields, user: bool(fields.get("user") == user),
         ),
