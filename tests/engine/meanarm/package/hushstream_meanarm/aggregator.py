@@ -11,9 +11,9 @@ from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.outcomes import Outcome
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
+from hushstream.engine.state.declared import State, boolean, rows
 from hushstream_meanarm.core import SERVER, Meanarm
 
 MALFORMED = "malformed_sums"
@@ -22,7 +22,7 @@ MALFORMED = "malformed_sums"
 class AggregatorMachine(PublishingRole):
     """The one track of means."""
 
-    form: ClassVar[Form] = publishing_form("means", 1, "MeansState", sums="bytes", as_stated="boolean")
+    state = State("means", 1, "MeansState", PUBLISHING, sums=rows("<i8"), as_stated=boolean())
     floats: ClassVar[Mapping[str, str]] = {"means": "<f8"}
     margin: ClassVar[float] = 1e-9
     system: Meanarm
@@ -55,12 +55,3 @@ class AggregatorMachine(PublishingRole):
         slots, rewards = np.maximum(self.sums, 0)
         means = ((rewards + 0.5) / (slots + 1)).astype("<f8").tobytes()
         return {"means": means, "private_as_stated": self.as_stated, "digest": self._digester.digest("means", means)}
-
-    def dump_own(self) -> dict[str, Any]:
-        """The values of the state's own fields."""
-        return {"sums": self.sums.tobytes(), "as_stated": self.as_stated}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """Return to dumped values."""
-        self.sums = np.frombuffer(state["sums"], "<i8").reshape(self.sums.shape)
-        self.as_stated = state["as_stated"]

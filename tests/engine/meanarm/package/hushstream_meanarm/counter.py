@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +10,12 @@ from hushstream.engine.budget import ledger_fields
 from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import KNOWN, known_again
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReleasingRole, releasing_form
+from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.spending import Asked
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.declared import integer, listed, recent_ids
+from hushstream.engine.state_parts import record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -31,13 +29,13 @@ REMEMBERED_IDS = 100_000
 class CounterMachine(ReleasingRole[str]):
     """The one counter; a window closes by its slots."""
 
-    form: ClassVar[Form] = releasing_form(
+    state = releasing_state(
         "a counter's state",
         1,
         "CounterState",
-        window="long",
-        slots=array(record("Slot", slot_id="bytes", arm="int", reward="int")),
-        known=KNOWN,
+        window=integer(),
+        slots=listed(record("Slot", slot_id="bytes", arm="int", reward="int")),
+        known=recent_ids(),
     )
     system: Meanarm
     draws_ahead, waits, open_ms = False, False, None
@@ -96,15 +94,6 @@ class CounterMachine(ReleasingRole[str]):
 
     def rotated(self, released: bool) -> None:
         """So it is after a key rotation."""
-
-    def dump_own(self) -> dict[str, Any]:
-        """The values of the state's own fields."""
-        return {"window": self.window, "slots": self.slots, "known": [name for name, _ in self.known.items()]}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """Return to dumped values."""
-        self.window, self.slots = state["window"], state["slots"]
-        self.known = known_again(state["known"], self.known.capacity)
 
     def _outputs(self, asked: Asked) -> tuple[Output, ...]:
         system, arms = self.system, [slot["arm"] for slot in self.slots]

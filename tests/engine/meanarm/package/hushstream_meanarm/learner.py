@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMis
 from hushstream.engine.models import ModelReader
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters, Refused
-from hushstream.engine.state_parts import OWNER, READER, array, dump_owner, record, restore_owner
+from hushstream.engine.state.declared import FIXED, Declared, Single, State, integer, own_part, owner, remembered, rows
+from hushstream.engine.state_parts import READER, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
@@ -26,24 +26,30 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream_meanarm.core import EDGE, Meanarm
 
 REMEMBERED_EVENTS = 100_000
-FORM = Form.of(
-    "a learner's state",
-    1,
-    record(
-        "LearnerState",
-        **OWNER,
-        position="long",
-        reader=READER,
-        means="bytes",
-        asked=array(record("Asked", event_id="string", user="string", arm="int")),
-        counted={"type": "map", "values": "int"},
-    ),
-)
 
 
-class LearnerMachine(OwnsJournal):
+class Asked(NamedTuple):
+    """Who asked, and the arm; nobody, once their click came or they were erased."""
+
+    user: str
+    arm: int
+
+
+class LearnerMachine(OwnsJournal, Declared):
     """The learner on one partition of questions and clicks."""
 
+    state = State(
+        "a learner's state",
+        1,
+        "LearnerState",
+        chain=owner(),
+        position=integer(),
+        reader=own_part(READER),
+        means=rows("<f8"),
+        asked=remembered(record("Asked", event_id="string", user="string", arm="int"), Asked),
+        counted=Single({"type": "map", "values": "int"}, dict, lambda value, _: value),
+    )
+    derived: ClassVar[Mapping[str, str]] = dict.fromkeys(("system", "partition", "key", "letters"), FIXED)
     float_ties = 0
 
     def __init__(self, system: Meanarm, partition: int, key: Key) -> None:
@@ -55,8 +61,7 @@ class LearnerMachine(OwnsJournal):
         self.reader = ModelReader(system, 0, "means", "ArmMeans")
         self.position = 0
         self.means = np.full(system.config.arms, 0.5)
-        self.asked: BoundedMap[tuple[str, int]] = BoundedMap(REMEMBERED_EVENTS)
-        """Who asked, and the arm; nobody, once their click came or they were erased."""
+        self.asked: BoundedMap[Asked] = BoundedMap(REMEMBERED_EVENTS)
         self.counted: dict[str, int] = {}
         """How many rewards of each user counted, under a digest that an erasure leaves."""
 
@@ -100,19 +105,10 @@ class LearnerMachine(OwnsJournal):
         return Step(None, tuple(batch.slots), tuple(batch.dead), batch.counts)
 
     def snapshot(self) -> bytes:
-        asked = [{"event_id": event, "user": user, "arm": arm} for event, (user, arm) in self.asked.items()]
-        own = {"position": self.position, "reader": self.reader.dump(), "means": self.means.astype("<f8").tobytes()}
-        return FORM.write({**dump_owner(self), **own, "asked": asked, "counted": self.counted})
+        return self.state.pack(self)
 
     def restore(self, snapshot: bytes) -> None:
-        state = FORM.read(snapshot)
-        restore_owner(self, state)
-        self.position, self.counted = state["position"], state["counted"]
-        self.reader.resume(state["reader"])
-        self.means = np.frombuffer(state["means"], "<f8")
-        self.asked = BoundedMap(self.asked.capacity)
-        for one in state["asked"]:
-            self.asked.put(one["event_id"], (one["user"], one["arm"]))
+        self.state.restore(self, snapshot)
 
     def _folded(self, slices: Sequence[InputSlice], sequence: int) -> tuple[_Batch, dict[str, Any]]:
         given = {(part.topic, part.partition): part for part in slices}
@@ -144,7 +140,7 @@ class LearnerMachine(OwnsJournal):
     def _ask(self, fields: dict[str, Any], batch: _Batch) -> None:
         _, arm = self.asked.get(fields["event_id"]) or ("", int(np.argmax(self.means)))
         if fields["event_id"] not in self.asked:
-            self.asked.put(fields["event_id"], (fields["user"], arm))
+            self.asked.put(fields["event_id"], Asked(fields["user"], arm))
         batch.events.append(fields["event_id"])
         batch.arms.append(arm)
         batch.counts[Outcome.DECIDED] += 1
@@ -153,7 +149,7 @@ class LearnerMachine(OwnsJournal):
         user, arm = self.asked.get(fields["event_id"]) or ("", 0)
         if user != fields["user"]:
             raise Refused(Refusal.CLICK_WITHOUT_CONTEXT)
-        self.asked.put(fields["event_id"], ("", arm))
+        self.asked.put(fields["event_id"], Asked("", arm))
         tag = self.key.digest("user", self.chain.genesis_nonce, user.encode()).hex()
         if self.counted.get(tag, 0) >= self.system.config.rewards_per_user:
             batch.counts[Outcome.ALLOWANCE_SPENT] += 1
@@ -167,7 +163,7 @@ class LearnerMachine(OwnsJournal):
     def _forget(self, fields: dict[str, Any], batch: _Batch) -> None:
         for event, (user, arm) in list(self.asked.items()):
             if user == fields["user"]:
-                self.asked.put(event, ("", arm))
+                self.asked.put(event, Asked("", arm))
         batch.counts[Outcome.FORGOTTEN] += 1
 
 
