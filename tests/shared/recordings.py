@@ -314,7 +314,7 @@ def _meanarm() -> Variant:
     def record(folder: Path) -> Loop:
         values = {
             "system": "meanarm", "deployment": "meanarm", "arms": 3, "epsilon": 2.0, "window_slots": 4,
-            "rewards_per_user": 4,
+            "rewards_per_user": 3,
         }  # fmt: skip
         loop = Loop(prepare(folder, parse_config(values)))
         loop.junk("asks", "slots", "sums")

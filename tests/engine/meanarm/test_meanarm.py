@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -58,16 +59,21 @@ def test_what_it_published_follows_from_its_logs(played: Recording) -> None:
     assert written == {"slots": 1, "sums": 1}, "the two records that nobody of ours wrote, and nothing else"
 
 
-def forgets(machine: Any, field: str) -> Any:
-    """The machine, as if its author had said of a field that it need not be kept."""
-    whole = type(machine).state
+@cache
+def forgetting(kind: type, field: str) -> type:
+    """A role whose author has said of a field that it need not be kept."""
+    whole: State = kind.state  # type: ignore[attr-defined]
     left = {name: kept for name, kept in whole.fields.items() if name != field}
 
-    class Forgetting(type(machine)):  # type: ignore[misc]
+    class Forgetting(kind):  # type: ignore[misc, valid-type]
         state = State(whole.form.what, whole.form.version, whole.form.schema["name"], left)
         derived: ClassVar[Mapping[str, str]] = {field: "said to follow from the rest"}
 
-    machine.__class__ = Forgetting
+    return Forgetting
+
+
+def forgets(machine: Any, field: str) -> Any:
+    machine.__class__ = forgetting(type(machine), field)
     return machine
 
 
