@@ -69,6 +69,7 @@ def forgetting(kind: type, field: str) -> type:
         state = State(whole.form.what, whole.form.version, whole.form.schema["name"], left)
         derived: ClassVar[Mapping[str, str]] = {field: "said to follow from the rest"}
 
+    Forgetting.__module__ = kind.__module__
     return Forgetting
 
 
