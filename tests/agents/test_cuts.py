@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from storage import KEYS
 
 from hushstream.agents import cuts
 from hushstream.agents.driver import PartitionDriver
@@ -27,6 +26,7 @@ from hushstream.agents.tools import Tools
 from hushstream.agents.user_store import UsersLost
 from hushstream.engine.machine import InputRecord, Output
 from patience import Patience
+from storage import KEYS
 
 PATIENCE_SECONDS = 60.0
 

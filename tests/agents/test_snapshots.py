@@ -5,13 +5,13 @@ import stat
 from pathlib import Path
 
 import pytest
-from storage import KEYS, RING, SEAL, StorageKeys
 
 from hushstream.agents import snapshots
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
+from storage import KEYS, RING, SEAL, StorageKeys
 
 SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"\x00state\n" * 100)
 

@@ -16,9 +16,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import storage
-from storage import KEYS, RING, SEAL
 
+import storage
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
@@ -27,6 +26,7 @@ from hushstream.engine.sealed_storage import StorageSeal
 from hushstream.engine.spilled_users import NEVER_MS, StoredUser
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
+from storage import KEYS, RING, SEAL
 
 SHARED = Path(storage.__file__).parent
 ANN, BOB = b"a" * 16, b"b" * 16

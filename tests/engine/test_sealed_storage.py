@@ -6,7 +6,6 @@ import os
 from itertools import combinations
 
 import pytest
-from storage import RING
 
 from hushstream.engine import sealed_storage
 from hushstream.engine.published_state import NAME_BYTES, StateSeal
@@ -14,6 +13,7 @@ from hushstream.engine.sealed_storage import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
+from storage import RING
 
 ZEROS = bytes(64)
 """Sealed, it is the stream that was drawn under key and nonce: two equal ones would give content away."""

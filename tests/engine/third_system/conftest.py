@@ -1,13 +1,8 @@
-"""A system that another package offers, found as an installed one is: by its entry point on the module path.
-
-What the process knows of systems and records is put back afterwards: other tests look at those of the product alone.
-"""
+"""A system that another package offers, found as an installed one is: by its entry point on the module path."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +16,10 @@ from hushstream.engine.declaration import Kind, System, asked_partitions
 from hushstream.ops.forget import forget_async
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.study import studies
 from hushstream.schemas import codec
-from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.catalogue import kind_of, kinds
+from offered import POLL, offered
 
-PACKAGE = Path(__file__).parent / "package"
 OPTIONS = ("tea", "coffee", "water")
 VALUES = {"system": "poll", "deployment": "drinks", "epsilon": 0.5, "window_votes": 5, "homes": 2, "votes_per_user": 2}
 USERS = [f"user-{number}" for number in range(12)]
@@ -36,29 +28,14 @@ USERS = [f"user-{number}" for number in range(12)]
 @pytest.fixture(scope="module")
 def package() -> Path:
     """The folder that another package is installed in."""
-    return PACKAGE
+    return POLL
 
 
 @pytest.fixture(scope="module")
 def kind() -> Iterator[Kind]:
     """What the other package offers, as the catalogue finds it."""
-    known, forms = dict(CATALOGUE), (dict(codec._CODEC._writers), dict(codec._CODEC._readers))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(PACKAGE))
-        _forget_catalogue()
-        yield kind_of("poll")
-    CATALOGUE.clear()
-    CATALOGUE.update(known)
-    codec._CODEC._writers, codec._CODEC._readers = forms
-    for name in [name for name in sys.modules if name.partition(".")[0] == "hushstream_poll"]:
-        del sys.modules[name]
-    _forget_catalogue()
-
-
-def _forget_catalogue() -> None:
-    importlib.invalidate_caches()
-    kinds.cache_clear()
-    studies.cache_clear()
+    with offered(POLL, "poll") as found:
+        yield found
 
 
 class Played(NamedTuple):

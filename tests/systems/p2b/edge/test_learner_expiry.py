@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from storage import SEAL
 
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine.spilled_users import MemoryUserStore
+from storage import SEAL
 
 HOUR = 3600.0
 

@@ -6,7 +6,6 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from storage import SEAL
 
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine import packed
@@ -15,6 +14,7 @@ from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.edge import users as learner_users
 from hushstream.systems.p2b.machines.learner import LearnerMachine
+from storage import SEAL
 
 USERS = [f"user-{number}" for number in range(12)]
 HOUR = 3600.0

@@ -1,0 +1,251 @@
+"""A state that forgets a field draws twice: every role of every registered system goes on as if it were never stopped.
+
+Each role's machine is driven over the recorded inputs of a small closed loop (`recordings`), record by record: once as
+it is, and once stopped after every record, packed, and restored into a new machine. That is in the midst of windows and
+steps, and also after the zone's key was rotated, in an epoch that a doubt has opened, and with most users spilled. What
+both write (journal records, outputs, dead letters, counts) and how both are packed must be the same bytes.
+
+A field that is missing from the packed state may show in no output of a small recording. So the restored machine is
+also compared with the one that it goes on for, attribute by attribute, through all objects of ours (`attributes`):
+whatever differs must stand in `DERIVED`, with the reason why nothing that is written follows from the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from attributes import EVERY, Contents, differences, named_by
+from hushstream.engine.packed import Form
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of, kinds
+from hushstream.systems.colin.rows import Rows
+from machine_drive import PLAIN, ROTATED_AND_DOUBTED, SPILLED, Rig, Scenario, require_undisturbed
+from recordings import VARIANTS, Variant, form_of, recorded, require_all
+
+pytestmark = pytest.mark.slow
+
+require_all(kinds())
+
+DERIVED: Mapping[tuple[str, ...], str] = {
+    ("counting.blocks.BlockCounters", "_above_at", "_bound", "_held", "_moved", "_noise", "_rows"): (
+        "which noise of which nodes is at hand, drawn again from its address where it is not; `_bound` is a bound of "
+        "the sums, which is only tighter after a restart"
+    ),
+    ("counting.counter.Counter", "_bound"): "a bound of the sum; it is only tighter after a restart",
+    ("counting.tree.TreeCounter", "_cached", "_run", "_run_start"): "noise that is drawn again from its address",
+    ("engine.deciding.DecisionRole", "_writing"): "set at the beginning of each fold",
+    ("engine.known_ids.KnownIds", "_merged", "_shift", "_starts", "_view", "_young"): (
+        "in which of its arrays an id lies: all are looked through"
+    ),
+    ("engine.models.ModelReader", "published_ms"): "shown by a gauge, and nothing else",
+    ("engine.spilled_users.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
+    ("feedback.answers.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
+        "in which of its blocks an answer lies: of all that it holds the order is kept"
+    ),
+    ("learners.linucb.LinUCB", EVERY): "arrays that a computation writes before it reads them",
+    ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",
+    ("learners.onehot.OneHotUCB", "_is_best", "_tied"): "arrays that a computation writes before it reads them",
+    ("privacy.keys.Key", "_set_up"): "hash functions that were set up under the key before",
+    ("privacy.ledger.Ledger", "_totals"): "a scope that has spent nothing is absent, or has an empty sum",
+    ("systems.colin.counter.machine.CounterMachine", "pending"): "the same rows in one piece",
+    ("systems.colin.estimator.CollaborativeState", "_correction"): "written before it is read",
+    ("systems.colin.server.machine.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
+    ("systems.p2b.contribution.sealed.SealOpener", "_private"): "the key's other form, which has no equality",
+    ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
+    ("systems.p2b.edge.deadlines.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
+    ("systems.p2b.edge.low_rank.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
+    ("systems.p2b.edge.shared.SharedModels", "_held", "_users"): "by name; their order means nothing",
+    ("systems.p2b.lift.LiftCounter", "_waiting"): "by moment and user; their order means nothing",
+    ("systems.p2b.shuffler.windows.Windows", "_opened_ms"): "of no meaning while the window is empty",
+    ("systems.pdap.aggregate.ModelUpdate", EVERY): "the version that was published last; the next replaces it whole",
+    ("systems.pdap.blocks.Blocks", EVERY): "what waits, gathered into one table",
+    ("systems.pdap.counter.pending.Counter", "_arrivals", "_fresh", "_rows"): "the same outcomes in one piece",
+    ("systems.pdap.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
+    ("systems.pdap.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
+}
+"""Attributes that differ after a restart, by class: why nothing that a machine writes follows from that."""
+
+PASSED = {(f"hushstream.{owner}", name) for owner, *names in DERIVED for name in names}
+
+CONTENTS: Contents = {
+    "hushstream.engine.known_ids.KnownIds": lambda ids: ids.dump(),
+    "hushstream.engine.spilled_users.MemoryUserStore": lambda store: store.all(),
+    "hushstream.feedback.answers.KeptAnswers": list,
+    "hushstream.privacy.ledger.Ledger": lambda ledger: {scope: sums for scope, sums in ledger.totals().items() if sums},
+    "hushstream.systems.colin.counter.machine.CounterMachine": lambda machine: in_one_piece(machine.pending),
+    "hushstream.systems.colin.server.machine.CollaborativeAggregatorMachine": lambda one: in_one_piece(one.pending)[:2],
+    "hushstream.systems.p2b.edge.deadlines.Deadlines": lambda deadlines: sorted(
+        (due_ms, event) for due_ms, agent, event in [*deadlines._seen, *deadlines._ahead] if event in agent.open
+    ),
+    "hushstream.systems.p2b.edge.shared.SharedModels": lambda models: (
+        sorted(models._held),
+        sorted(models._users.items()),
+    ),
+    "hushstream.systems.p2b.lift.LiftCounter": lambda counter: counter.dump(),
+    "hushstream.systems.p2b.shuffler.windows.Windows": lambda windows: windows._slots and windows._opened_ms,
+    "hushstream.systems.pdap.counter.pending.Counter": lambda counter: counter.dump(),
+    "hushstream.systems.pdap.partition.Partition": lambda partition: sorted(partition._arrived.items()),
+}
+"""What those hold, however it lies there, whose attributes are derived above."""
+
+
+def in_one_piece(rows: list[Any]) -> list[bytes]:
+    """The columns of pieces of rows."""
+    joined = Rows.joined(rows) if rows else None
+    return (
+        []
+        if joined is None
+        else [getattr(joined, name).tobytes() for name in ("nodes", "features", "rewards", "events")]
+    )
+
+
+CONSTANT = frozenset({"deployment", "config_digest", "partition"})
+"""Fields of every state that say whose it is: they never change, and a state of another owner is refused."""
+
+
+def scenarios(variant: Variant) -> Iterator[tuple[int, str, int, Scenario]]:
+    """(place among the roles, role, home, what happens) of all that has to be driven."""
+    for place, (role, home) in enumerate(recorded(variant).homes()):
+        yield place, role.name, home, PLAIN
+        if role.marks is not None:
+            yield place, role.name, home, ROTATED_AND_DOUBTED
+        if Rig(recorded(variant), role, home).machine.keeps_users:
+            yield from ((place, role.name, home, spilled) for spilled in SPILLED)
+
+
+def cases() -> Iterator[Any]:
+    for variant in VARIANTS:
+        with variant.registered():
+            for place, role, home, scenario in scenarios(variant):
+                yield pytest.param(variant, place, scenario, id=f"{variant.name}-{role}-{home}-{scenario.name}")
+
+
+CASES = tuple(cases())
+
+
+@pytest.fixture
+def rigs(variant: Variant, place: int, scenario: Scenario, tmp_path: Any) -> Iterator[tuple[Rig, Rig]]:
+    """Two of a kind."""
+    with variant.registered():
+        role, home = list(recorded(variant).homes())[place]
+        made = [Rig(recorded(variant), role, home, scenario, tmp_path) for _ in range(2)]
+        yield made[0], made[1]
+        for rig in made:
+            rig.close()
+
+
+@pytest.mark.parametrize(("variant", "place", "scenario"), CASES)
+def test_a_machine_that_is_restored_at_every_record_goes_on_as_if_undisturbed(
+    rigs: tuple[Rig, Rig], scenario: Scenario
+) -> None:
+    lost = require_undisturbed(*rigs, PASSED, CONTENTS)
+    if not scenario.spills:
+        assert lost == set(), "attributes that a restart changes, and no reason why nothing follows from that"
+
+
+@pytest.mark.parametrize("place", DERIVED)
+def test_what_is_said_to_be_derived_is_there(place: tuple[str, ...]) -> None:
+    path, *names = place
+    module, _, name = path.rpartition(".")
+    kind = getattr(import_module(f"hushstream.{module}"), name)
+    assert {name for name in names if name != EVERY} <= named_by(kind)
+
+
+@pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
+def test_every_role_of_a_system_is_driven(kind: str) -> None:
+    own = [variant for variant in VARIANTS if variant.kind == kind]
+    with own[0].registered():
+        driven = {form_of(role) for variant in own for role in recorded(variant).system.roles}
+        assert {form_of(role) for role in kind_of(kind).roles} <= driven
+
+
+# That the suite would notice.
+
+
+def states_of(rig: Rig) -> Iterator[dict[str, Any]]:
+    """The packed state after each record."""
+    for _ in rig.drive():
+        yield read_state(rig, rig.machine.snapshot())[1]
+
+
+def read_state(rig: Rig, snapshot: bytes) -> tuple[Form, dict[str, Any]]:
+    found: list[tuple[Form, dict[str, Any]]] = []
+    read = Form.read
+
+    def noting(form: Form, packed: bytes) -> dict[str, Any]:
+        found.append((form, read(form, packed)))
+        return read(form, packed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Form, "read", noting)
+        rig.fresh().restore(snapshot)
+    return found[0]
+
+
+def is_noticed(rig: Rig, form: Form, state: dict[str, Any], field: str, start: Any) -> bool:
+    """Whether a machine that is restored without one field (which stays as it began) is told from a whole one."""
+    whole, without = rig.fresh(), rig.fresh()
+    whole.restore(form.write(state))
+    try:
+        without.restore(form.write({**state, field: start}))
+    except (HushstreamError, ValueError, AssertionError):
+        return True
+    return bool(differences(whole, without, PASSED, CONTENTS))
+
+
+_DIVERGED = "set where a journal record is adopted that its inputs no longer give, and tested where that is"
+_PHASES = "of a system without phases"
+UNCHANGED: Mapping[tuple[str, str], str] = {
+    ("a collector's state", "ended"): "set where the budget has no room for a round, and tested where that is",
+    ("a rating aggregator's state", "stopped"): "set where a model cannot be made, and tested where that is",
+    ("a P-DAP learner's state", "epoch"): "it releases nothing under noise",
+    ("a domain's state", "diverged"): _DIVERGED,
+    ("a node's state", "diverged"): _DIVERGED,
+    ("a board's state", "seals"): _PHASES,
+    ("a board's state", "sealed_phase"): _PHASES,
+    ("means", "seals"): _PHASES,
+    ("means", "sealed_phase"): _PHASES,
+}
+"""Fields, by the name of the state, that no recording changes, with the reason."""
+
+
+@pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
+def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed(kind: str) -> None:
+    """Field by field, as if it were in no pack: all of them change in some recording, and each is missed."""
+    changed: set[tuple[str, str]] = set()
+    every: set[tuple[str, str]] = set()
+    for variant in VARIANTS:
+        if variant.kind != kind:
+            continue
+        with variant.registered():
+            for role, home in recorded(variant).homes():
+                rig = Rig(recorded(variant), role, home)
+                form, start = read_state(rig, rig.machine.snapshot())
+                states = [(rig, state) for state in states_of(rig)]
+                if role.marks is not None:
+                    other = Rig(recorded(variant), role, home, ROTATED_AND_DOUBTED)
+                    states += [(other, state) for state in states_of(other)]
+                every |= {(form.what, field) for field in start}
+                for field in start:
+                    others = [(of, state) for of, state in reversed(states) if state[field] != start[field]]
+                    noticed = (is_noticed(of, form, state, field, start[field]) for of, state in others)
+                    assert not others or any(noticed), f"{variant.name}, {form.what}: {field}"
+                    changed |= {(form.what, field)} if others else set()
+    left = {(what, field) for what, field in every - changed if field not in CONSTANT}
+    assert left == {place for place in UNCHANGED if place in every}, left
+
+
+@pytest.mark.parametrize(("variant", "place", "scenario"), [case for case in CASES if case.values[2].rotates])
+def test_keys_are_rotated_and_epochs_opened_where_noise_is_drawn(rigs: tuple[Rig, Rig]) -> None:
+    """Of the roles whose journal says so: or the scenarios would be plain ones under another name."""
+    rig, _ = rigs
+    written = [one for steps in rig.drive() for one in steps]
+    journals = [codec.decode(one.journal)[1] for one in written if one.journal is not None]
+    if any("turned_to" in record for record in journals):
+        assert any(one.rotates for one in written)
+        assert {record["head"]["epoch"] for record in journals} > {0}

@@ -1,0 +1,150 @@
+"""What is configured, what that promises, and what the machines work from."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.configuration import LARGEST_EPSILON, canonical_form
+from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, whole
+from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
+from hushstream.privacy.bounds import exp_above
+from hushstream.privacy.contents import Content, Form
+from hushstream.privacy.ledger import BasicFilter, Debit
+from hushstream.privacy.noise import NoiseAddress, laplace_scale, residue
+from hushstream.privacy.promise import Guarantee, Lifetime
+
+NAME, MECHANISM, UNIT = "meanarm", "arm sums", "one reward of one user"
+RELATION = "null-slot: neighbours differ in what one slot holds, an arm with a reward or nothing"
+EDGE, COUNTER, SERVER = "edge", "counter", "server"
+SENSITIVITY = 2
+"""A slot in place of none moves the count of one arm and its sum of rewards, by 1 each."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeanarmConfig:
+    """A deployment.
+
+    Attributes:
+        deployment: its name.
+        arms: how many there are.
+        epsilon: of one reward.
+        window_slots: slots that close a window.
+        rewards_per_user: how many rewards of a user count.
+        homes: partitions of questions.
+        system: always ``meanarm``.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    deployment: str
+    arms: int
+    epsilon: float = 1.0
+    window_slots: int = 100
+    rewards_per_user: int = 10
+    homes: int = 1
+    system: str = NAME
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_deployment_name(self.deployment)
+        require(self.system == NAME, "system", NAME, self.system)
+        object.__setattr__(self, "epsilon", price("epsilon", self.epsilon, LARGEST_EPSILON))
+        for name, most in (("arms", 4096), ("window_slots", 10**6), ("rewards_per_user", 1000), ("homes", 64)):
+            whole(name, getattr(self, name), 1, most)
+
+
+def guarantee_of(config: MeanarmConfig) -> Guarantee:
+    """What noised sums promise of one reward, and of all that count of one user.
+
+    Guarantee:
+        A slot in place of none moves two sums by 1 each, so discrete Laplace of scale 2/eps is pure eps-DP; the tables
+        are off by r a sum, which adds 2 (1 + e^eps) r. Two rewards reach each other through none: 2 eps. n rewards of
+        one user compose to n eps, and n times that delta.
+    """
+    micro, count = epsilon_micro(config.epsilon), config.rewards_per_user
+    error = SENSITIVITY * residue(*laplace_scale(config.epsilon, SENSITIVITY))
+    prices = [
+        Cost(
+            times * micro,
+            min(DELTA_ONE, math.ceil(times * error * (1 + exp_above(epsilon_value(power * micro))) * DELTA_ONE)),
+        )
+        for times, power in ((1, 1), (2, 2), (count, 1))
+    ]
+    return Guarantee(
+        mechanism=f"{MECHANISM}: slots and rewards of each arm and discrete Laplace noise of 2/{config.epsilon:g}",
+        relation=RELATION,
+        unit=UNIT,
+        cost=prices[0],
+        replace_one=prices[1],
+        lifetime=Lifetime(count, 1, prices[2]),
+        sensitivity=SENSITIVITY,
+        norm="L1 distance of the sums, in slots and rewards",
+        zone=COUNTER,
+        deployment="hosted",
+        residue_units=prices[0].delta_units,
+        not_protected=(
+            "that a user asked or sent a reward, and when",
+            "rewards, from whoever runs the learner or counter",
+        ),
+        contents=(
+            Content("asks", "who asked, and each reward with the user's name", Form.CLEAR, EDGE, True),
+            Content("slots", "each reward with its arm, without a name", Form.CLEAR, COUNTER, True),
+            Content("sums", "slots and rewards of each arm, window by window", Form.NOISED, "published", False),
+            Content("models", "the mean reward of each arm, made of sums alone", Form.NOISED, "published", False),
+            Content("answers", "which arm was shown, made of means alone", Form.NOISED, EDGE, False),
+        ),
+    )
+
+
+def budget_of(config: MeanarmConfig) -> BudgetFacts:
+    """What the rewards of one user may cost."""
+    count = config.rewards_per_user
+    cost = guarantee_of(config).lifetime.cost
+    return BudgetFacts(None, cost, "all rewards of one user", "rewards of a user", count, count, "windows", 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Meanarm:
+    """A deployment's configuration, and what follows from it."""
+
+    config: MeanarmConfig
+    public_dataset: bool = False
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that stand for the configuration."""
+        canonical = canonical_form(self.config, self.public_dataset)
+        return hashlib.blake2b(canonical, digest_size=16, person=b"meanarm-config").digest()
+
+    @property
+    def terms(self) -> SpendingTerms:
+        """A slot is in one window, so windows lie side by side; all rewards of a user are charged once."""
+        promise, count = guarantee_of(self.config), self.config.rewards_per_user
+        life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} rewards of one user")
+        return SpendingTerms(
+            "window", Debit("", MECHANISM, promise.cost, RELATION, UNIT), 1, life, BasicFilter(life.cost)
+        )
+
+    @property
+    def scale(self) -> tuple[int, int]:
+        """Of the noise of a sum."""
+        return laplace_scale(self.config.epsilon, SENSITIVITY)
+
+    def address(self, nonce: bytes, epoch: int, window: int, content: bytes) -> NoiseAddress:
+        """What names the noise of a window."""
+        return NoiseAddress(
+            purpose="release-noise",
+            deployment=self.config.deployment,
+            genesis_nonce=nonce,
+            system=NAME,
+            mechanism=MECHANISM,
+            parameters=dict(zip(("arms", "numerator", "denominator"), (self.config.arms, *self.scale), strict=True)),
+            config_digest=self.digest,
+            epoch=epoch,
+            window=window,
+            partition=0,
+            content=content,
+        )

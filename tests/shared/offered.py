@@ -1,0 +1,47 @@
+"""Systems of other packages: found as installed ones are, by their entry points on the module path."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hushstream.engine.declaration import Kind
+from hushstream.replay.study import studies
+from hushstream.schemas import codec
+from hushstream.schemas.catalogue import CATALOGUE
+from hushstream.systems.catalogue import kind_of, kinds
+
+ENGINE = Path(__file__).parents[1] / "engine"
+POLL = ENGINE / "third_system" / "package"
+MEANARM = ENGINE / "meanarm" / "package"
+
+
+@contextmanager
+def offered(package: Path, name: str) -> Iterator[Kind]:
+    """The system that a package offers.
+
+    What the process knows of systems and records is put back afterwards: other tests look at those of the product.
+    """
+    known, forms = dict(CATALOGUE), (dict(codec._CODEC._writers), dict(codec._CODEC._readers))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(package))
+        _forget_catalogue()
+        yield kind_of(name)
+    CATALOGUE.clear()
+    CATALOGUE.update(known)
+    codec._CODEC._writers, codec._CODEC._readers = forms
+    offering = {path.name for path in package.iterdir()}
+    for module in [module for module in sys.modules if module.partition(".")[0] in offering]:
+        del sys.modules[module]
+    _forget_catalogue()
+
+
+def _forget_catalogue() -> None:
+    importlib.invalidate_caches()
+    kinds.cache_clear()
+    studies.cache_clear()

@@ -1,0 +1,380 @@
+"""Small recorded deployments of every registered system: the logs of all topics after a seeded closed loop.
+
+A recording is a function of the seeds alone. It runs the machines of all roles on the direct runner, with clients that
+behave and records that nobody should have sent. Log time goes on by `STEP_MS` an append, so all records of a recording
+have one order. Tests drive each role's machine over these logs again, record by record (`machine_drive`).
+
+`VARIANTS` has the ways in which each system can be deployed that give its roles other states. A registered system
+without one is an error (`require_all`): nobody is left out by not being named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.roles import all_machines
+from hushstream.client.client import Client
+from hushstream.engine.conversation import conversation_of
+from hushstream.engine.declaration import System, asked_partitions
+from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.role import Role
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
+from hushstream.replay.studies.bgt.closed_loop import RatingLoop
+from hushstream.replay.studies.bgt.worlds import tastes
+from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, Visits
+from hushstream.replay.studies.pdap.run import PdapOptions, configured
+from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdol.closed_loop import RecordLoop
+from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.schemas import codec
+from hushstream.schemas.topics import common_name
+from hushstream.systems.colin.artefacts import inputs_of
+from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.pdap.windows import Schedule
+from offered import MEANARM, POLL, offered
+
+KEYS = KeySource(seed=7)
+START_MS, STEP_MS = 1_700_000_000_000, 100
+NONCE = bytes(range(32))
+TIMEOUT_SECONDS = 600.0
+"""For answers that come at once on the direct runner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A deployment, and every topic of it at the end of its loop."""
+
+    name: str
+    system: System
+    records: Mapping[TopicPartition, list[InputRecord]]
+
+    def homes(self) -> Iterator[tuple[Role, int]]:
+        """Every home partition of every role."""
+        return ((role, home) for role in self.system.roles for home in range(self.system.homes(role)))
+
+
+class Loop:
+    """A log, the machines over it, and shorthand for what is appended."""
+
+    def __init__(self, system: System) -> None:
+        ticks = count(START_MS, STEP_MS)
+        self.system = system
+        self.log = MemoryLog(lambda: next(ticks))
+        self.driver = DirectDriver(self.log, all_machines(system, KEYS), NONCE)
+
+    def put(self, topic: str, schema: str, /, partition: int = 0, **fields: Any) -> None:
+        """Append a record, and let all machines fold it."""
+        self.log.append(topic, partition, codec.encode(schema, fields))
+        self.driver.pump()
+
+    def junk(self, *topics: str) -> None:
+        """Append bytes that are no record."""
+        for topic in topics:
+            self.log.append(topic, 0, b"no record")
+
+    def forget(self, topic: str, user: str) -> None:
+        """Append a user's tombstone."""
+        self.put(topic, "Forget", user=user, config_digest=self.system.digest)
+
+    def log_of(self, party: str = "") -> DirectEventLog:
+        """The log of one client."""
+        answers = conversation_of(self.system, party).answers
+        return DirectEventLog(self.log, self.driver, asked_partitions(self.system), answers)
+
+
+@dataclass(slots=True)
+class _Visitors:
+    """Users who ask, see and click in turn, and one who sends what nobody should."""
+
+    loop: Loop
+    context: Callable[[random.Random], Any]
+    arms: int
+    tracks: tuple[tuple[str, ...], ...]
+    """Of the users of each phase; the last phase is not ended, so that windows stay open."""
+    users: int
+    rounds: int
+    rewards: tuple[float, ...] = (0.0, 1.0)
+    again: bool = False
+    """Whether the same users come in every phase."""
+    draw: random.Random = field(default_factory=lambda: random.Random(1))
+
+    async def play(self) -> None:
+        async with Client(self.loop.log_of()) as client:
+            for phase, tracks in enumerate(self.tracks):
+                names = [f"user-{0 if self.again else phase}-{number}" for number in range(self.users)]
+                turns = [(name, turn) for turn in range(self.rounds) for name in names]
+                for name, turn in turns:
+                    track = tracks[int(name.rpartition("-")[2]) % len(tracks)]
+                    await self._visit(client, f"{name}:{phase}:{turn}", name, track)
+                if phase == 1:
+                    self.loop.forget("contexts", names[0])
+                if phase < len(self.tracks) - 1:
+                    await client.end_phase(phase)
+
+    async def _visit(self, client: Client, event_id: str, user: str, track: str) -> None:
+        eligible = None if self.draw.random() < 0.8 else sorted(self.draw.sample(range(self.arms), 2))
+        context = self.context(self.draw)
+        decision = await client.decide(event_id, user, context, eligible, timeout=TIMEOUT_SECONDS, track=track)
+        way, arm = self.draw.random(), decision.arm
+        if way < 0.8:
+            await client.shown(event_id, user, arm if way > 0.1 else (arm + 1) % self.arms)
+        if way > 0.3:
+            await client.reward(event_id, user, arm, self.draw.choice(self.rewards))
+        if way < 0.1:
+            self._misbehave(event_id, user, np.asarray(context, "<f4").tobytes())
+
+    def _misbehave(self, event_id: str, user: str, context: bytes) -> None:
+        put = self.loop.put
+        put("contexts", "Context", event_id=event_id, user=user, context=context)
+        put("contexts", "Context", event_id=f"{event_id}x", user=user, context=context[:-4])
+        early = {"kind": "reward", "event_id": f"{event_id}y", "user": user, "arm": 0, "reward": 1.0}
+        put("clicks", "Feedback", **early)
+        put("clicks", "Feedback", **{**early, "kind": "shown", "event_id": f"{event_id}z"})
+        put("clicks", "Feedback", **{**early, "event_id": event_id, "user": "a stranger"})
+
+
+def _histogram(dimension: int) -> Callable[[random.Random], Any]:
+    """Tenths that sum to 1."""
+
+    def draw(source: random.Random) -> Any:
+        parts = [source.randrange(dimension) for _ in range(10)]
+        return (np.bincount(parts, minlength=dimension) / 10).astype("<f4")
+
+    return draw
+
+
+def _features(arms: int, dimension: int) -> Callable[[random.Random], Any]:
+    """Quarters of a length of 1 at most, for each arm."""
+    return lambda source: np.array([source.choice((-0.25, 0.0, 0.25)) for _ in range(arms * dimension)], dtype="<f4")
+
+
+class Variant(NamedTuple):
+    """A way to deploy a system, and how its loop is recorded, in a folder."""
+
+    kind: str
+    name: str
+    record: Callable[[Path], Loop]
+    package: Path | None = None
+    """Where the system is offered, if it is not registered in this process."""
+
+    @contextmanager
+    def registered(self) -> Iterator[None]:
+        """While its system is registered."""
+        if self.package is None:
+            yield
+            return
+        with offered(self.package, self.kind):
+            yield
+
+
+def _p2b(name: str, **changes: Any) -> Variant:
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "p2b", "deployment": name, "arms": 3, "context": {"dimension": 4}, "expected_slots": 40,
+            "slot": {"after_interactions": 2, "lifetime_slots": 2, "settle_seconds": 3.0, "period_seconds": 30.0},
+            "feedback": {"attribution_window_seconds": 4.0, "early_feedback": 4, "remembered_events": 30},
+            "users": {"contexts_per_period": 5, "period_seconds": 60.0, "expire_after_seconds": 11.0},
+        }  # fmt: skip
+        for key, value in changes.items():
+            values[key] = {**values.get(key, {}), **value}
+        loop = Loop(prepare(folder, parse_config(values), keys=KEYS, public_dataset="synthetic"))
+        loop.junk("contexts", "clicks", "reports", "crowds", "interactions")
+        tracks = (("cold", "private"), ("private", "nonprivate", "cold"), ("private",))
+        asyncio.run(_Visitors(loop, _histogram(4), 3, tracks, users=5, rounds=3).play())
+        return loop
+
+    return Variant("p2b", name, record)
+
+
+def _colin(name: str, algorithm: str, **release: Any) -> Variant:
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "colin", "deployment": name, "arms": 3, "features": {"dimension": 2}, "settle_seconds": 3.0,
+            "learner": {"algorithm": algorithm, "alpha": 0.1},
+            "feedback": {"attribution_window_seconds": 3.0, "early_feedback": 4, "remembered_events": 30},
+            "release": {"horizon": 16, "rewards_per_user": 7, "rows": 5, "epochs": 3, **release},
+        }  # fmt: skip
+        users = [f"user-0-{number}" for number in range(5)]
+        graph = SocialGraph.of_edges([(one, other, 1.0) for one, other in pairwise(users)], users)
+        loop = Loop(prepare(folder, parse_config(values), inputs_of(graph)))
+        own = {"server": ("rewards",)}.get(release.get("noise_at", "server"), ())
+        loop.junk("contexts", "clicks", "releases", *own)
+        tracks = (("private",),) * 3
+        context, rewards = _features(3, 2), (0.0, 0.4, 1.0)
+        asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True).play())
+        return loop
+
+    return Variant("colin", name, record)
+
+
+def _pdap(name: str, **release: Any) -> Variant:
+    def record(folder: Path) -> Loop:
+        contexts, seed = 60, 5
+        world = vendors(vendors=2, arms=6, seed=seed)
+        settings = {
+            "deployment": name,
+            "release": {"first_window": 12, "window_ratio": 1.2, "epsilon": 4.0, **release},
+            "cells": {"split_at": 12.0},
+            "feedback": {"early_feedback": 4, "remembered_events": 30},
+            "budget": {"epsilon": 20.0, "delta": 1e-6},
+        }
+        config = parse_config(configured(PdapOptions(contexts=contexts, config=settings), world))
+        loop = Loop(prepare(folder, config))
+        first = config.vendors[0].name
+        outcomes = ("outcomes",) if release.get("placement") == "serving" else (f"outcomes.{first}",)
+        loop.junk(f"contexts.{first}", f"clicks.{first}", *outcomes, "releases")
+        early = {"kind": "reward", "event_id": "none", "user": "nobody", "arm": 0, "reward": 1.0}
+        loop.put(f"clicks.{first}", "Feedback", **early)
+        loop.put(f"clicks.{first}", "Feedback", **{**early, "kind": "shown"})
+        change = {"arm": 2, "config_digest": bytes(16)}
+        loop.put(f"contexts.{first}", "ArmChange", offered=False, **change)
+        plan = PdapPlan(contexts, Schedule(6, 1.3))
+        asyncio.run(PdapLoop(config, world, Visits.of(world, contexts, seed), plan).run(loop.log_of))
+        loop.put(f"contexts.{first}", "ArmChange", offered=True, **change)
+        loop.forget(f"contexts.{first}", "user-1")
+        return loop
+
+    return Variant("pdap", name, record)
+
+
+def _pdol(name: str, **changes: Any) -> Variant:
+    def record(folder: Path) -> Loop:
+        gossips = "gossip" in changes
+        nodes, phase = 3, 3 if gossips else 12
+        stream = sparse_synthetic(records=36 if gossips else 72, dimension=8, features=3, nodes=nodes, seed=3)
+        values = {
+            "system": "pdol", "deployment": name, "nodes": nodes,
+            "records": {"dimension": stream.dimension, "label_slots": 2, "remembered_events": 20},
+            **({} if gossips else {"sharing": {"epsilon": 4.0, "slots_per_release": 4, "horizon": 4, "epochs": 3}}),
+        }  # fmt: skip
+        for key, value in changes.items():
+            values[key] = {**values.get(key, {}), **value}
+        loop = Loop(prepare(folder, parse_config(values)))
+        loop.junk("records", *(() if gossips else ("releases",)))
+        loop.put("records", "Label", event_id="none", user="x", label=1)
+        asyncio.run(RecordLoop(stream, loop.system.core, phase).run(loop.log_of()))
+        loop.forget("records", "person-1")
+        for present in (False, True, False):
+            loop.put("records", "Membership", node=0, present=present, config_digest=bytes(16))
+        return loop
+
+    return Variant("pdol", name, record)
+
+
+def _bgt(name: str, **release: Any) -> Variant:
+    def record(folder: Path) -> Loop:
+        world = tastes(users=16, items=30, ratings=6, seed=3)
+        values = {
+            "system": "bgt", "deployment": name, "items": 30, "features": 0, "scale": {"lowest": 0.0, "highest": 1.0},
+            "release": {"epsilon": 20.0, "pairs": 6, "top": 6, "factors": 2, "epochs": 3, **release},
+        }  # fmt: skip
+        config = parse_config(values)
+        loop = Loop(prepare(folder, config))
+        loop.junk("ratings", "updates", "releases", "rounds")
+        asyncio.run(RatingLoop(world.split(3), config).run(loop.log_of()))
+        loop.forget("ratings", "user-1")
+        return loop
+
+    return Variant("bgt", name, record)
+
+
+def _poll() -> Variant:
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "poll", "deployment": "poll", "epsilon": 0.5, "window_votes": 4, "window_seconds": 1.0,
+            "votes_per_user": 2,
+        }  # fmt: skip
+        loop = Loop(prepare(folder, parse_config(values), {"options": ("options", "tea\ncoffee\nwater")}))
+        loop.junk("votes", "tallies")
+        for number in range(24):
+            name, option = f"user-{number % 9}", 7 if number % 8 == 7 else number % 3
+            vote = {"vote_id": f"{name}:{number % 5}", "user": name, "option": option}
+            loop.put("votes", "Vote", config_digest=loop.system.digest, **vote)
+            if number == 9:
+                loop.forget("votes", name)
+        return loop
+
+    return Variant("poll", "poll", record, POLL)
+
+
+def _meanarm() -> Variant:
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "meanarm", "deployment": "meanarm", "arms": 3, "epsilon": 2.0, "window_slots": 4,
+            "rewards_per_user": 3,
+        }  # fmt: skip
+        loop = Loop(prepare(folder, parse_config(values)))
+        loop.junk("asks", "slots", "sums")
+        for number in range(30):
+            event = {"event_id": f"e{number}", "user": f"user-{number % 6}", "config_digest": loop.system.digest}
+            loop.put("asks", "ArmAsk", **event)
+            if number % 5:
+                loop.put("asks", "ArmClick", reward=number % 2, **event)
+            if number == 16:
+                loop.forget("asks", "user-3")
+        loop.put("asks", "ArmClick", reward=1, **event)
+        return loop
+
+    return Variant("meanarm", "meanarm", record, MEANARM)
+
+
+VARIANTS = (
+    _p2b("p2b-windows", release={"window_slots": 5, "window_seconds": 6.0, "sums": "fresh"}),
+    _p2b(
+        "p2b-counter",
+        release={"window_slots": 5, "sums": "counter", "windows": 16},
+        lift={"holdout": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        slot={"sealed": True},
+        encoder={"features": "onehot"},
+    ),
+    _p2b("p2b-tuples", release={"mode": "tuples", "sampling": 0.5, "threshold": 1, "window_slots": 6}),
+    _colin("colin-counter", "colin", seconds=6.0),
+    _colin("colin-learner", "goblin", noise_at="learner"),
+    _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),
+    _pdap("pdap-serving", placement="serving"),
+    _pdap("pdap-home", placement="home"),
+    _pdol("pdol-released"),
+    _pdol("pdol-node", prediction={"place": "node"}, sharing={"counter": "negative-digit"}),
+    _pdol("pdol-gossip", gossip={"epsilon": 8.0, "rounds": 14, "graph": "ring"}),
+    _bgt("bgt-gaussian"),
+    _poll(),
+    _meanarm(),
+)
+
+
+@cache
+def recorded(variant: Variant) -> Recording:
+    """Its recording; made once a process."""
+    with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+        loop = variant.record(Path(folder) / "deployment")
+    return Recording(variant.name, loop.system, dict(loop.log.partitions()))
+
+
+def require_all(kinds: Iterable[str]) -> None:
+    """Refuse registered systems of which there is no recording.
+
+    Raises:
+        LookupError: there is one.
+    """
+    missing = sorted(set(kinds) - {variant.kind for variant in VARIANTS})
+    if missing:
+        raise LookupError(f"system {', '.join(missing)}: expected a loop in tests/shared/recordings.py, got none")
+
+
+def form_of(role: Role) -> tuple[Any, ...]:
+    """What tells the roles of a system apart, whose party's they are aside."""
+    writes = tuple(sorted({common_name(name) for name in (*role.writes, *role.writes_abroad)}))
+    return common_name(role.name), writes, role.further_key_zones, tuple(map(common_name, role.broadcasts))
