@@ -39,6 +39,7 @@ from hushstream_test_accountant_formulas import (
 from mpmath import mp, mpf
 
 from hushstream.agents.deployment import parse_config
+from hushstream.counting import BadPlan
 from hushstream.counting.blt import BufferedToeplitz
 from hushstream.engine.artefacts import Artefacts
 from hushstream.engine.budget import filter_of
@@ -82,7 +83,7 @@ Figures = Iterator[Figure]
 
 @dataclass(frozen=True)
 class Refused:
-    """The budget had room for nothing."""
+    """The budget had room for nothing, or no counter is that coarse."""
 
 
 @cache
@@ -100,6 +101,9 @@ def checked(one: Drawn) -> list[Figure] | Refused:
     try:
         promises = kind.promises(config, nothing)
         budgets = kind.budgets(config, nothing)
+    except BadPlan:
+        # So little rho that no buffered counter draws its noise: it is refused before anything runs.
+        return Refused()
     except ConfigurationError as error:
         if not str(error).startswith("budget:"):
             raise
