@@ -41,7 +41,7 @@ def save(store: UserDatabase, content: bytes) -> None:
 def run(script: str, place: Path) -> subprocess.CompletedProcess[str]:
     """A process of its own, which finds what tests share."""
     command = [sys.executable, "-c", script, str(place)]
-    return subprocess.run(command, cwd=SHARED, check=False, capture_output=True, text=True)
+    return subprocess.run(command, cwd=SHARED, check=False, capture_output=True, text=True, encoding="utf-8")
 
 
 def user(key: bytes, value: bytes, seen_ms: int = 5) -> StoredUser:

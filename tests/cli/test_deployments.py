@@ -500,7 +500,7 @@ def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_a
 def test_how_many_ratings_are_asked_about_is_what_is_answered(cli, refused, config, tmp_path):
     """80 was asked, and what 50 give was answered, as nobody had said how many users."""
     films = tmp_path / "films.yaml"
-    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n")
+    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n", encoding="utf-8")
     told = cli("guarantee", films, "--ratings", "80")
     assert "Users with 80 ratings each" in told.out
     assert "50 ratings" not in told.out
@@ -524,27 +524,27 @@ dimension: 2
 )
 def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refused, tmp_path, values, setting):
     path, folder, edges = tmp_path / "x.yaml", tmp_path / "made", tmp_path / "edges.csv"
-    edges.write_text("ann,bob\n")
+    edges.write_text("ann,bob\n", encoding="utf-8")
     given = ("--graph", edges) if "colin" in values else ()
-    path.write_text(values)
+    path.write_text(values, encoding="utf-8")
     for command in (("prepare", path, folder, *given), ("config", "check", path)):
         line = refused(*command)
         assert "privacy: expected a promise to each person, got none: 100 rewards of one user together cost" in line
         assert f"Either set {setting} or less" in line
         assert "privacy: {person: unprotected}" in line
     assert not folder.exists()
-    path.write_text(values + "privacy: {person: unprotected}\n")
+    path.write_text(values + "privacy: {person: unprotected}\n", encoding="utf-8")
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
     assert "For one person as a whole nothing is promised" in cli("guarantee", folder).out
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.
     plain = tmp_path / "plain"
-    path.write_text(values)
+    path.write_text(values, encoding="utf-8")
     prepare(plain, read_config(path), {"graph": (str(edges), "ann,bob\n")} if given else None)
     assert load(plain).digest.hex() == said
-    path.write_text(values + "privacy: {person: unprotected}\n")
+    path.write_text(values + "privacy: {person: unprotected}\n", encoding="utf-8")
     assert cli("prepare", path, plain, *given, "--json").json["digest"] == said
-    path.write_text(values + "privacy: {person: sure}\n")
+    path.write_text(values + "privacy: {person: sure}\n", encoding="utf-8")
     assert "privacy.person: expected 'protected' or 'unprotected', got 'sure'" in refused("config", "check", path)
 
 
@@ -553,7 +553,7 @@ def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refus
 )
 def test_a_cap_promises_a_person_something(cli, tmp_path, values, life):
     path = tmp_path / "x.yaml"
-    path.write_text(values.partition("privacy")[0])
+    path.write_text(values.partition("privacy")[0], encoding="utf-8")
     assert cli("config", "check", path).code == 0
     assert cli("guarantee", path, "--json").json["person"]["which"]["epsilon"] == life
 
@@ -569,5 +569,5 @@ def test_the_statement_of_another_deployment_is_never_written_over(cli, refused,
     assert "expected no file at statement-shop.html, or an earlier statement of deployment other" in line
     assert (tmp_path / "statement-shop.html").read_bytes() == before
     assert cli("statement", "--deployment", "shop", "--out", "statement-shop.html").code == 0
-    (tmp_path / "notes.html").write_text("mine")
+    (tmp_path / "notes.html").write_text("mine", encoding="utf-8")
     assert "got another file, which is kept" in refused("statement", "--deployment", "shop", "--out", "notes.html")

@@ -143,7 +143,7 @@ def judged(own):
 
 def test_the_folder_of_an_internal_log_is_marked_as_what_it_is(judged, own):
     """Its workers publish contents in clear: whoever finds it has to read that this is no public dataset."""
-    marked = json.loads((own / "deployment" / PUBLIC_DATASET).read_text())
+    marked = json.loads((own / "deployment" / PUBLIC_DATASET).read_text(encoding="utf-8"))
     assert marked["dataset"].endswith(", INTERNAL, NOT PRIVATE")
     assert load(own / "deployment").public_dataset
 

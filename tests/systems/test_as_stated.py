@@ -140,7 +140,7 @@ def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> Non
     known = {
         path.parent.name
         for path in (Path(codec.__file__).parent / "avro").glob("*/v*.avsc")
-        if FIELD in path.read_text()
+        if FIELD in path.read_text(encoding="utf-8")
     }
     # A version says what the releases say that it is made of (the tests of aggregators).
     releases = {name for name in known if not name.endswith("Model")}

@@ -176,7 +176,7 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     files = write_pdap_report(result, tmp_path / "report")
     told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"
-    told_there = json.loads((tmp_path / "deployment" / PUBLIC_DATASET).read_text())["dataset"]
+    told_there = json.loads((tmp_path / "deployment" / PUBLIC_DATASET).read_text(encoding="utf-8"))["dataset"]
     assert told_there.endswith(", INTERNAL, NOT PRIVATE") is marked
     assert ("INTERNAL, NOT PRIVATE" in told["marks"]) is marked
     assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text(encoding="utf-8")) is marked

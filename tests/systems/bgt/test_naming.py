@@ -31,7 +31,7 @@ DOUBT = bytes(range(16))
 @pytest.fixture
 def recorded(films):
     """A rig whose log and journal an earlier release has written."""
-    told = json.loads(RECORDED.read_text())
+    told = json.loads(RECORDED.read_text(encoding="utf-8"))
     rig = films.CollectorRig(films.make_system())
     rig.genesis, rig.machine = base64.b64decode(told["genesis"]), rig.fresh()
     rig.machine.start(rig.genesis)
