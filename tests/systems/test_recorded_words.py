@@ -8,7 +8,7 @@ from pathlib import Path
 from hushstream.agents.deployment import parse_config
 from hushstream.systems.bgt.guarantee import guarantee_of as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
-from hushstream.systems.p2b.lift import lift_guarantee
+from hushstream.systems.p2b.lift import lift_debit
 from hushstream.systems.p2b.promise import guarantee_of, slot_terms_of
 from hushstream.systems.pdap.promise import epoch_guarantee
 from hushstream.systems.pdol.counters import plan_of
@@ -38,7 +38,7 @@ def _promises():
         config = parse_config(_p2b(**release))
         yield f"p2b {name}", guarantee_of(config)
         yield f"p2b {name}, life", slot_terms_of(config).life
-    yield "p2b lift", lift_guarantee(config.lift, 1)
+    yield "p2b lift", lift_debit(config.lift, 1)
     for noise_at in ("server", "learner"):
         for noise in ("laplace", "k-norm", "gaussian"):
             config = parse_config(_colin(noise_at=noise_at, noise=noise))

@@ -172,7 +172,7 @@ def require_live(system: System, keys: KeySource) -> None:
             f"deployment {system.config.deployment}: expected a live deployment, got the folder of a replay of a "
             f"public dataset, whose content may leave in clear; its workers take --seed and no key files"
         )
-    require_private(system.promises.releases, f"deployment {system.config.deployment}")
+    require_private(system.promises, f"deployment {system.config.deployment}")
 
 
 def all_machines(system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> list[Machine]:

@@ -8,17 +8,19 @@ know (who they are, why they do it) they may add; otherwise the statement says t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from hushstream.engine.declaration import System
 from hushstream.ops.statement_topics import content_facts, reader_facts, retention_facts
-from hushstream.ops.statement_words import verdict, worked_example
-from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.ops.statement_words import UNIT_SUBJECT, how_to_read, told, verdict, worked_example
+from hushstream.privacy.amounts import Cost, delta_text, epsilon_text
+from hushstream.privacy.page import groups_of
 from hushstream.privacy.promise import Guarantee, Promises
-from hushstream.privacy.sentence import Odds
+from hushstream.privacy.sentence import Odds, Prices
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import PUBLISHED
 
 NOT_STATED = "not stated by the operator"
 _COMPOSITIONS = {
@@ -118,11 +120,12 @@ def statement_of(system: System, operator: OperatorFacts | None = None) -> State
         deployment=system.config.deployment,
         config_digest=system.digest.hex(),
         sentence=promises.sentence(),
-        odds=promise.odds(promises.together),
+        odds=promises.odds(),
         verdict=verdict(promises),
         marks=promise.marks,
         warning=promises.warning,
         sections=(
+            _summary(system, promises),
             _who(system, operator),
             _parameters(system, promises),
             Section("What that means, by an example", tuple(worked_example(system, promises))),
@@ -155,36 +158,42 @@ def _who(system: System, operator: OperatorFacts) -> Section:
     )
 
 
-def _parameters(system: System, promises: Promises) -> Section:
-    promise, lift = promises.releases, promises.lift
-    redraws = promise.redraws
-    facts = [
-        ("epsilon for one unit", epsilon_text(promise.epsilon_micro)),
-        ("delta for one unit", delta_text(promise.delta_units)),
-    ]
-    if redraws is not None:
-        facts.append(("of that, one of its epochs of noise", f"{redraws.price}, {redraws.most} times"))
-    facts += [
-        ("unit", promise.unit),
-        ("neighbours", promise.relation),
-        ("one value against another", str(promise.replace_one)),
-        ("epsilon and delta over a life", f"{promise.lifetime.cost}, for {promise.units_in_life}"),
-    ]
-    if lift is not None:
-        facts.append(("the lift, beside it", f"{lift.cost}, for {lift.unit}"))
-        facts.append(("together, over the life of one person", str(promises.together)))
-    if promises.warning is not None:
-        facts.append(("what that means", promises.warning))
-    facts += [(f"budget: {budget.counted}", budget.as_text()) for budget in system.budgets]
-    facts += [
-        ("strength", promise.computational),
+def _summary(system: System, promises: Promises) -> Section:
+    """One page for who reads no further: each fact in a line, its details below."""
+    promise = promises.releases
+    published = [f"{content.what} ({content.topic})" for content in promise.contents if content.zone == PUBLISHED]
+    open_facts = len({fact for one in promises.each for fact in one.not_protected})
+    conditions = len({fact for one in promises.each for fact in one.conditions})
+    counted = f"{promise.units_in_life}{'' if promises.lift is None else ', and the lift'}"
+    return Section(
+        "In short",
         (
-            "how to read epsilon",
-            "seeing everything that is published changes the odds of any statement about one unit by at most a "
-            "factor of e to the epsilon, but for a chance of delta",
+            ("one person in a whole life", f"{told(promises.together, promise.person)} ({counted})"),
+            ("one unit by itself", f"{promise.unit}: {told(promise.unit_prices, UNIT_SUBJECT)}"),
+            ("what is published", "; ".join(published) or "nothing that was made of persons' data"),
+            ("who sees it before the noise", system.words.trust),
+            ("what it rests on", f"{conditions} conditions, listed below" if conditions else "no further condition"),
+            ("what it leaves open", f"{open_facts} facts, listed below under what is not protected"),
+            ("what an erasure does", system.words.erasure),
+            ("how it can be checked", "hushstream verify, budget, audit and topics check, each described below"),
         ),
-    ]
+    )
+
+
+def _parameters(system: System, promises: Promises) -> Section:
+    """The page's own lines on the person, the unit and the lift; then the limits and how to read them."""
+    groups = {group.key: group for group in groups_of(promises)}
+    facts = [(_small(line.name), line.text) for key in ("person", "unit") for line in groups[key].lines]
+    if promises.lift is not None:
+        lift = f"{promises.lift.unit}: {told(promises.lift.unit_prices, UNIT_SUBJECT)}"
+        facts.append(("of that, the lift", lift))
+    facts += [(f"budget: {budget.counted}", budget.as_text()) for budget in system.budgets]
+    facts += [("strength", promises.releases.computational), ("how to read epsilon", how_to_read(promises))]
     return Section("Parameters and unit of privacy", tuple(facts))
+
+
+def _small(name: str) -> str:
+    return f"{name[:1].lower()}{name[1:]}"
 
 
 def _algorithm(system: System, promise: Guarantee) -> Section:
@@ -230,9 +239,9 @@ def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
         return ()
     facts = [
         ("what it is", "noised running counts of what was shown and rewarded, of a hold-out and of all others"),
-        ("epsilon of the lift", epsilon_text(promise.epsilon_micro)),
-        ("delta of the lift", delta_text(promise.delta_units)),
         ("unit of the lift", promise.unit),
+        ("which of two it was in the lift", str(promise.replace_one)),
+        ("whether it was there at all in the lift", str(promise.cost)),
         ("neighbours in the lift", promise.relation),
         ("mechanism of the lift", promise.mechanism),
         *_words(promise),
@@ -308,7 +317,9 @@ def _registry(system: System, operator: OperatorFacts, promises: Promises) -> di
     each = promises.each
     pure = all(promise.delta_units == promise.residue_units for promise in each)
     budgets = system.budgets
-    together = f"{promises.together}{'' if promises.lift is None else ', with the lift'}"
+    together = (
+        f"{told(promises.together, promises.releases.person)}{'' if promises.lift is None else ', with the lift'}"
+    )
     return {
         "deployment name": system.config.deployment,
         "data curator": operator.operator,
@@ -321,8 +332,8 @@ def _registry(system: System, operator: OperatorFacts, promises: Promises) -> di
         "flavour": "pure epsilon with a stated residue" if pure else "(epsilon, delta)",
         "privacy unit": _joined(promise.unit for promise in each),
         "neighbouring relation": _joined(promise.relation for promise in each),
-        "epsilon": _of_each(promises, [epsilon_text(promise.epsilon_micro) for promise in each]),
-        "delta": _of_each(promises, [delta_text(promise.delta_units) for promise in each]),
+        "epsilon": _of_each(promises, lambda cost: epsilon_text(cost.epsilon_micro)),
+        "delta": _of_each(promises, lambda cost: delta_text(cost.delta_units)),
         "lifetime": _joined(filter(None, (together, promises.warning))),
         "mechanisms": _joined(promise.mechanism for promise in each),
         "budget": _joined(dict.fromkeys(f"{budget.limit} for {budget.unit}" for budget in budgets)),
@@ -337,10 +348,16 @@ def _joined(texts: Iterable[str]) -> str:
     return "; ".join(texts)
 
 
-def _of_each(promises: Promises, texts: Sequence[str]) -> str:
-    """One amount of each guarantee: by itself, or with what it is of where there are two; none where it is void."""
+def _of_each(promises: Promises, amount: Callable[[Cost], str]) -> str:
+    """One amount of each guarantee, of both questions where there are two; none where content leaves un-noised."""
     if promises.releases.unnoised:
         return "none: content leaves un-noised"
-    if promises.lift is None:
-        return texts[0]
-    return f"{texts[0]} for one unit of the releases; {texts[1]} for the lift"
+    texts = [_of_both(promise.unit_prices, amount) for promise in promises.each]
+    return texts[0] if promises.lift is None else f"for one unit of the releases: {texts[0]}; for the lift: {texts[1]}"
+
+
+def _of_both(prices: Prices, amount: Callable[[Cost], str]) -> str:
+    which = amount(prices.which)
+    if prices.took_part is None:
+        return which
+    return f"{which} ({UNIT_SUBJECT.which}), {amount(prices.took_part)} ({UNIT_SUBJECT.took_part})"

@@ -54,6 +54,7 @@ def counter_guarantee(
         raise BadPlan(f"units_in_life: expected a whole number from 1 to {LARGEST_LIFE}, got {units_in_life!r}")
     changed_draws *= neighbours.leaves
     cost = budget.cost(changed_draws, residue)
+    life = budget.many(units_in_life, changed_draws, residue)
     within = "one leaf" if neighbours.leaves == 1 else f"at most {neighbours.leaves} leaves"
     return Guarantee(
         mechanism=mechanism,
@@ -61,7 +62,12 @@ def counter_guarantee(
         unit=neighbours.unit,
         cost=cost,
         replace_one=cost if neighbours.any_content else budget.twice(changed_draws, residue),
-        lifetime=Lifetime(units_in_life, 1, budget.many(units_in_life, changed_draws, residue)),
+        lifetime=Lifetime(
+            units_in_life,
+            1,
+            life,
+            life if neighbours.any_content else budget.many(2 * units_in_life, changed_draws, residue),
+        ),
         sensitivity=sensitivity,
         norm=norm,
         zone=zone,
@@ -78,6 +84,7 @@ def counter_guarantee(
             "own, at its price, if that is noticed (release marks); where nobody notices it, see the runbook",
         ),
         rho_micro=budget.rho_micro,
+        public_participation=neighbours.any_content,
     )
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, Literal
 
-from hushstream.engine.values import REFUSE_UNKNOWN, seconds, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, require, seconds, whole
 
 _WIRE, _WIRE_VALUES = "wire", "wire_values"
 """Metadata of a setting that has another name in the canonical form: every digest is over that."""
 
 _LATER = "later"
 """Metadata of a setting that is in the canonical form only where it is not what it is by default."""
+
+_ASIDE = "aside"
+"""Metadata of a setting that nothing is computed from: it is in no canonical form."""
 
 LARGEST_EPSILON = 20.0
 """Of one release; more protects nobody."""
@@ -33,6 +36,30 @@ def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) ->
 def later(default: Any) -> Any:
     """A setting that was added when there were deployments: their digests are what they were while it is unused."""
     return field(default=default, metadata={_LATER: True})
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyConfig:
+    """What the operator knows of the promise and says in words.
+
+    Attributes:
+        person: protected, or unprotected where one person's whole life is promised nothing and only single units are:
+            without this word such a deployment is not prepared. No figure follows from it.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    person: Literal["protected", "unprotected"] = "protected"
+
+    def __post_init__(self) -> None:
+        """Refuse another word."""
+        words = ("protected", "unprotected")
+        require(self.person in words, "privacy.person", " or ".join(words), self.person)
+
+
+def said_aside() -> Any:
+    """The `PrivacyConfig` of a deployment: no digest follows from it, and configurations are equal whatever it says."""
+    return field(default_factory=PrivacyConfig, compare=False, metadata={_ASIDE: True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +127,8 @@ def _renames(config: type) -> Iterator[tuple[str, str]]:
 
 
 def _is_on_wire(one: Field[Any], config: Any) -> bool:
+    if _ASIDE in one.metadata:
+        return False
     return _LATER not in one.metadata or getattr(config, one.name) != one.default
 
 

@@ -21,7 +21,7 @@ from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, f
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_value
 from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
+from hushstream.privacy.promise import Guarantee, Redraws
 
 
 def epoch_terms(
@@ -83,7 +83,7 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
         one,
         cost=together,
         replace_one=exchanged,
-        lifetime=Lifetime(life.units, life.devices, _often(life.cost, most)),
+        lifetime=replace(life, cost=_often(life.cost, most), exchange=_often(life.exchange, most)),
         residue_units=min(together.delta_units, residue),
         redraws=Redraws(most, one.cost),
     )

@@ -1,26 +1,62 @@
-"""What a live deployment may not release: it exists to reproduce papers, on public data."""
+"""What a live deployment may not release, and what it may release only where its configuration says so in words."""
 
 from __future__ import annotations
 
+from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promise import NOT_PRIVATE, Guarantee
+from hushstream.privacy.promise import NOT_PRIVATE, Guarantee, Promises
+from hushstream.privacy.sentence import NOTHING
 
 
-def require_private(promise: Guarantee, where: str) -> None:
-    """Refuse a release that is not private as stated.
+def require_private(promises: Promises, where: str) -> None:
+    """Refuse a release that is not private as stated, and one that promises a single unit nothing (delta 1).
 
     Args:
-        promise: what the deployment's releases promise.
+        promises: what the deployment's releases promise.
         where: the configuration or deployment, as errors name it.
 
     Raises:
-        ConfigurationError: names the mechanism, and the topics on which content leaves un-noised.
+        ConfigurationError: names the mechanism, and the topics on which content leaves un-noised or the price.
     """
+    for promise in promises.each:
+        _require_as_stated(promise, where)
+        if promise.unit_prices.weak == NOTHING:
+            raise ConfigurationError(
+                f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
+                f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
+                f"lower release.epsilon"
+            )
+
+
+def require_person_told(config: DeploymentValues, promises: Promises, where: str) -> None:
+    """Refuse to prepare what promises nothing to a person as a whole, unless its configuration says so in words.
+
+    Raises:
+        ConfigurationError: names the price, and the two ways out.
+    """
+    together = promises.together
+    if together.weak != NOTHING or config.privacy.person == "unprotected":
+        return
+    releases = promises.releases
+    cap = releases.lifetime.cap
+    first = "lower release.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
+    raise ConfigurationError(
+        f"{where}: privacy: expected a promise to each person, got none: {releases.units_in_life} together cost "
+        f"{together.which}, so only single units are protected. Either {first}, or say in the configuration that it is "
+        f"so: privacy: {{person: unprotected}}"
+    )
+
+
+def _require_as_stated(promise: Guarantee, where: str) -> None:
     if promise.private_as_stated:
         return
     topics = ", ".join(promise.unnoised)
     why = f"content leaves un-noised on {topics}" if topics else f"what is claimed for it does not hold; {promise.cost}"
     raise ConfigurationError(
-        f"{where}: release: expected one that is private as stated, got {promise.mechanism.partition(':')[0]}, which "
-        f"is {NOT_PRIVATE}: {why}; that is for replays of public datasets"
+        f"{where}: release: expected one that is private as stated, got {_name(promise)}, which is {NOT_PRIVATE}: "
+        f"{why}; that is for replays of public datasets"
     )
+
+
+def _name(promise: Guarantee) -> str:
+    return promise.mechanism.partition(":")[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from hushstream.engine.configuration import PartitionConfig
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig
 
 
 class DeploymentValues(Protocol):
@@ -14,6 +14,8 @@ class DeploymentValues(Protocol):
     def deployment(self) -> str: ...
     @property
     def system(self) -> str: ...
+    @property
+    def privacy(self) -> PrivacyConfig: ...
 
 
 class DecidingValues(DeploymentValues, Protocol):

@@ -60,10 +60,10 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
     return tuple(_row(promise, times, count, covers) for count, covers in ((1, promise.unit), *several))
 
 
-def conversion_text(rows: Sequence[ConversionRow]) -> str:
-    """The rows as lines of a table; one line says so where there are none."""
+def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[str]:
+    """The rows as lines of a table, behind which question they are the price of; one line where there are none."""
     if not rows:
-        return "Conversions: none; this mechanism is priced by epsilon and delta together.\n"
+        return ["None: this mechanism is priced by epsilon and delta together."]
     head = ["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS)]
     lines = [head]
     for row in rows:
@@ -71,7 +71,10 @@ def conversion_text(rows: Sequence[ConversionRow]) -> str:
         lines.append([row.covers, pure, epsilon_text(row.rho_micro), *map(epsilon_text, row.at_micro)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join(["Conversions (the tables' residue comes on top of each delta):", *table]) + "\n"
+    asked = "Which of two it was"
+    if not promise.public_participation:
+        asked = "Whether it was there at all; which of two it was costs twice the pure epsilon, or four times the rho"
+    return [f"{asked}. The tables' residue comes on top of each delta.", *table]
 
 
 def _row(promise: Guarantee, times: int, units: int, covers: str) -> ConversionRow:

@@ -104,7 +104,12 @@ def exponential_guarantee(
         unit="one choice",
         cost=one,
         replace_one=_cost(2 * micro, 2 * exponential_residue(candidates)),
-        lifetime=Lifetime(choices, 1, _cost(choices * micro, choices * exponential_residue(candidates))),
+        lifetime=Lifetime(
+            choices,
+            1,
+            _cost(choices * micro, choices * exponential_residue(candidates)),
+            _cost(2 * choices * micro, 2 * choices * exponential_residue(candidates)),
+        ),
         sensitivity=sensitivity,
         norm="largest change of any single utility",
         zone=zone,

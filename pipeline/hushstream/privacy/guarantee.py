@@ -28,7 +28,7 @@ LARGEST_SPLIT = 64
 
 _LARGEST_USEFUL_EXPONENT = 100
 _ALWAYS_OPEN = (
-    "that a user's slot came, in which window, and when",
+    "that a user's slot came, with a report in it or null, in which window, and when",
     "how many slots and windows there are, and how many records each topic holds",
     "what holds for the population, and what follows from it for anyone",
     "a user's own decisions, which follow that user's own clicks: the user and the client application see them",
@@ -75,7 +75,8 @@ def slot_sums_guarantee(
         Two reports reach each other through null: 2 eps', and four sums differ.
         n slots of one person, whatever windows and cells they meet in, and whatever earlier releases made of
         them: the exact mechanisms compose to n eps', at most 2n sums have differing laws, so replacing their
-        noise by the exact law costs 2 n r on either side: delta = 2 n r (1 + e^(n eps')).
+        noise by the exact law costs 2 n r on either side: delta = 2 n r (1 + e^(n eps')). n slots against n others:
+        2 n eps', at most 4n sums.
         Running sums: a slot's window is in h nodes of a counter, each with noise of scale h M/eps, so all releases
         of the stream together are pure eps-DP for it (`hushstream.counting.counter` has the proof, against an
         adversary who chooses later slots by earlier releases); 2 h noised sums differ in place of 2. The coin that
@@ -95,7 +96,13 @@ def slot_sums_guarantee(
         unit=UNIT,
         cost=Cost(micro, delta),
         replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
-        lifetime=_lifetime(lifetime_slots, devices, micro, _residue_delta(2 * total * error, total * micro)),
+        lifetime=_lifetime(
+            lifetime_slots,
+            devices,
+            micro,
+            _residue_delta(2 * total * error, total * micro),
+            _residue_delta(4 * total * error, 2 * total * micro),
+        ),
         sensitivity=levels,
         norm="joint L1 distance of the two sums of one cell, in reward levels",
         zone=ZONE,
@@ -136,7 +143,8 @@ def tuples_guarantee(
         (j_i eps, delta_(j_i)), where delta_j is the exact delta of j slots in one crowd at j eps; what is
         printed is the largest such sum. It exceeds n delta: a user with l slots is a crowd of their own. For
         n > 64 it is bounded by group privacy, changing one slot at a time: the sum of delta e^(i eps) over
-        i < n, which is at most n delta e^((n-1) eps).
+        i < n, which is at most n delta e^((n-1) eps). n slots against n others: each crowd gains or loses, those that
+        gain share n slots at most and so do those that lose, so twice that price bounds it.
     """
     if coin not in ("shuffler", "edge"):
         raise BadGuarantee(f"coin: expected shuffler or edge, got {coin!r}")
@@ -146,6 +154,7 @@ def tuples_guarantee(
     epsilon = curve_epsilon(sampling)
     micro = int(epsilon * MICRO)
     delta = _units(exact_delta(threshold, sampling, epsilon, 1, injected))
+    life = _tuples_lifetime_delta(threshold, sampling, epsilon, total, injected)
     conditions: tuple[str, ...] = ()
     if coin == "edge":
         conditions = (f"void if others inject more than {injected} reports that no coin was thrown for into one crowd",)
@@ -156,12 +165,7 @@ def tuples_guarantee(
         unit=UNIT,
         cost=Cost(micro, delta),
         replace_one=Cost(2 * micro, min(DELTA_ONE, 2 * delta)),
-        lifetime=_lifetime(
-            lifetime_slots,
-            devices,
-            micro,
-            _tuples_lifetime_delta(threshold, sampling, epsilon, total, injected),
-        ),
+        lifetime=_lifetime(lifetime_slots, devices, micro, life, min(DELTA_ONE, 2 * life)),
         sensitivity=1,
         norm="count of one whole tuple (code, action, reward level)",
         zone=ZONE,
@@ -207,7 +211,7 @@ def paper_guarantee(
     total = _slots(lifetime_slots, devices)
     micro = int(curve_epsilon(sampling) * MICRO)
     chance = coin_probability(probability_units(sampling))
-    delta = _units(chance)
+    delta, life = _units(chance), _units(1 - (1 - chance) ** total)
     return Guarantee(
         mechanism=f"paper: tuples kept with probability {sampling}, crowds of at least {threshold}"
         " counted on the code alone",
@@ -215,7 +219,7 @@ def paper_guarantee(
         unit=UNIT,
         cost=Cost(micro, delta),
         replace_one=Cost(2 * micro, delta),
-        lifetime=_lifetime(lifetime_slots, devices, micro, _units(1 - (1 - chance) ** total)),
+        lifetime=_lifetime(lifetime_slots, devices, micro, life, life),
         sensitivity=1,
         norm="count of one code, where the whole tuple would have to be counted",
         zone=ZONE,
@@ -260,8 +264,10 @@ def _units(delta: Fraction) -> int:
     return min(DELTA_ONE, math.ceil(delta * DELTA_ONE))
 
 
-def _lifetime(slots: int, devices: int, micro: int, delta: int) -> Lifetime:
-    return Lifetime(slots, devices, Cost(slots * devices * micro, delta))
+def _lifetime(slots: int, devices: int, micro: int, delta: int, exchanged: int) -> Lifetime:
+    """All slots against none of them at ``delta``, and against as many others, through none, at ``exchanged``."""
+    total = slots * devices * micro
+    return Lifetime(slots, devices, Cost(total, delta), Cost(2 * total, exchanged))
 
 
 def _slots(lifetime_slots: int, devices: int) -> int:

@@ -314,7 +314,12 @@ def k_norm_guarantee(
         unit="one slot of one user",
         cost=one,
         replace_one=_cost(2 * micro, 2 * residue),
-        lifetime=Lifetime(vectors, 1, _cost(vectors * micro, vectors * residue)),
+        lifetime=Lifetime(
+            vectors,
+            1,
+            _cost(vectors * micro, vectors * residue),
+            _cost(2 * vectors * micro, 2 * vectors * residue),
+        ),
         sensitivity=sensitivity,
         norm="L2 distance of the vector, in steps of its lattice",
         zone=zone,

@@ -7,7 +7,7 @@ All amounts are integers that were rounded up. `hushstream.privacy.guarantee` ma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hushstream.privacy.amounts import (
     DELTA_ONE,
@@ -20,7 +20,7 @@ from hushstream.privacy.amounts import (
 )
 from hushstream.privacy.contents import Content, unnoised_topics
 from hushstream.privacy.errors import BadGuarantee
-from hushstream.privacy.sentence import Odds, core_sentence, even_odds, picture, weakness
+from hushstream.privacy.sentence import Odds, Prices, Subject, bars, beyond, core_phrase, core_sentence, noun, person_of
 
 Deployment = Literal["hosted", "edge"]
 
@@ -52,6 +52,22 @@ class Claim:
         }
 
 
+class Cap(NamedTuple):
+    """The setting that bounds what is counted of one person.
+
+    Attributes:
+        setting: its path in the configuration.
+        most: up to so many units of a person promise that person something.
+    """
+
+    setting: str
+    most: int
+
+    def __str__(self) -> str:
+        """What it would give."""
+        return f"{self.setting} of at most {self.most} promises a person something"
+
+
 @dataclass(frozen=True, slots=True)
 class Lifetime:
     """What all units of one person cost together.
@@ -59,16 +75,27 @@ class Lifetime:
     Attributes:
         units: how many one user has in their life, on one device.
         devices: unlinked devices of one person that are counted.
-        cost: for all of them together.
+        cost: for all of them together, against none of them.
+        exchange: for all of them together, against others in their place.
+        cap: the setting that says how many there are, and how many of them a person can have and still be promised
+            something; None where there is no such setting or number.
     """
 
     units: int
     devices: int
     cost: Cost
+    exchange: Cost
+    cap: Cap | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Stable keys units, devices, epsilon, delta."""
-        return {"units": self.units, "devices": self.devices, **_amounts(self.cost)}
+        """Stable keys units, devices, epsilon, delta, exchange, cap."""
+        return {
+            "units": self.units,
+            "devices": self.devices,
+            **amounts(self.cost),
+            "exchange": amounts(self.exchange),
+            "cap": None if self.cap is None else self.cap._asdict(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +112,7 @@ class Redraws:
 
     def as_json(self) -> dict[str, Any]:
         """Stable keys most, epsilon, delta."""
-        return {"most": self.most, **_amounts(self.price)}
+        return {"most": self.most, **amounts(self.price)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +140,8 @@ class Guarantee:
         rho_micro: the zCDP of one charge in millionths, at the orders that `hushstream.counting.counter` proves;
             None where the mechanism is priced by (epsilon, delta) alone.
         contents: what each topic of the deployment holds of persons; empty for a mechanism by itself.
+        public_participation: whether the relation leaves it public that somebody took part: neighbours differ in what a
+            unit was, any two values, so ``cost`` and ``replace_one`` answer one question.
     """
 
     mechanism: str
@@ -135,6 +164,7 @@ class Guarantee:
     redraws: Redraws | None = None
     rho_micro: int | None = None
     contents: tuple[Content, ...] = ()
+    public_participation: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a guarantee that leaves something open.
@@ -180,24 +210,41 @@ class Guarantee:
         return self.cost if self.redraws is None else self.redraws.price
 
     @property
+    def unit_prices(self) -> Prices:
+        """Both prices of one unit."""
+        return Prices(self.replace_one, None if self.public_participation else self.cost)
+
+    @property
+    def life_prices(self) -> Prices:
+        """Both prices of all units of one person."""
+        life = self.lifetime
+        return Prices(life.exchange, None if self.public_participation else life.cost)
+
+    @property
+    def person(self) -> Subject:
+        """The words for one person."""
+        return person_of(self.unit, self.public_participation)
+
+    @property
     def warning(self) -> str | None:
         """What must be said beside the figures of a whole life where they promise (next to) nothing; else None."""
-        return self.warning_for(self.lifetime.cost)
+        return self.warning_for(self.life_prices)
 
-    def warning_for(self, life: Cost) -> str | None:
-        """`warning` where all that is released of one person costs ``life``."""
-        weak, unit_weak = weakness(life), weakness(self.cost)
-        if weak is None:
+    def warning_for(self, life: Prices) -> str | None:
+        """`warning` where all that is released of one person has the prices ``life``."""
+        if life.weak is None:
             return None
-        if unit_weak is None:
-            return f"for one person as a whole {weak} is promised; only single {_noun(self.unit)}s are protected"
-        return f"for one person as a whole {weak} is promised, and for {self.unit} {unit_weak}"
+        unit_weak = self.unit_prices.weak
+        if unit_weak is not None:
+            return f"for one person as a whole {life.weak} is promised, and for {self.unit} {unit_weak}"
+        said = f"for one person as a whole {life.weak} is promised{beyond(self.unit, self.unit_prices)}"
+        return said if self.lifetime.cap is None else f"{said}; {self.lifetime.cap}"
 
     @property
     def units_in_life(self) -> str:
         """In words: how many units of one person `lifetime` is for."""
         units, devices = self.lifetime.units, self.lifetime.devices
-        said = self.unit if units == 1 else f"{units} {_noun(self.unit)}s of one user"
+        said = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
         return said if devices == 1 else f"{said} on each of {devices} unlinked devices"
 
     def under_key(self, reproducible: bool) -> Guarantee:
@@ -212,12 +259,14 @@ class Guarantee:
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; the exact amounts stand beside the rounded-up floats."""
         return {
-            **_amounts(self.cost),
+            **amounts(self.cost),
             "sentence": self.sentence(),
+            "phrase": self.phrase(),
             "relation": self.relation,
             "unit": self.unit,
             "lifetime": {**self.lifetime.as_json(), "warning": self.warning},
-            "replace_one": _amounts(self.replace_one),
+            "replace_one": amounts(self.replace_one),
+            "public_participation": self.public_participation,
             "deployment": self.deployment,
             "zone": self.zone,
             "sensitivity": self.sensitivity,
@@ -235,14 +284,14 @@ class Guarantee:
             "unnoised": list(self.unnoised),
         }
 
-    def sentence(self, life: Cost | None = None, kept: float | None = None) -> str:
+    def sentence(self, life: Prices | None = None, kept: float | None = None) -> str:
         """What it comes to for one person, in one line; who is promised nothing reads that first.
 
         Args:
-            life: what one person pays for everything that is released beside this, too; None for `lifetime`.
+            life: what one person pays for everything that is released beside this, too; None for `life_prices`.
             kept: share of the expected reward without privacy that is left, where it is known.
         """
-        text = core_sentence(self.lifetime.cost if life is None else life, self.unit, self.cost)
+        text = core_sentence(life or self.life_prices, self.person, self.unit, self.unit_prices)
         if self.unnoised:
             text = f"a person is promised nothing, since content leaves un-noised on {', '.join(self.unnoised)}"
         elif not self.private_as_stated:
@@ -252,66 +301,25 @@ class Guarantee:
         reward = "" if kept is None else f"; expected reward kept, {kept:.0%}"
         return f"{text[:1].upper()}{text[1:]}{reward}."
 
-    def odds(self, life: Cost | None = None) -> tuple[Odds, ...]:
-        """What somebody may come to believe, for one unit and for a whole life; empty where nothing is promised."""
+    def phrase(self, life: Prices | None = None) -> str:
+        """`sentence` in a few words, to stand behind a figure: "at most e^3 about which of two things one person did,
+        e^1.5 about whether they took part at all"."""
+        if self.unnoised:
+            return f"nothing promised about one person: content leaves un-noised on {', '.join(self.unnoised)}"
+        text = core_phrase(life or self.life_prices, self.person, self.unit, self.unit_prices)
+        if not self.private_as_stated:
+            return f"what is claimed does not hold: {text}"
+        return (
+            f"nothing promised, as the noise comes from a seed; under a secret key {text}"
+            if self.reproducible
+            else text
+        )
+
+    def odds(self, life: Prices | None = None) -> tuple[Odds, ...]:
+        """What somebody may come to believe, for one person and for one unit; empty where nothing is promised."""
         if self.unnoised:
             return ()
-        life = self.lifetime.cost if life is None else life
-        return even_odds(life, "a whole life", self.unit, self.cost)
-
-    def as_text(self, life: Cost | None = None, kept: float | None = None) -> str:
-        """The whole guarantee in plain English: the `sentence`, the picture of `odds`, and one fact a line.
-
-        Arguments are those of `sentence`.
-        """
-        drawn = picture(self.odds(life)) if self.odds(life) else []
-        return "\n".join([self.sentence(life, kept), *self.marks, *drawn, *self._lines()]) + "\n"
-
-    def as_facts(self) -> str:
-        """`as_text` without sentence and picture, where those stand already."""
-        return "\n".join([*self.marks, *self._lines()]) + "\n"
-
-    def _lines(self) -> list[str]:
-        lines = []
-        if self.unnoised:
-            lines.append(f"Content leaves un-noised on: {', '.join(self.unnoised)}. The figures do not speak of it.")
-        if self.claimed is not None:
-            lines += [
-                f"Claimed: epsilon {epsilon_text(self.claimed.epsilon_micro)}, delta {self.claimed.delta}"
-                f" ({self.claimed.source}).",
-                f"True: {self._true}.",
-            ]
-        lines += [
-            f"Mechanism: {self.mechanism}.",
-            f"Epsilon: {epsilon_text(self.epsilon_micro)} for {self.unit}.",
-            f"Delta: {delta_text(self.delta_units)} for {self.unit}.",
-            *self._redraw_lines(),
-            f"Relation: {self.relation}.",
-            f"One report against another report: {self.replace_one}.",
-            f"Lifetime: {self.lifetime.cost} for {self.units_in_life}.",
-            *_warned(self.warning),
-            f"Sensitivity: {self.sensitivity}, {self.norm}.",
-            f"Residue of the noise tables, included in delta: {delta_text(self.residue_units)}.",
-            f"Deployment: {self.deployment}.",
-            f"Trust zone: {self.zone} (it sees what it protects; a trusted curator).",
-            f"Strength: {self.computational}.",
-        ]
-        lines += [f"Content of persons on {content}." for content in self.contents]
-        lines += [f"Condition: {fact}." for fact in self.conditions]
-        return lines + [f"Not protected: {fact}." for fact in self.not_protected]
-
-    @property
-    def _true(self) -> str:
-        """What holds, beside a claim."""
-        assert self.claimed is not None
-        at_that = self.epsilon_micro == self.claimed.epsilon_micro
-        return f"at that epsilon, delta {delta_text(self.delta_units)}" if at_that else str(self.cost)
-
-    def _redraw_lines(self) -> list[str]:
-        if self.redraws is None:
-            return []
-        most, price = self.redraws.most, self.redraws.price
-        return [f"One epoch of noise: {price}; the figures above are for all {most} that there may be."]
+        return bars(life or self.life_prices, self.person, self.unit, self.unit_prices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,15 +340,22 @@ class Promises:
         return (self.releases,) if self.lift is None else (self.releases, self.lift)
 
     @property
-    def together(self) -> Cost:
-        """What one person pays for everything in their life (basic composition)."""
-        life = self.releases.lifetime.cost
-        both = life if self.lift is None else life + self.lift.lifetime.cost
-        return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))
+    def together(self) -> Prices:
+        """Both prices of everything in one person's life (basic composition)."""
+        life = self.releases.life_prices
+        return life if self.lift is None else life + self.lift.life_prices
 
     def sentence(self, kept: float | None = None) -> str:
         """`Guarantee.sentence` for `together`."""
         return self.releases.sentence(self.together, kept)
+
+    def phrase(self) -> str:
+        """`Guarantee.phrase` for `together`."""
+        return self.releases.phrase(self.together)
+
+    def odds(self) -> tuple[Odds, ...]:
+        """`Guarantee.odds` for `together`."""
+        return self.releases.odds(self.together)
 
     @property
     def warning(self) -> str | None:
@@ -352,29 +367,20 @@ class Promises:
         return {
             **self.releases.as_json(),
             "sentence": self.sentence(),
+            "phrase": self.phrase(),
             "lift": None if self.lift is None else self.lift.as_json(),
-            "together": {**_amounts(self.together), "warning": self.warning},
+            "together": {**prices_json(self.together), "warning": self.warning},
         }
 
-    def beside_text(self) -> str:
-        """What `Guarantee.as_text` of the releases leaves out: the lift, and the price of both; empty without one."""
-        if self.lift is None:
-            return ""
-        lines = [f"Together, over the life of one user: {self.together}.", *_warned(self.warning)]
-        return f"\nLift, beside it:\n{self.lift.as_facts()}\n" + "\n".join(lines) + "\n"
+
+def prices_json(prices: Prices) -> dict[str, Any]:
+    """Both prices as plain values: ``which``, and ``took_part`` ("public" where nothing is promised of it)."""
+    took_part = "public" if prices.took_part is None else amounts(prices.took_part)
+    return {"which": amounts(prices.which), "took_part": took_part}
 
 
-def _warned(warning: str | None) -> list[str]:
-    return [] if warning is None else [f"Warning: {warning}."]
-
-
-def _noun(unit: str) -> str:
-    """The one word for a unit whose text begins with ``one WORD``."""
-    first, *others = unit.split()
-    return others[0] if first == "one" and others else "unit"
-
-
-def _amounts(cost: Cost) -> dict[str, Any]:
+def amounts(cost: Cost) -> dict[str, Any]:
+    """A price as plain values: rounded-up floats, and the exact whole amounts beside them."""
     # 2^80 is beyond what JSON readers keep exact as a number, so delta's integer travels as text.
     return {
         "epsilon": epsilon_float(cost.epsilon_micro),

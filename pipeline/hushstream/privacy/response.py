@@ -115,7 +115,7 @@ class RandomisedResponse:
         self, responses: int = 1, devices: int = 1, deployment: Deployment = "edge", zone: str = "edge"
     ) -> Guarantee:
         """What it promises for one response, and for all ``responses`` of one person on ``devices`` devices."""
-        one = Cost(self.epsilon_micro)
+        one, life = Cost(self.epsilon_micro), Cost(responses * devices * self.epsilon_micro)
         return Guarantee(
             mechanism=f"randomised response over {self.categories} categories, epsilon"
             f" {epsilon_text(self.epsilon_micro)}, drawn once for each value",
@@ -123,12 +123,13 @@ class RandomisedResponse:
             unit="one response of one user",
             cost=one,
             replace_one=one,
-            lifetime=Lifetime(responses, devices, Cost(responses * devices * self.epsilon_micro)),
+            lifetime=Lifetime(responses, devices, life, life),
             sensitivity=1,
             norm="one category against another",
             zone=zone,
             deployment=deployment,
             residue_units=0,
+            public_participation=True,
             not_protected=(
                 "that a user responded, and when",
                 "what holds for the population, and what follows from it for anyone",

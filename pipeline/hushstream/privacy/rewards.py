@@ -115,7 +115,7 @@ class LocalReward:
         """
         if rewards < 1 or devices < 1:
             raise BadGuarantee(f"rewards, devices: expected whole numbers above 0, got {rewards!r}, {devices!r}")
-        one = self._cost(1)
+        one, life = self._cost(1), self._cost(rewards * devices)
         return Guarantee(
             mechanism=f"local-reward: {self._words()} on each reward (in {self.levels} steps), drawn once in"
             f" the {zone} zone",
@@ -123,12 +123,13 @@ class LocalReward:
             unit="one reward",
             cost=one,
             replace_one=one,
-            lifetime=Lifetime(rewards, devices, self._cost(rewards * devices)),
+            lifetime=Lifetime(rewards, devices, life, life),
             sensitivity=self.levels,
             norm="distance of one reward, in steps",
             zone=zone,
             deployment=deployment,
             residue_units=one.delta_units,
+            public_participation=True,
             not_protected=(
                 "contexts, which arm was shown, and that and when a reward came",
                 "what holds for the population, and what follows from it for anyone",

@@ -1,71 +1,156 @@
-"""What a guarantee comes to for one person: a sentence, and a picture of what an onlooker may come to believe.
+"""The words of a guarantee: two prices, the sentence, the phrase of a result, and the bars of the picture.
+
+A statement about somebody has two prices (rule 12): which of two things they did, and whether they took part at all. The
+second neighbour of the first question is another content, that of the second one is none at all, so the first costs up
+to twice the epsilon of the second and leads. Where taking part is public, only the first question is left.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
-most e^epsilon to 1, whatever is read and whatever else is known. What delta allows beyond it is said beside it.
+most e^epsilon to 1, whatever is read and whatever else is known. With a delta, the two laws are those of an
+epsilon-indistinguishable pair but for a part of weight delta (Kairouz, Oh, Viswanath 2015, theorem 3.3): "but for a
+chance of delta" stands beside every bound, and is the delta of that bound.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_text, epsilon_text, epsilon_value
 
 _WEAK_EPSILON_MICRO = 10 * MICRO
 _WEAK_DELTA_UNITS = DELTA_ONE // 100
+_SHOWN_STEP = MICRO // 1000
 _BAR = 30
 _HIGHEST = 700.0
+NOTHING = "nothing"
+LITTLE = "next to nothing"
 
 
-def weakness(cost: Cost) -> str | None:
-    """In words, where a price is so high that little or nothing is promised for it."""
-    if cost.delta_units >= DELTA_ONE:
-        return "nothing"
-    weak = cost.epsilon_micro >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
-    return "next to nothing" if weak else None
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What the two questions about somebody, or about one unit of theirs, cost.
+
+    Attributes:
+        which: epsilon and delta between two contents: which of two things they did.
+        took_part: epsilon and delta between a content and none: whether they took part at all; None where that is
+            public.
+    """
+
+    which: Cost
+    took_part: Cost | None
+
+    def __add__(self, other: Prices) -> Prices:
+        """Both together (basic composition); what is public of one is public of both."""
+        hidden = None not in (self.took_part, other.took_part)
+        took_part = _sum(self.took_part, other.took_part) if hidden else None
+        return Prices(_sum(self.which, other.which), took_part)
+
+    @property
+    def weak(self) -> str | None:
+        """In words, where a question is promised (next to) nothing: of the worse one."""
+        found = [weakness(one) for one in (self.which, self.took_part) if one is not None]
+        return NOTHING if NOTHING in found else LITTLE if LITTLE in found else None
+
+
+class Subject(NamedTuple):
+    """Of whom or what something is said.
+
+    Attributes:
+        which: in words: which of two things it was.
+        took_part: in words: whether it was there at all.
+        public: in words: that its being there is public.
+    """
+
+    which: str
+    took_part: str
+    public: str
 
 
 class Odds(NamedTuple):
     """How likely somebody may hold at most what they held as likely as not before.
 
     Attributes:
-        label: of whom.
+        label: of what.
         share: in [0, 1].
+        chance: what delta says beside it; empty without one.
     """
 
     label: str
     share: float
+    chance: str = ""
+
+
+PERSON = Subject("which of two things one person did", "whether they took part at all", "that they took part is public")
+
+
+def person_of(unit: str, public: bool) -> Subject:
+    """One person of whom all is protected or, where taking part is public, what their units were."""
+    if not public:
+        return PERSON
+    return Subject(f"what one person's {noun(unit)}s were", "", "that they gave them is public")
+
+
+def weakness(cost: Cost) -> str | None:
+    """In words, where a price is so high that little or nothing is promised for it."""
+    if cost.delta_units >= DELTA_ONE:
+        return NOTHING
+    weak = cost.epsilon_micro >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
+    return LITTLE if weak else None
 
 
 def factor(cost: Cost) -> str:
-    """How much anybody learns at a price, in words; delta aside."""
-    return f"a factor e^{epsilon_text(cost.epsilon_micro)}"
+    """How much anybody learns at a price, in words, epsilon rounded up to thousandths; delta aside."""
+    return f"a factor {_power(cost)}"
 
 
 def chance(cost: Cost) -> str:
     """What delta says of it, to follow behind."""
-    return f", but for a chance of {delta_text(cost.delta_units)}" if cost.delta_units else ""
+    return f" (but for a chance of {delta_text(cost.delta_units)})" if cost.delta_units else ""
 
 
-def core_sentence(life: Cost, unit: str, unit_cost: Cost) -> str:
-    """What a price for a whole life comes to, and what is left where it comes to nothing; without a full stop."""
-    released = "from all that this deployment releases about"
-    weak = weakness(life)
-    if weak is None:
-        return f"nobody learns more than {factor(life)} {released} one person{chance(life)}"
-    unit_weak = weakness(unit_cost)
-    single = f"for {unit} {unit_weak} is promised, too"
-    if unit_weak is None:
-        single = f"{unit} is protected, up to {factor(unit_cost)}"
-    how_far = "" if weak == "nothing" else f" ({factor(life)})"
-    return f"one person as a whole is promised {weak}{how_far} {released} them; {single}"
+def noun(unit: str) -> str:
+    """The one word for a unit whose text begins with ``one WORD``."""
+    first, *others = unit.split()
+    return others[0] if first == "one" and others else "unit"
 
 
-def even_odds(life: Cost, units: str, unit: str, unit_cost: Cost) -> tuple[Odds, ...]:
-    """The bars of the picture: before, after one unit, and after a whole life where that is more."""
-    found = [Odds("before anything is released", 0.5), Odds(f"after, about {unit}", _share(unit_cost))]
-    if life != unit_cost:
-        found.append(Odds(f"after, about {units}", _share(life)))
+def beyond(unit: str, unit_prices: Prices) -> str:
+    """What is promised where a whole life is promised little; empty where that is little, too."""
+    return f" beyond single {noun(unit)}s" if unit_prices.weak is None else ""
+
+
+def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
+    """What a person is promised, and what is left where that is nothing; without a full stop."""
+    released = "from all that this deployment releases"
+    if person.weak is not None:
+        said = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
+        return f"{said}, {released}; {_unit_clause(unit, unit_prices)}"
+    which = f"nobody learns more than {factor(person.which)} about {subject.which}{chance(person.which)}"
+    if person.took_part is None:
+        return f"{which}, {released}; {subject.public}"
+    took_part = f"and no more than {factor(person.took_part)} about {subject.took_part}{chance(person.took_part)}"
+    return f"{which}, {took_part}, {released}"
+
+
+def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
+    """The same in a few words, for a line of results: both prices of a person, and of the unit where that is more."""
+    if person.weak is None:
+        parts = [f"at most {_power(person.which)} about {subject.which}"]
+        if person.took_part is not None:
+            parts.append(f"{_power(person.took_part)} about {subject.took_part}")
+        return ", ".join(parts)
+    weak = f"{person.weak} promised about one person as a whole"
+    if unit_prices.weak is not None:
+        return f"{weak}, nor about {unit}"
+    return f"{weak}; about {unit} at most {_power(unit_prices.which)}"
+
+
+def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tuple[Odds, ...]:
+    """The bars of the picture: before; after about a person, the larger price first; about one unit where it differs."""
+    found = [Odds("before anything is released", 0.5), *_pair(person, subject)]
+    if unit_prices != person:
+        found += _pair(unit_prices, Subject(f"{unit}: which of two it was", f"{unit}: whether it was there at all", ""))
     return tuple(found)
 
 
@@ -75,7 +160,7 @@ def picture(odds: tuple[Odds, ...]) -> list[str]:
     lines = ["What somebody who held a thing as likely as not may come to believe of it, at most:"]
     for one in odds:
         full = round(_BAR * one.share)
-        lines.append(f"{one.label:<{width}}  {'█' * full}{'·' * (_BAR - full)} {percent(one.share)}")
+        lines.append(f"{one.label:<{width}}  {'█' * full}{'·' * (_BAR - full)} {percent(one.share)}{one.chance}")
     return lines
 
 
@@ -84,7 +169,64 @@ def percent(share: float) -> str:
     return f"{min(100, math.ceil(1000 * share - 1e-9) / 10):g} %"
 
 
-def _share(cost: Cost) -> float:
+def even_odds(cost: Cost) -> float:
+    """What even odds become at most, at a price: e^epsilon / (1 + e^epsilon), and certainty where delta is 1."""
     if cost.delta_units >= DELTA_ONE:
         return 1.0
     return 1 / (1 + math.exp(-min(float(epsilon_value(cost.epsilon_micro)), _HIGHEST)))
+
+
+def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
+    """Of each question what is promised, where one at least is promised little; one clause where both are alike."""
+    asked = [(person.which, subject.which)]
+    if person.took_part is not None:
+        asked.append((person.took_part, subject.took_part))
+    alike = {weakness(cost) for cost, _ in asked}
+    if alike == {NOTHING}:
+        return [f"for one person as a whole nothing is promised{beyond}"]
+    if alike == {LITTLE}:
+        far = " and ".join(f"{_power(cost)} about {about}" for cost, about in asked)
+        return [f"for one person as a whole next to nothing is promised{beyond} (factors of {far})"]
+    return [_clause(cost, about) for cost, about in asked]
+
+
+def _clause(cost: Cost, about: str) -> str:
+    weak = weakness(cost)
+    if weak is None:
+        return f"nobody learns more than {factor(cost)} about {about}{chance(cost)}"
+    return f"{weak} is promised about {about}{'' if weak == NOTHING else f' ({factor(cost)})'}"
+
+
+def _unit_clause(unit: str, prices: Prices) -> str:
+    """What is left for one unit: protected up to its larger price, and which of both questions that is."""
+    if prices.weak is not None:
+        return f"for {unit} {prices.weak} is promised, too"
+    which = f"up to {factor(prices.which)} about which of two it was{chance(prices.which)}"
+    if prices.took_part is None:
+        return f"{unit} is protected, {which}"
+    took_part = f"{factor(prices.took_part)} about whether it was there at all{chance(prices.took_part)}"
+    return f"{unit} is protected, {which} and {took_part}"
+
+
+def _pair(prices: Prices, subject: Subject) -> list[Odds]:
+    found = [_odds(subject.which, prices.which)]
+    return found if prices.took_part is None else [*found, _odds(subject.took_part, prices.took_part)]
+
+
+def _odds(about: str, cost: Cost) -> Odds:
+    beside = " (nothing is promised)" if weakness(cost) == NOTHING else chance(cost)
+    return Odds(about, even_odds(cost), beside)
+
+
+def _power(cost: Cost) -> str:
+    return f"e^{_shown(cost)}"
+
+
+def _shown(cost: Cost) -> str:
+    return epsilon_text(-(-cost.epsilon_micro // _SHOWN_STEP) * _SHOWN_STEP)
+
+
+def _sum(one: Cost | None, other: Cost | None) -> Cost:
+    assert one is not None and other is not None
+    both = one + other
+    return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))

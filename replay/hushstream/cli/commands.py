@@ -8,6 +8,7 @@ _REPLAYS = ("hushstream.cli.replays",)
 _EVALUATIONS = ("hushstream.cli.evaluations",)
 _WORKERS = ("hushstream.cli.workers",)
 _DEPLOYMENTS = ("hushstream.cli.deployments",)
+_PROMISES = ("hushstream.cli.promises",)
 _OPERATIONS = ("hushstream.cli.operations",)
 _USERS = ("hushstream.cli.users",)
 
@@ -35,14 +36,12 @@ class Commands(LazyGroup):
             _EVALUATIONS,
             "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
         ),
-        "guarantee": Part(
-            _DEPLOYMENTS, "What a configuration promises, to whom, over a lifetime, before anything runs."
-        ),
+        "guarantee": Part(_PROMISES, "What a configuration promises, to whom, over a lifetime, before anything runs."),
         "prepare": Part(
             _DEPLOYMENTS, "Make a deployment's folder: check the configuration, and prepare what its system needs."
         ),
         "statement": Part(
-            _DEPLOYMENTS, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
+            _PROMISES, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
         ),
         "config": Part((*_DEPLOYMENTS, "hushstream.cli.config_options"), "Look at a configuration."),
         "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones."),

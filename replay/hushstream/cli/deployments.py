@@ -1,4 +1,4 @@
-"""Commands before anything runs: configuration, what is prepared, keys, and what they promise."""
+"""Commands before anything runs: configuration, what is prepared, and keys."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from hushstream.agents.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
 from hushstream.agents.deployment import load as load_deployment
-from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.names import key_zones, one_of
-from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, config_file, key_source, print_json
+from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import progress_bar, working
-from hushstream.engine.declaration import Kind, Report
-from hushstream.engine.live import require_private
+from hushstream.cli.progress import working
+from hushstream.engine.declaration import Kind
+from hushstream.engine.live import require_person_told, require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.conversion_table import conversion_rows, conversion_text
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.schemas.errors import HushstreamError
@@ -31,7 +29,6 @@ from hushstream.systems.catalogue import kind_of, kinds
 config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
 
-ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
 ZoneName = Annotated[str, typer.Argument(callback=one_of(key_zones), help="Whose key.")]
 NewZones = Annotated[
@@ -54,120 +51,9 @@ _COMPRESSION = (
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command()(guarantee)
     app.command(name="prepare", cls=OwnFlags)(prepare_command)
-    app.command()(statement)
     app.add_typer(config_app, name="config")
     app.add_typer(keys_app, name="keys")
-
-
-def guarantee(
-    config: ConfigFile,
-    contexts: Annotated[
-        int | None, typer.Option(help="Decisions in its life: say, too, whether it will pay (systems that share).")
-    ] = None,
-    overlap: Annotated[
-        float, typer.Option(help="For that: share of items that suit the users of any party (1: catalogues are alike).")
-    ] = 0.02,
-    users: Annotated[
-        int | None, typer.Option(help="Users that take part: say, too, what they gain (systems of ratings).")
-    ] = None,
-    ratings: Annotated[int, typer.Option(help="For that: ratings of each user.")] = 50,
-    json: AsJson = False,
-) -> None:
-    """What a configuration promises, to whom, over a lifetime, before anything runs.
-
-    With the budget and how much of what is planned fits it, the price in every currency (rho of zCDP, and epsilon at
-    deltas from 1e-5 to 1e-9, for one unit and for all of one user), and what the lift over a hold-out costs beside it.
-    """
-    path = config_file(config)
-    values = read_config(path)
-    kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
-    promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
-    rows, facts = conversion_rows(promises.releases), kind.facts(values, artefacts)
-    advice = None if contexts is None else _advice(values, contexts, overlap, json)
-    if users is not None:
-        advice = _advice_for_users(values, users, ratings)
-    if json:
-        found: dict[str, Any] = {
-            "budgets": [one.as_json() for one in budgets],
-            "conversions": [row.as_json() for row in rows],
-        }
-        found |= {} if advice is None else {"advice": advice.as_json()}
-        print_json({**promises.as_json(), **found, **{fact.name: fact.value for fact in facts}})
-        return
-    typer.echo(promises.releases.as_text(promises.together), nl=False)
-    typer.echo("\n".join(one.as_text() for one in budgets))
-    for fact in facts:
-        typer.echo(fact.text)
-    typer.echo(conversion_text(rows), nl=False)
-    typer.echo(promises.beside_text(), nl=False)
-    if advice is not None:
-        typer.echo(advice.as_text(), nl=False)
-
-
-def _advice(config: DeploymentValues, contexts: int, overlap: float, quiet: bool) -> Report:
-    """Whether a deployment will pay, by the studies of its system.
-
-    Raises:
-        HushstreamError: they give no advice, or not for so many contexts.
-    """
-    from hushstream.replay.study import studies
-
-    study = studies().get(config.system)
-    if study is None or study.advise is None:
-        known = [name for name, one in studies().items() if one.advise is not None]
-        raise HushstreamError(f"--contexts: expected a system with advice ({', '.join(known)}), got {config.system}")
-    with progress_bar(quiet) as progress:
-        task = progress.add_task("", total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            progress.update(task, completed=done, total=total, description=what)
-
-        return study.advise(config, contexts, overlap, show)
-
-
-def _advice_for_users(config: DeploymentValues, users: int, ratings: int) -> Report:
-    """What so many users gain, by the studies of their system.
-
-    Raises:
-        HushstreamError: they give no such advice, or not for so many.
-    """
-    from hushstream.replay.study import studies
-
-    study = studies().get(config.system)
-    if study is None or study.advise_users is None:
-        known = [name for name, one in studies().items() if one.advise_users is not None]
-        raise HushstreamError(f"--users: expected a system of ratings ({', '.join(known)}), got {config.system}")
-    return study.advise_users(config, users, ratings)
-
-
-def statement(
-    deployment: DeploymentFolder,
-    facts: Annotated[
-        Path | None, typer.Option(help="YAML of what only you know: operator, contact, purpose, legal_basis, ...")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the page here (default: statement.html).")] = None,
-    json: AsJson = False,
-) -> None:
-    """What a data-protection officer needs to know of a deployment, as a page, or as JSON."""
-    from hushstream.ops.statement import OperatorFacts, statement_of
-
-    made = statement_of(load_deployment(deployment), OperatorFacts.of({} if facts is None else read_yaml(facts)))
-    if json:
-        print_json(made.as_json())
-    if json and out is None:
-        return
-    from hushstream.replay.report.statement import statement_page
-
-    path = out or Path("statement.html")
-    try:
-        path.write_text(statement_page(made), encoding="utf-8")
-    except OSError as error:
-        raise HushstreamError(f"statement: expected a file to write to, got {path} ({error.strerror})") from None
-    if not json:
-        typer.echo(made.sentence)
-        typer.echo(str(path))
 
 
 def prepare_command(
@@ -246,7 +132,9 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
     if artefacts.public_dataset is None:
-        require_private(kind.promises(config, artefacts).releases, str(path))
+        promises = kind.promises(config, artefacts)
+        require_private(promises, str(path))
+        require_person_told(config, promises, str(path))
 
 
 def _default_zones() -> tuple[str, ...]:

@@ -25,6 +25,9 @@ DeploymentFolder = Annotated[
 ]
 
 
+ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")]
+
+
 def _addresses(text: str | None) -> str | None:
     """Refuse what is no list of ``host:port`` before a client library stumbles over it."""
     for address in [] if text is None else text.split(","):

@@ -82,7 +82,7 @@ class Study:
         kafka_bench: those that compare a Kafka at an address with the embedded broker.
         advise: whether it pays, before anything runs: (configuration, decisions in its life, share of items that suit
             users of any vendor, progress).
-        advise_users: what so many users gain, likewise: (configuration, users, ratings of each).
+        advise_users: what so many users gain, likewise: (configuration, users or None, ratings of each or None).
         view: what a result shows of itself in a few lines, as a data frame and as pictures.
         own_table: the world that reads people's own table, with the options ``file`` and ``mapping``.
         demo: options of the main job, by seed, Kafka and its settings.
@@ -113,7 +113,7 @@ class Study:
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
     advise: Callable[[Any, int, float, Progress | None], Report] | None = None
-    advise_users: Callable[[Any, int, int], Report] | None = None
+    advise_users: Callable[[Any, int | None, int | None], Report] | None = None
     view: Callable[[Any], View] | None = None
     own_table: str | None = None
     demo: Callable[[int, str | None, Path | None], Any] | None = None

@@ -110,15 +110,21 @@ TYPICAL_RATINGS = 50
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """From how many users on something is gained, where each has `TYPICAL_RATINGS`.
+    """From how many users on something is gained.
 
     Attributes:
+        ratings: of each user.
         biases: users for whom sharing gains over the device alone; None where no number that there may be does.
         factors: users from whom on factors are likely to help.
     """
 
+    ratings: int
     biases: int | None
     factors: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; no number of users gains anything where ``users_to_gain`` is null."""
+        return {"ratings": self.ratings, "users_to_gain": self.biases, "users_for_factors": self.factors}
 
     def as_text(self) -> str:
         """Two lines."""
@@ -127,15 +133,19 @@ class Sizes:
             if self.biases is None
             else f"nothing is gained over the device alone below some {self.biases:,} users"
         )
-        each = f"with {TYPICAL_RATINGS} ratings each"
+        each = f"with {self.ratings} ratings each"
         return f"Users {each}: {least}.\nFactors are likely to help from some {self.factors:,} users on.\n"
 
 
-def sizes(config: BgtConfig) -> Sizes:
-    """How large a deployment has to be, from its configuration alone."""
+def sizes(config: BgtConfig, ratings: int = TYPICAL_RATINGS) -> Sizes:
+    """How large a deployment has to be whose users have so many ratings each.
+
+    Raises:
+        ConfigurationError: a number out of range.
+    """
     candidates = (1 << power for power in range(3, 23))
-    biases = next((users for users in candidates if advise(config, users, TYPICAL_RATINGS).pays), None)
-    return Sizes(biases, max(1, math.ceil(HELPS / factor_ratio(config, 1))))
+    biases = next((users for users in candidates if advise(config, users, ratings).pays), None)
+    return Sizes(ratings, biases, max(1, math.ceil(HELPS / factor_ratio(config, 1))))
 
 
 def factor_ratio(config: BgtConfig, users: int) -> float:

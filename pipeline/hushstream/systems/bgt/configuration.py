@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import PartitionConfig, canonical_form
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
 
 LATTICE_BITS = 20
@@ -155,6 +155,7 @@ class BgtConfig:
         model: what is made of it.
         partitions: how many of each topic; users are spread over those of the learner.
         budget: limits what one user may pay over all epochs of noise; null for what one epoch costs.
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
     """
 
@@ -168,6 +169,7 @@ class BgtConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
+    privacy: PrivacyConfig = said_aside()
     system: Literal["bgt"] = "bgt"
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ ZONE = "shuffler"
 _WORDS = ("no", "one", "two", "three")
 
 _PUBLIC = (
-    "that a user sent a slot of each round, and when",
+    "that a user sent a slot of each round, with ratings in it or null, and when",
     "how many slots there are, the configuration, and public features of items",
     "what holds for the population, and what follows from it for anyone",
     "slots, from whoever runs the collector or holds its key",
@@ -50,7 +50,7 @@ def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted", rounds: i
         unit=UNIT_OF_PROMISE,
         cost=cost,
         replace_one=against,
-        lifetime=Lifetime(1, 1, cost),
+        lifetime=Lifetime(1, 1, cost, against),
         sensitivity=math.ceil(clip * UNIT),
         norm="L2 distance of the sums of a round, in units of 2^-20 (of pairs: its square over sqrt 2, in 2^-40)",
         zone=ZONE,
@@ -110,7 +110,7 @@ def _nothing(config: BgtConfig, deployment: Deployment) -> Guarantee:
         unit=UNIT_OF_PROMISE,
         cost=nothing,
         replace_one=nothing,
-        lifetime=Lifetime(1, 1, nothing),
+        lifetime=Lifetime(1, 1, nothing, nothing),
         sensitivity=0,
         norm="nothing is hidden",
         zone=ZONE,

@@ -5,11 +5,14 @@ An epoch draws new noise over the rewards before it, so epochs compose sequentia
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms
+from hushstream.engine.caps import with_cap
 from hushstream.engine.epoch_budget import epoch_facts, epoch_terms, over_epochs
 from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.sentence import Prices
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import epoch_guarantee
 
@@ -31,9 +34,15 @@ def release_guarantee(
     Raises:
         ConfigurationError: not even one epoch fits the budget.
     """
-    one = epoch_guarantee(release, features, nodes)
-    terms = spending_terms(release, features, nodes, budget)
-    return one if release.mechanism == "exact" else over_epochs(one, terms)
+    if release.mechanism == "exact":
+        return epoch_guarantee(release, features, nodes)
+    most = spending_terms(release, features, nodes, budget)
+
+    def life_of(rewards: int) -> Prices:
+        fewer = replace(release, rewards_per_user=rewards, horizon=release.leaves)
+        return over_epochs(epoch_guarantee(fewer, features, nodes), most).life_prices
+
+    return with_cap(over_epochs(epoch_guarantee(release, features, nodes), most), "release.rewards_per_user", life_of)
 
 
 def budget_facts(

@@ -13,7 +13,15 @@ from typing import Literal, get_args
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form, renamed
+from hushstream.engine.configuration import (
+    LARGEST_EPSILON,
+    FeedbackConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    canonical_form,
+    renamed,
+    said_aside,
+)
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
@@ -208,6 +216,7 @@ class CollaborativeConfig:
         partitions: how many of each topic.
         budget: limits what one reward may cost over all epochs of noise, of which release.epochs are planned; null for
             what these cost.
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
     """
 
@@ -222,6 +231,7 @@ class CollaborativeConfig:
     release: ContinualConfig = field(default_factory=ContinualConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
+    privacy: PrivacyConfig = said_aside()
     system: Literal["colin"] = "colin"
 
     def __post_init__(self) -> None:

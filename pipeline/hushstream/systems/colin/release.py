@@ -136,7 +136,7 @@ def _no_guarantee(release: ContinualConfig) -> Guarantee:
         unit=NEIGHBOURS.unit,
         cost=nothing,
         replace_one=nothing,
-        lifetime=Lifetime(release.rewards_per_user, 1, nothing),
+        lifetime=Lifetime(release.rewards_per_user, 1, nothing, nothing),
         sensitivity=0,
         norm="nothing is hidden",
         zone="counter",
@@ -145,4 +145,5 @@ def _no_guarantee(release: ContinualConfig) -> Guarantee:
         not_protected=("anything",),
         private_as_stated=False,
         contents=collaborative_contents(release),
+        public_participation=True,
     )

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import LARGEST_EPSILON, FeedbackConfig, PartitionConfig, canonical_form, renamed
+from hushstream.engine.configuration import (
+    LARGEST_EPSILON,
+    FeedbackConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    canonical_form,
+    renamed,
+    said_aside,
+)
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
@@ -285,6 +293,7 @@ class P2BConfig:
         budget: limits what all slots of one user and the lift may cost them together; null for what the configuration
             plans. Of lifetime_slots they send as many as fit.
         kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
     """
 
@@ -303,6 +312,7 @@ class P2BConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
+    privacy: PrivacyConfig = said_aside()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
 

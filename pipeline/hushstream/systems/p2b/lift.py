@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from hushstream.counting import BadState, Counter, NegativeDigitTree, Neighbours, PureEpsilon, best_tree
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.keys import Key
+from hushstream.privacy.ledger import Debit
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.privacy.promise import Guarantee
 from hushstream.systems.p2b.configuration import LiftConfig
@@ -72,8 +73,7 @@ def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
     promise = lift_tree(lift, levels).guarantee(
         Neighbours(
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
-            # Debits in journals and the ledger hold these words: with others a replay would give other records.
-            unit=f"one user (the first {lift.decisions_per_user} decisions of his life are counted)",
+            unit=f"one user (the first {lift.decisions_per_user} decisions of their life are counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
             step=f"reward levels, {levels} to a whole reward or showing",
         ),
@@ -82,6 +82,16 @@ def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
     # Only a hosted deployment has a hold-out (`P2BConfig`).
     not_protected = (*promise.not_protected, OPEN_IN["hosted"])
     return replace(promise, mechanism=f"lift: {promise.mechanism}", not_protected=not_protected)
+
+
+def lift_debit(lift: LiftConfig, levels: int) -> Debit:
+    """What the journal and the ledger charge for all releases of the lift; the scope is filled in.
+
+    Its words of the unit are those of the first release: with others a replay would give other records.
+    """
+    promise = lift_guarantee(lift, levels)
+    unit = f"one user (the first {lift.decisions_per_user} decisions of his life are counted)"
+    return Debit("", "lift", promise.cost, promise.relation, unit)
 
 
 def in_holdout(user_key: Key, lift: LiftConfig) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.lift import LiftStep, lift_guarantee
+from hushstream.systems.p2b.lift import LiftStep, lift_debit
 
 
 def lift_record(
@@ -14,7 +14,7 @@ def lift_record(
 ) -> dict[str, Any]:
     """The fields of a Lift record; under a ``reproducible`` key nothing is private."""
     config = system.config
-    price = lift_guarantee(config.lift, config.release.levels)
+    price = lift_debit(config.lift, config.release.levels).cost
     return {
         "release_id": release_id,
         "config_digest": system.digest,

@@ -12,16 +12,18 @@ from functools import lru_cache
 
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
 from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, largest_that, require_fits
+from hushstream.engine.caps import with_cap
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.promise import Promises
+from hushstream.privacy.sentence import Prices
 from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.codes import auto_codes
-from hushstream.systems.p2b.lift import lift_guarantee
+from hushstream.systems.p2b.lift import lift_debit, lift_guarantee
 
 PAPER_THRESHOLD = 10
 """The shuffler's threshold in the paper's public code."""
@@ -80,7 +82,12 @@ def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
     Raises:
         ConfigurationError: the budget has room for no slot.
     """
-    promise = _guarantee_for(config, lifetime_slots_of(config))
+    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
+
+    def life_of(slots: int) -> Prices:
+        return Promises(_guarantee_for(config, slots), lift).together
+
+    promise = with_cap(_guarantee_for(config, lifetime_slots_of(config)), "slot.lifetime_slots", life_of)
     return promise.with_contents(p2b_contents(config, public_dataset))
 
 
@@ -136,14 +143,13 @@ def lift_terms_of(config: P2BConfig) -> SpendingTerms:
     Raises:
         ConfigurationError: it does not fit its share of the budget.
     """
-    promise = lift_guarantee(config.lift, config.release.levels)
-    price = Debit("", "lift", promise.cost, promise.relation, promise.unit)
+    price = lift_debit(config.lift, config.release.levels)
     budget = config.budget
-    limit: Filter = BasicFilter(promise.cost)
+    limit: Filter = BasicFilter(price.cost)
     if budget is not None:
         limit = filter_of(budget, exact(budget.lift))
         fits = int(limit.admits(limit.price(price)))
-        require_fits(fits, f"the lift in its share of {budget.lift:g}", promise.cost, budget)
+        require_fits(fits, f"the lift in its share of {budget.lift:g}", price.cost, budget)
     name = "basic" if budget is None else budget.filter
     return SpendingTerms("lift", price, config.lift.releases, price, limit, "deployment-lift", name)
 
@@ -165,7 +171,7 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
     if config.lift.holdout:
         lift = lift_terms_of(config)
         limit = lift.life.cost if config.budget is None else config.budget.limit
-        unit = lift.price.unit if config.budget is None else together
+        unit = lift_guarantee(config.lift, config.release.levels).unit if config.budget is None else together
         found.append(BudgetFacts(config.budget, limit, unit, "charges for the lift", 1, 1, "releases", lift.releases))
     return tuple(found)
 

@@ -67,7 +67,7 @@ def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]
 
 
 _SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
-_EXAMPLE = "Ann's slot reports that she clicked arm 3 in some situation, and is not empty"
+_EXAMPLE = "Ann's slot reports a click on arm 3 in some situation, and is not empty"
 
 
 def _words(config: P2BConfig) -> Words:

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, canonical_form, later
+from hushstream.engine.configuration import (
+    FeedbackConfig,
+    PartitionConfig,
+    PrivacyConfig,
+    canonical_form,
+    later,
+    said_aside,
+)
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,
@@ -211,6 +218,7 @@ class PdapConfig:
         feedback: how shown and reward are joined to the decision.
         partitions: how many of each topic.
         budget: limits what one reward may cost over all epochs of noise; null for what one epoch costs.
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
     """
 
@@ -225,6 +233,7 @@ class PdapConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
+    privacy: PrivacyConfig = said_aside()
     system: Literal["pdap"] = "pdap"
 
     def __post_init__(self) -> None:

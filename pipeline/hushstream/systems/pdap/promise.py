@@ -13,11 +13,13 @@ from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
 from hushstream.engine.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.engine.caps import with_cap
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.noise import residue
 from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
+from hushstream.privacy.sentence import Prices
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.contents import pdap_contents
 from hushstream.systems.pdap.noise import MECHANISM, block_scales
@@ -49,19 +51,20 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
     """
     release = config.release
     budget, off = PureEpsilon(max(config.level_epsilons)), _residue(config)
-    cost = budget.cost(1, off)
+    cost, life = budget.cost(1, off), budget.many(release.events_per_person, 1, off)
     return Guarantee(
         mechanism=_mechanism(config),
         relation=RELATION,
         unit=UNIT,
         cost=cost,
         replace_one=cost,
-        lifetime=Lifetime(release.events_per_person, 1, budget.many(release.events_per_person, 1, off)),
+        lifetime=Lifetime(release.events_per_person, 1, life, life),
         sensitivity=release.reward_levels,
         norm="L1 distance of all block sums together, in reward levels",
         zone="counter",
         deployment="hosted",
         residue_units=cost.delta_units,
+        public_participation=True,
         not_protected=(*NOT_PROTECTED, _who_sees(config)),
         conditions=(
             *CONDITIONS,
@@ -94,6 +97,14 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
     Raises:
         ConfigurationError: not even one epoch fits.
     """
+
+    def life_of(events: int) -> Prices:
+        return _over_epochs(replace(config, release=replace(config.release, events_per_person=events))).life_prices
+
+    return with_cap(_over_epochs(config), "release.events_per_person", life_of)
+
+
+def _over_epochs(config: PdapConfig) -> Guarantee:
     one, terms = epoch_guarantee(config), spending_terms(config)
     if terms.fits == 1:
         return one
@@ -105,7 +116,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
         one,
         cost=together,
         replace_one=together,
-        lifetime=Lifetime(life.units, life.devices, many),
+        lifetime=replace(life, cost=many, exchange=many),
         residue_units=min(together.delta_units, terms.fits * one.residue_units),
         redraws=Redraws(terms.fits, one.cost),
     )

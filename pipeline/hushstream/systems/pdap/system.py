@@ -72,7 +72,7 @@ def _words(config: PdapConfig) -> Words:
         erasure="hushstream forget drops the outcomes that are still awaited; the user's records go with their topics' "
         "retention; outcomes that a counter has taken name nobody and stay, under noise",
         result=RECOMMENDATIONS,
-        example="Ann clicked on the film that she was shown at ten past nine",
+        example="Ann clicked on the film shown to them at ten past nine",
     )
 
 

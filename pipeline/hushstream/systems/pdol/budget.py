@@ -7,11 +7,14 @@ release that its inputs no longer give is paid for in that way too, although no 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.caps import with_cap
 from hushstream.engine.epoch_budget import epoch_facts, epoch_terms, over_epochs
 from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.sentence import Prices
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.guarantee import guarantee_of
 
@@ -37,8 +40,15 @@ def promise_of(config: PdolConfig) -> Guarantee:
     Raises:
         ConfigurationError: not even one epoch fits the budget; or there is no counter of these settings.
     """
-    one = guarantee_of(config)
-    return over_epochs(one, spending_terms(config)) if _noised(config) else one
+    if not _noised(config):
+        return guarantee_of(config)
+    terms = spending_terms(config)
+
+    def life_of(records: int) -> Prices:
+        fewer = replace(config, records=replace(config.records, records_per_user=records))
+        return over_epochs(guarantee_of(fewer), terms).life_prices
+
+    return with_cap(over_epochs(guarantee_of(config), terms), "records.records_per_user", life_of)
 
 
 def budget_facts(config: PdolConfig) -> BudgetFacts:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import canonical_form
+from hushstream.engine.configuration import PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,
@@ -228,6 +228,7 @@ class PdolConfig:
         gossip: the form of the paper in place of the sound one; null for the sound one.
         budget: limits what one record may cost over all epochs of noise, of which sharing.epochs are planned; null for
             what these cost.
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
     """
 
@@ -241,6 +242,7 @@ class PdolConfig:
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     gossip: GossipConfig | None = None
     budget: BudgetConfig | None = None
+    privacy: PrivacyConfig = said_aside()
     system: Literal["pdol"] = "pdol"
 
     def __post_init__(self) -> None:

@@ -125,7 +125,7 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
         unit="one record",
         cost=one,
         replace_one=one,
-        lifetime=Lifetime(records, 1, life),
+        lifetime=Lifetime(records, 1, life, life),
         sensitivity=2,
         norm="L2 distance of the gradients of two records; in L1 sqrt(n) times as much",
         zone="edge",
@@ -135,6 +135,7 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
         conditions=hidden,
         private_as_stated=not own,
         claimed=claim if own else None,
+        public_participation=True,
         contents=pdol_contents(config),
     )
 
@@ -155,7 +156,7 @@ def _nothing(config: PdolConfig) -> Guarantee:
         unit=NEIGHBOURS.unit,
         cost=nothing,
         replace_one=nothing,
-        lifetime=Lifetime(config.records.records_per_user, 1, nothing),
+        lifetime=Lifetime(config.records.records_per_user, 1, nothing, nothing),
         sensitivity=0,
         norm="nothing is hidden",
         zone="edge",

@@ -170,7 +170,12 @@ class Page:
 def html(page: Page) -> str:
     """The page as text."""
     body = _template("page.html.j2").render(page=page)
-    return framed(f"{page.title} – {page.kind}", body, _NOTHING_ELSE)
+    return framed(page_title(page.title, page.kind), body, _NOTHING_ELSE)
+
+
+def page_title(title: str, kind: str) -> str:
+    """The title of the window of a page."""
+    return f"{title} – {kind}"
 
 
 def framed(title: str, body: str, policy: str, own_style: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hushstream.privacy.sentence import Odds as Expected
 from hushstream.replay.report.counts import COUNT_CLASSES, RECORDS_PREFIX
 from hushstream.replay.report.frame import Block, Bullets, Cell, Facts, Odds, Section, Table, Tile, Words
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
@@ -19,9 +20,13 @@ from hushstream.replay.report.wording import (
     verify_sentence,
 )
 
-_LISTED = {"Condition": "It holds only if", "Not protected": "Not protected"}
+_LISTED = {
+    "Content of persons": "What is seen by whom",
+    "Condition": "It holds only if",
+    "Not protected": "Not protected",
+}
 _TONES = {"equal": "good", "float tie": "good", "changed": "bad", "uncheckable": "unsure"}
-_SHOWN = {"slot-public": "", "zone-private": "shown for public data only"}
+_SHOWN = {"slot-public": "", "zone-private": "shown where a dataset is replayed"}
 
 
 def with_meanings(marks: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -69,9 +74,9 @@ def guarantee_section(privacy: StatedGuarantee) -> Section:
     return Section("guarantee", "What is promised", tuple(blocks))
 
 
-def odds_blocks(odds: Iterable[tuple[str, float]]) -> list[Block]:
+def odds_blocks(odds: Iterable[Expected]) -> list[Block]:
     """The picture of a promise; none where nothing is promised."""
-    shares = tuple((label, share) for label, share in odds)
+    shares = tuple((f"{one.label}{one.chance}", one.share) for one in odds)
     return [Odds(shares)] if shares else []
 
 
@@ -95,7 +100,7 @@ def counts_section(counts: Mapping[str, int]) -> Section:
     """Every count, and whether a report of data that is not public may show it."""
     ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
     rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
-    caption = "What happened how often. What tells of users' contexts and rewards is shown for public data only."
+    caption = "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, never of a live deployment."
     return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee
+from hushstream.privacy.page import fact_lines
+from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee, Promises
+from hushstream.privacy.sentence import Odds
 from hushstream.replay.report.values import require, whole
 
 
@@ -48,7 +50,7 @@ class StatedGuarantee:
 
     Attributes:
         values: `Guarantee.as_json`.
-        lines: `Guarantee.sentence` and `Guarantee.as_facts`, one fact a line.
+        lines: `Guarantee.sentence`, its marks, and the facts of its page, one a line.
     """
 
     values: Mapping[str, Any]
@@ -64,7 +66,7 @@ class StatedGuarantee:
     @classmethod
     def of(cls, guarantee: Guarantee, kept: float | None = None) -> StatedGuarantee:
         """What a report shows of ``guarantee``; ``kept`` is the share of the reward without privacy that was left."""
-        lines = (guarantee.sentence(kept=kept), *guarantee.as_facts().splitlines())
+        lines = (guarantee.sentence(kept=kept), *guarantee.marks, *fact_lines(Promises(guarantee)))
         return cls({**guarantee.as_json(), "odds": [list(one) for one in guarantee.odds()]}, lines)
 
     @property
@@ -73,9 +75,14 @@ class StatedGuarantee:
         return self.lines[0]
 
     @property
-    def odds(self) -> list[tuple[str, float]]:
-        """`Guarantee.odds`, as label and share."""
-        return [(label, share) for label, share in self.values.get("odds", ())]
+    def odds(self) -> list[Odds]:
+        """`Guarantee.odds`."""
+        return [Odds(*one) for one in self.values.get("odds", ())]
+
+    @property
+    def phrase(self) -> str:
+        """What it comes to for one person, in a few words, to stand behind a figure of a result."""
+        return str(self.values["phrase"])
 
     @property
     def epsilon_text(self) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from markupsafe import escape
+
 from hushstream.ops.statement import Statement
-from hushstream.replay.report.frame import Block, Facts, Page, Section, html
+from hushstream.replay.report.frame import Block, Facts, Page, Section, html, page_title
 from hushstream.replay.report.parts import odds_blocks, with_meanings
 
+_KIND = "Privacy statement"
 _EXAMPLE = "What that means, by an example"
 
 
@@ -17,7 +20,7 @@ def statement_page(statement: Statement) -> str:
     parts = [(one.title, one.facts) for one in statement.sections]
     return html(
         Page(
-            kind="Privacy statement",
+            kind=_KIND,
             title=statement.deployment,
             sentence=statement.sentence,
             marks=(*with_meanings(statement.marks), *warnings),
@@ -34,6 +37,11 @@ def statement_page(statement: Statement) -> str:
             ),
         )
     )
+
+
+def is_statement_of(text: str, deployment: str) -> bool:
+    """Whether a file's text is a page that `statement_page` made of this deployment."""
+    return f"<title>{escape(page_title(deployment, _KIND))}</title>" in text
 
 
 def _odds(statement: Statement, title: str) -> list[Block]:

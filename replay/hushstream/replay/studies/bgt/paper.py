@@ -114,7 +114,7 @@ def row_guarantee() -> Guarantee:
         unit="all updates of one client",
         cost=nothing,
         replace_one=nothing,
-        lifetime=Lifetime(1, 1, nothing),
+        lifetime=Lifetime(1, 1, nothing, nothing),
         sensitivity=1,
         norm="L2 norm of one row, in clips",
         zone="server",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hushstream.engine.declaration import Report
 from hushstream.replay.audits.row import Recipe, made
 from hushstream.replay.studies.bgt.audits import audits
 from hushstream.replay.studies.bgt.bench import bgt_rows
@@ -16,11 +17,18 @@ from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.replay.studies.bgt.stream_bench import bgt_stream_rows
 from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
-from hushstream.systems.bgt.advice import advise
+from hushstream.systems.bgt.advice import TYPICAL_RATINGS, advise, sizes
+from hushstream.systems.bgt.configuration import BgtConfig
 
 
 def _document(result: BgtResult) -> dict[str, Any]:
     return result.as_json()
+
+
+def _advise_users(config: BgtConfig, users: int | None, ratings: int | None) -> Report:
+    """What so many users gain or, where nobody says how many there are, from how many on anything is gained."""
+    each = TYPICAL_RATINGS if ratings is None else ratings
+    return sizes(config, each) if users is None else advise(config, users, each)
 
 
 def _audits() -> tuple[Recipe, ...]:
@@ -44,7 +52,7 @@ STUDY = Study(
     experiments=lambda: EXPERIMENTS,
     audits=_audits,
     audit_config=audit_config,
-    advise_users=advise,
+    advise_users=_advise_users,
     bench=bgt_rows,
     stream_bench=bgt_stream_rows,
 )

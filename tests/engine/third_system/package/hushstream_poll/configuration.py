@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hushstream.engine.configuration import LARGEST_EPSILON, canonical_form
+from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, seconds, whole
 
 NAME = "poll"
@@ -24,6 +24,7 @@ class PollConfig:
         window_seconds: log time that closes one; None: only votes do.
         votes_per_user: how many votes of a user count.
         homes: partitions of votes.
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: always ``poll``.
     """
 
@@ -35,6 +36,7 @@ class PollConfig:
     window_seconds: float | None = None
     votes_per_user: int = 1
     homes: int = 1
+    privacy: PrivacyConfig = said_aside()
     system: str = NAME
 
     def __post_init__(self) -> None:

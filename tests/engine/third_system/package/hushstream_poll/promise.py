@@ -41,7 +41,12 @@ def guarantee_of(config: PollConfig) -> Guarantee:
         unit=UNIT,
         cost=cost,
         replace_one=Cost(2 * micro, _delta(2 * error, 2 * micro)),
-        lifetime=Lifetime(count, 1, Cost(count * micro, _delta(count * error, count * micro))),
+        lifetime=Lifetime(
+            count,
+            1,
+            Cost(count * micro, _delta(count * error, count * micro)),
+            Cost(2 * count * micro, _delta(2 * count * error, 2 * count * micro)),
+        ),
         sensitivity=1,
         norm="L1 distance of the counts, in votes",
         zone="ballots",

@@ -260,7 +260,7 @@ def _with_claim(stated: Guarantee, exposure: Exposure, noise_at: NoiseAt, epsilo
         mechanism=f"binary tree, Laplace noise of scale {scale:.6g} on each node",
         cost=true,
         replace_one=true,
-        lifetime=replace(stated.lifetime, cost=life),
+        lifetime=replace(stated.lifetime, cost=life, exchange=life),
         private_as_stated=False,
         claimed=Claim(epsilon_micro(epsilon), "0", f"Wang et al. 2020, {theorem}"),
     )

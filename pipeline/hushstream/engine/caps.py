@@ -1,0 +1,25 @@
+"""The setting that bounds what is counted of one person, and up to where it leaves that person a promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hushstream.engine.budget import largest_that
+from hushstream.privacy.promise import Cap, Guarantee
+from hushstream.privacy.sentence import Prices
+
+
+def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:
+    """The same guarantee; where a whole life is promised little, with the largest number of units that changes that.
+
+    Args:
+        promise: of the configuration.
+        setting: path of the setting that says how many units of a person there are.
+        life_of: both prices of a life of so many units; they grow with the number.
+    """
+    units = promise.lifetime.units
+    if units == 1 or life_of(units).weak is None or life_of(1).weak is not None:
+        return promise
+    most = largest_that(lambda count: life_of(count).weak is None, units)
+    return replace(promise, lifetime=replace(promise.lifetime, cap=Cap(setting, most)))
