@@ -85,7 +85,7 @@ class Study:
         advise_users: what so many users gain, likewise: (configuration, users or None, ratings of each or None).
         view: what a result shows of itself in a few lines, as a data frame and as pictures.
         own_table: the world that reads people's own table, with the options ``file`` and ``mapping``.
-        demo: options of the main job, by seed, Kafka and its settings.
+        demo: options of the main job, by the seed of its keys (None: random ones), Kafka and its settings.
         quickstart: a live deployment with visitors and a page, by the options of the command: (options, say); what it
             showed last.
         soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
@@ -116,7 +116,7 @@ class Study:
     advise_users: Callable[[Any, int | None, int | None], Report] | None = None
     view: Callable[[Any], View] | None = None
     own_table: str | None = None
-    demo: Callable[[int, str | None, Path | None], Any] | None = None
+    demo: Callable[[int | None, str | None, Path | None], Any] | None = None
     quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import parse_as, prepare
+from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
 from hushstream.replay.catalogue.played_by import hint
@@ -128,7 +128,7 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
         throughput=throughput(
             played.seconds, world.user_count, played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=_compared(split, played.predicted[-1], names, options.seed),
     )

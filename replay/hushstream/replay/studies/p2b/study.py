@@ -37,11 +37,12 @@ from hushstream.replay.worlds.multilabel import tmc2007
 from hushstream.replay.worlds.synthetic import synthetic
 
 
-def _demo(seed: int, bootstrap: str | None, security: Path | None) -> P2BOptions:
+def _demo(seed: int | None, bootstrap: str | None, security: Path | None) -> P2BOptions:
     return P2BOptions(
         dataset="synthetic",
         runner="stream",
-        seed=seed,
+        seed=seed or 0,
+        secret_keys=seed is None,
         contributors=1400,
         evaluated=600,
         world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},

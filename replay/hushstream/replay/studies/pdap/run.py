@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hushstream.agents.deployment import parse_as, prepare
+from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
@@ -135,7 +135,7 @@ def _result(
         throughput=throughput(
             played.seconds, len(played.chosen), played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(played.chances, apart),
     )
