@@ -7,7 +7,7 @@ and says what to do where it loses. The words, the interval and the verdict are 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,6 +36,12 @@ class Gap:
     low: float | None
     high: float | None
     groups: int
+
+    def around(self, value: float) -> Gap:
+        """The same interval around another value: where this one is the linear part of what differs."""
+        if self.low is None or self.high is None:
+            return replace(self, value=value)
+        return replace(self, value=value, low=self.low + value - self.value, high=self.high + value - self.value)
 
 
 def paired_gap(ours: NDArray[np.float64], others: NDArray[np.float64], groups: NDArray[np.int64] | None = None) -> Gap:

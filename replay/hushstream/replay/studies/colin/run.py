@@ -20,6 +20,7 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
+from hushstream.replay.studies.colin.apart import payoff
 from hushstream.replay.studies.colin.closed_loop import (
     CollaborativeLoop,
     CollaborativePlan,
@@ -162,6 +163,7 @@ def _result(
         verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(played.regret.sum(axis=1), played.random_regret.sum(axis=1)),
+        payoff=payoff(world, played.regret, system.config.learner.alpha),
     )
 
 

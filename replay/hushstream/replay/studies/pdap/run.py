@@ -17,6 +17,7 @@ from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
+from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play_parties
@@ -138,6 +139,21 @@ def _result(
         verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(played.chances, apart),
+        payoff=_payoff(played.chances, apart, visits),
+    )
+
+
+def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
+    """The click rate with sharing against that of vendors apart; users are the sample."""
+    return Payoff(
+        what="share of visits clicked, in points of a hundred,",
+        value=100 * float(shared.mean()),
+        baseline="vendors that keep apart with exact clicks",
+        reference=100 * float(apart.mean()),
+        gap=paired_gap(100 * shared, 100 * apart, np.asarray(visits.arrivals.users, dtype=np.int64)),
+        units="users",
+        otherwise="keep the vendors apart, or take a larger epsilon or more visits",
+        digits=1,
     )
 
 

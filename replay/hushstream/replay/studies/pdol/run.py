@@ -21,6 +21,7 @@ from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
+from hushstream.replay.studies.pdol.payoff import payoff
 from hushstream.replay.studies.pdol.play import accuracy, isolated_labels
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
@@ -148,6 +149,7 @@ def _result(
         verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(right.astype(np.float64), alone.astype(np.float64)),
+        payoff=payoff(stream, config, right, alone, options.seed),
     )
 
 
