@@ -93,9 +93,8 @@ class CollaborativeResult:
     @property
     def answers(self) -> tuple[str, ...]:
         """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
-        first = reached(
-            f"{100 * self.share_of_random:.0f} % of the regret of a policy that picks at random", self.privacy
-        )
+        what = f"{100 * self.share_of_random:.0f} % of the regret of a policy that picks at random"
+        first = reached(what, self.privacy)
         return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     def __post_init__(self) -> None:
