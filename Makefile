@@ -6,10 +6,14 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo quickstart test mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: demo picture quickstart test mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
+
+# The picture of the README: what the demo's report draws.
+picture: demo
+	cp report/rewards.png deploy/docs/rewards.png
 
 quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart
