@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from hushstream.replay.audits.row import Recipe
     from hushstream.replay.bench.rows import BenchRow
     from hushstream.replay.datasets.dataset import Dataset
-    from hushstream.replay.experiments.experiment import Experiment
+    from hushstream.replay.experiments.experiment import Experiment, Scale
+    from hushstream.replay.experiments.rows import Row
     from hushstream.replay.progress import Progress
     from hushstream.replay.sample import Sample
     from hushstream.replay.views import View
@@ -74,6 +75,7 @@ class Study:
         datasets: those that it brings.
         plays: whether it can play worlds of a class, which another package offers.
         experiments: its figures and tables.
+        paper: plays its line of the table of papers (`hushstream.replay.experiments.papers`); None without one.
         audits: its rows of the table of audits.
         audit_config: attacks what a configuration releases: (configuration, runs, false alarm).
         mechanisms: what can be attacked at any size by name: (epsilon, levels, runs, false alarm).
@@ -117,6 +119,7 @@ class Study:
     view: Callable[[Any], View] | None = None
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None
+    paper: Callable[[Scale, Progress | None], Row] | None = None
     quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None
