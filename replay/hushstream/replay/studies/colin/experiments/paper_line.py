@@ -6,7 +6,7 @@ from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.papers import line, sound_epsilon
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.colin.experiments.grid import play_tasks
+from hushstream.replay.studies.colin.experiments.grid import canonical, play_tasks
 from hushstream.replay.studies.colin.experiments.mechanisms import PAPER, find_calibration
 from hushstream.replay.studies.colin.experiments.play import WorldSetting
 from hushstream.replay.studies.colin.experiments.table1 import plain_task, private_task, worst_guarantee
@@ -24,7 +24,9 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     ours = [private_task(world, ALGORITHM, find_calibration(SOUND), price) for world in worlds]
     alone = [plain_task(world, "LinUCB") for world in worlds]
     played = play_tasks([*printed, *ours, *alone], progress)
-    reached, sound, apart = ([float(played[task].regret[-1]) for task in tasks] for tasks in (printed, ours, alone))
+    reached, sound, apart = (
+        [float(played[canonical(task)].regret[-1]) for task in tasks] for tasks in (printed, ours, alone)
+    )
     return line(
         system="colin",
         source="Wang et al. 2020 (collaborative bandits), DP-CoLin",
