@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from hushstream.agents.deployment import prepare, read_config
+from hushstream.agents.deployment import load, prepare, read_config
 from hushstream.engine.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE
@@ -27,31 +27,42 @@ def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, rele
     path = config(add=f"release: {release}\n")
     text, values = cli("guarantee", path), cli("guarantee", path, "--json").json
     assert text.code == 0
-    assert values["private_as_stated"] is private
+    assert (values["marks"] == []) is private
     assert (NOT_PRIVATE in text.out) is not private
-    assert (values["claimed"] is None) is private
-    for name in ("epsilon", "delta", "relation", "unit", "lifetime", "deployment", "zone", "mechanism"):
-        assert values[name] not in (None, ""), name
-    assert f"Deployment: {values['deployment']}." in text.out
-    assert f"Mechanism: {values['mechanism']}." in text.out
-    assert text.out.count("Not protected: ") == len(values["not_protected"]) > 0
+    assert ("claimed" not in values["mechanism"]) is private
+    for group, title in (
+        ("person", "One person, in a whole life"),
+        ("unit", "The unit"),
+        ("mechanism", "How it is kept"),
+    ):
+        assert f"\n\n{title}\n" in text.out
+        assert all(value not in (None, "") for value in values[group].values())
+    assert f"  Deployment: {values['mechanism']['deployment']}." in text.out
+    assert f"  Mechanism: {values['mechanism']['mechanism']}." in text.out
+    listed = text.out.partition("\nNot protected\n")[2].partition("\n\n")[0].splitlines()
+    assert listed == [f"  - {fact}" for fact in values["not_protected"]]
+    assert listed
 
 
 def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config):
     path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
     values = cli("guarantee", path, "--json").json
-    assert (values["epsilon"], values["lifetime"]["epsilon"], values["lifetime"]["units"]) == (0.5, 1.5, 3)
+    unit, person = values["unit"], values["person"]
+    assert (unit["took_part"]["epsilon"], unit["which"]["epsilon"]) == (0.5, 1.0)
+    assert (person["took_part"]["epsilon"], person["which"]["epsilon"]) == (1.5, 3.0)
+    assert person["counted"]["units"] == 3
 
 
 def test_what_the_lift_costs_one_user_is_added_to_what_their_slots_cost(cli, config):
     path = config(add="lift: {holdout: 0.1, epsilon: 3}\n")
     values = cli("guarantee", path, "--json").json
-    assert (values["epsilon"], values["lift"]["epsilon"], values["together"]["epsilon"]) == (1.0, 3.0, 4.0)
-    parts = (values["lifetime"], values["lift"]["lifetime"])
-    assert int(values["together"]["delta_units"]) == sum(int(part["delta_units"]) for part in parts)
-    assert "Together, over the life of one user: epsilon 4, delta " in cli("guarantee", path).out
+    for question, prices in (("took_part", (1.0, 3.0, 4.0)), ("which", (2.0, 6.0, 8.0))):
+        parts = [values[group][question] for group in ("unit", "lift", "person")]
+        assert tuple(part["epsilon"] for part in parts) == prices
+        assert int(parts[2]["delta_units"]) == sum(int(part["delta_units"]) for part in parts[:2])
+    assert "  Whether they took part at all: epsilon 4, delta " in cli("guarantee", path).out
     without = cli("guarantee", config(), "--json").json
-    assert (without["lift"], without["together"]["epsilon"]) == (None, 1.0)
+    assert ("lift" in without, without["person"]["took_part"]["epsilon"]) == (False, 1.0)
 
 
 def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broker_is_asked(
@@ -65,15 +76,19 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
 
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
     path = config(add="slot: {lifetime_slots: 1000}\nrelease: {epsilon: 2}\n")
-    said = "for one person as a whole nothing is promised; only single slots are protected"
-    assert f"\nWarning: {said}.\n" in cli("guarantee", path).out
+    said = (
+        "for one person as a whole nothing is promised beyond single slots; slot.lifetime_slots of at most 2 promises "
+        "a person something"
+    )
+    assert f"\n  Warning: {said}.\n" in cli("guarantee", path).out
     values = cli("guarantee", path, "--json").json
-    assert values["lifetime"]["warning"] == values["together"]["warning"] == said
+    assert values["person"]["warning"] == said
+    assert values["person"]["counted"]["cap"] == {"setting": "slot.lifetime_slots", "most": 2}
 
 
 def test_the_environment_overrides_a_value(cli, config, monkeypatch):
     monkeypatch.setenv("HUSHSTREAM__RELEASE__EPSILON", "0.25")
-    assert cli("guarantee", config(), "--json").json["epsilon"] == 0.25
+    assert cli("guarantee", config(), "--json").json["unit"]["took_part"]["epsilon"] == 0.25
 
 
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
@@ -83,7 +98,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
         assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path).out
         (found,) = cli(*command, path, "--json").json["budgets"]
         assert (found["planned"], found["fits"], found["filter"], found["configured"]) == (9, 2, "basic", True)
-    assert cli("guarantee", path, "--json").json["lifetime"]["units"] == 2
+    assert cli("guarantee", path, "--json").json["person"]["counted"]["units"] == 2
 
 
 @pytest.mark.parametrize(
@@ -107,7 +122,7 @@ def test_the_guarantee_converts_its_price(cli, config):
     assert (many["covers"], many["pure_epsilon"], many["rho"]) == ("all 3 of one user", 1.5, 1.125)
     assert list(one["epsilon_at_delta"]) == ["1e-5", "1e-6", "1e-7", "1e-8", "1e-9"]
     text = cli("guarantee", path).out
-    assert "Conversions (the tables' residue comes on top of each delta):" in text
+    assert "\n\nConversions\n  Whether it was there at all; which of two it was costs twice" in text
     assert "all 3 of one user" in text
     tuples = config(add="release: {mode: tuples, sampling: 0.5, threshold: 50}\n", name="tuples.yaml")
     assert cli("guarantee", tuples, "--json").json["conversions"] == []
@@ -171,6 +186,7 @@ deployment: club
 arms: 4
 features: {dimension: 3}
 release: {rewards_per_user: 100}
+privacy: {person: unprotected}
 """
 
 
@@ -178,10 +194,10 @@ def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp
     club, edges, folder = tmp_path / "club.yaml", tmp_path / "edges.csv", tmp_path / "club"
     club.write_text(CLUB)
     edges.write_text("ann,bob\nbob,cyd\n")
-    assert "ridge" not in cli("guarantee", club, "--json").json
+    assert "ridge" not in cli("guarantee", club, "--json").json["facts"]
     made = cli("prepare", club, folder, "--graph", edges, "--json").json
     assert cli("prepare", "--graph", edges, club, folder, "--json").json == made
-    promised = cli("guarantee", folder, "--json").json["ridge"]
+    promised = cli("guarantee", folder, "--json").json["facts"]["ridge"]
     assert promised == pytest.approx(made["ridge"], abs=1e-6)
     assert cli("config", "check", folder, "--json").json["ridge"] == made["ridge"] > 10
     assert f"Ridge of the models: {promised:.6g}, " in cli("guarantee", folder).out
@@ -360,7 +376,8 @@ def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended
         assert "got the folder of a replay of a public dataset" in ended(role, folder)
     marks = cli("statement", "--deployment", folder, "--json").json["marks"]
     assert marks == [NOT_PRIVATE, "REPRODUCIBLE, NOT PRIVATE"]
-    assert cli("guarantee", folder, "--json").json["unnoised"] == ["interactions", "models"]
+    seen = cli("guarantee", folder, "--json").json["seen"]
+    assert [one["topic"] for one in seen if one["leaves_unnoised"]] == ["interactions", "models"]
     assert "its interactions leave un-noised beside the release" in refused("audit", "--config", folder)
     assert "expected the folder of a deployment, got that of a replay" in refused("prepare", config(), folder)
 
@@ -382,11 +399,10 @@ def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_pa
     club, folder = tmp_path / "club.yaml", tmp_path / "club"
     club.write_text(CLUB.replace("{rewards", "{mechanism: exact, rewards"))
     found = cli("guarantee", club, "--json").json
-    assert (found["private_as_stated"], found["unnoised"]) == (False, ["releases", "models"])
+    assert found["marks"] == [NOT_PRIVATE]
+    assert [one["topic"] for one in found["seen"] if one["leaves_unnoised"]] == ["releases", "models"]
     first = "A person is promised nothing, since content leaves un-noised on releases, models."
-    assert cli("guarantee", club).out.startswith(
-        f"{first}\n{NOT_PRIVATE}\nContent leaves un-noised on: releases, models."
-    )
+    assert cli("guarantee", club).out.startswith(f"{first}\n{NOT_PRIVATE}\n\nOne person")
     assert f"{CLAIMS}, got exact" in refused("config", "check", club)
     prepare(folder, read_config(club), inputs_of(SocialGraph.of_edges([("ann", "bob", 1.0)])))
     generate_keys(folder / "keys", ("edge", "counter"))
@@ -404,7 +420,7 @@ def test_kind_edge_has_no_learner_workers(ended, cli, refused, live):
     assert "got kind edge, where all of a user's state is on the user's device" in refused(
         "forget", "ann", "-d", folder, "--bootstrap", "127.0.0.1:1"
     )
-    held = {content["topic"] for content in cli("guarantee", folder, "--json").json["contents"]}
+    held = {content["topic"] for content in cli("guarantee", folder, "--json").json["seen"]}
     assert held == {"reports", "crowds", "models"}
     assert cli("statement", "--deployment", folder, "--json").json["guarantee"]["deployment"] == "edge"
 
@@ -475,3 +491,79 @@ def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_a
     assert not none["pays"]
     assert "expected a system of ratings (bgt), got p2b" in refused("guarantee", config(), "--users", "9")
     assert "users: expected" in refused("guarantee", films, "--users", "0")
+
+
+def test_how_many_ratings_are_asked_about_is_what_is_answered(cli, refused, config, tmp_path):
+    """80 was asked, and what 50 give was answered, as nobody had said how many users."""
+    films = tmp_path / "films.yaml"
+    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n")
+    told = cli("guarantee", films, "--ratings", "80")
+    assert "Users with 80 ratings each" in told.out
+    assert "50 ratings" not in told.out
+    assert "50 ratings" not in cli("guarantee", films, "--users", "900", "--ratings", "80").out
+    assert cli("guarantee", films, "--ratings", "80", "--json").json["advice"]["ratings"] == 80
+    assert "Users with 50 ratings each" in cli("guarantee", films).out
+    assert "--ratings: expected a system of ratings (bgt), got p2b" in refused("guarantee", config(), "--ratings", "9")
+
+
+MALL = """\
+system: pdap
+deployment: mall
+vendors: [{name: north, arms: 5}]
+dimension: 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "setting"),
+    [(MALL, "release.events_per_person to 9"), (CLUB.partition("privacy")[0], "release.rewards_per_user to 9")],
+)
+def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refused, tmp_path, values, setting):
+    path, folder, edges = tmp_path / "x.yaml", tmp_path / "made", tmp_path / "edges.csv"
+    edges.write_text("ann,bob\n")
+    given = ("--graph", edges) if "colin" in values else ()
+    path.write_text(values)
+    for command in (("prepare", path, folder, *given), ("config", "check", path)):
+        line = refused(*command)
+        assert "privacy: expected a promise to each person, got none: 100 rewards of one user together cost" in line
+        assert f"Either set {setting} or less" in line
+        assert "privacy: {person: unprotected}" in line
+    assert not folder.exists()
+    path.write_text(values + "privacy: {person: unprotected}\n")
+    said = cli("prepare", path, folder, *given, "--json").json["digest"]
+    assert "For one person as a whole nothing is promised" in cli("guarantee", folder).out
+    assert cli("config", "check", folder).code == 0
+    # The words are in no digest: a deployment that runs is not another one because it says so.
+    plain = tmp_path / "plain"
+    path.write_text(values)
+    prepare(plain, read_config(path), {"graph": (str(edges), "ann,bob\n")} if given else None)
+    assert load(plain).digest.hex() == said
+    path.write_text(values + "privacy: {person: unprotected}\n")
+    assert cli("prepare", path, plain, *given, "--json").json["digest"] == said
+    path.write_text(values + "privacy: {person: sure}\n")
+    assert "privacy.person: expected 'protected' or 'unprotected', got 'sure'" in refused("config", "check", path)
+
+
+@pytest.mark.parametrize(
+    ("values", "life"), [(MALL + "release: {events_per_person: 9}\n", 9), (CLUB.replace("100}", "9}"), 9)]
+)
+def test_a_cap_promises_a_person_something(cli, tmp_path, values, life):
+    path = tmp_path / "x.yaml"
+    path.write_text(values.partition("privacy")[0])
+    assert cli("config", "check", path).code == 0
+    assert cli("guarantee", path, "--json").json["person"]["which"]["epsilon"] == life
+
+
+def test_the_statement_of_another_deployment_is_never_written_over(cli, refused, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("shop", "other"):
+        cli("prepare", config(("deployment: shop", f"deployment: {name}"), name=f"{name}.yaml"), tmp_path / name)
+    assert cli("statement", "--deployment", "shop").out.endswith("\nstatement-shop.html\n")
+    cli("statement", "--deployment", "other")
+    before = (tmp_path / "statement-shop.html").read_bytes()
+    line = refused("statement", "--deployment", "other", "--out", "statement-shop.html")
+    assert "expected no file at statement-shop.html, or an earlier statement of deployment other" in line
+    assert (tmp_path / "statement-shop.html").read_bytes() == before
+    assert cli("statement", "--deployment", "shop", "--out", "statement-shop.html").code == 0
+    (tmp_path / "notes.html").write_text("mine")
+    assert "got another file, which is kept" in refused("statement", "--deployment", "shop", "--out", "notes.html")

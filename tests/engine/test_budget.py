@@ -11,7 +11,7 @@ from hushstream.engine.budget import BudgetConfig, OwnScope, Place, filter_of, l
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import MICRO, Cost, delta_units
 from hushstream.privacy.bounds import exp_above, exp_below
-from hushstream.privacy.conversion_table import DELTAS, conversion_rows, conversion_text
+from hushstream.privacy.conversion_table import DELTAS, conversion_lines, conversion_rows
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.privacy.ledger import BasicFilter
@@ -250,4 +250,6 @@ def test_a_gaussian_price_has_a_rho_that_grows_with_the_square_of_a_users_events
 
 def test_a_price_of_epsilon_and_delta_together_is_not_converted():
     assert conversion_rows(tuples_guarantee(50, "0.5")) == ()
-    assert "none" in conversion_text(())
+    assert conversion_lines(tuples_guarantee(50, "0.5"), ()) == [
+        "None: this mechanism is priced by epsilon and delta together."
+    ]

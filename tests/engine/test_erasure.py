@@ -14,7 +14,7 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.counter.machine import CounterMachine
-from hushstream.systems.colin.edge import learner_state as collaborative_state
+from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
 from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import Rows
 
@@ -104,10 +104,10 @@ class World:
 
     def states(self):
         """What each role keeps, without keyed digests."""
-        learner = collaborative_state.FORM.read(self.learner.machine.snapshot())
+        learner = CollaborativeLearnerMachine.state.form.read(self.learner.machine.snapshot())
         counter = {}
         if self.counter is not None:
-            counter = CounterMachine.form.read(self.counter.machine.snapshot())
+            counter = CounterMachine.state.form.read(self.counter.machine.snapshot())
         return [{name: part for name, part in state.items() if name not in KEYED} for state in (learner, counter)]
 
 

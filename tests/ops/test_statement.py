@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from hushstream.engine.flows import readers
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
-from hushstream.privacy.amounts import delta_text, epsilon_text
+from hushstream.privacy.amounts import delta_text
 from hushstream.privacy.guarantee import OPEN_IN
+from hushstream.privacy.sentence import price_text
 from hushstream.replay.report.statement import statement_page
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
@@ -52,11 +54,25 @@ def facts_of(statement):
     return {name: text for section in statement.sections for name, text in section.facts}
 
 
+def _on(promise):
+    return ", ".join(promise.unnoised)
+
+
 def test_its_figures_are_those_of_the_guarantee(system):
-    promise, facts = system.promises.releases, facts_of(statement_of(system))
-    assert facts["epsilon for one unit"] == epsilon_text(promise.epsilon_micro)
-    assert facts["delta for one unit"] == delta_text(promise.delta_units)
-    assert facts["epsilon and delta over a life"] == f"{promise.lifetime.cost}, for {promise.units_in_life}"
+    promises, promise, facts = system.promises, system.promises.releases, facts_of(statement_of(system))
+    life, beside = (
+        promises.together,
+        "" if not promise.unnoised else f"; not of what leaves un-noised on {_on(promise)}",
+    )
+    assert facts["which of two it was"] == f"{promise.replace_one}{beside}"
+    if promise.public_participation:
+        assert facts["what one person's rewards were"] == f"{price_text(life.which)}{beside}"
+        assert facts["that there was any"] == "public; nothing is promised of it"
+    else:
+        assert facts["which of two things one person did"] == f"{life.which}{beside}"
+        assert facts["whether they took part at all"] == f"{life.took_part}{beside}"
+        assert facts["whether it was there at all"] == f"{promise.cost}{beside}"
+    assert promise.units_in_life in facts["counted of one person"]
     assert facts["mechanism"] == promise.mechanism
     for fact in (*promise.not_protected, *promise.conditions):
         assert fact in facts.values()
@@ -65,28 +81,39 @@ def test_its_figures_are_those_of_the_guarantee(system):
 def test_the_lift_is_stated_with_what_it_costs_and_what_both_cost_together(rigs):
     system = SYSTEMS["lift"](rigs)
     lift = lift_guarantee(system.config.lift, 1)
-    both = system.promises.releases.lifetime.cost + lift.lifetime.cost
+    both = system.promises.together
+    life = system.promises.releases.lifetime
+    assert both.took_part == life.cost + lift.lifetime.cost
+    assert both.which == life.exchange + lift.lifetime.exchange
     statement = statement_of(system)
     sections = {section.title: dict(section.facts) for section in statement.sections}
     own, parameters = sections["The lift over a hold-out, beside it"], sections["Parameters and unit of privacy"]
-    assert (own["epsilon of the lift"], own["mechanism of the lift"]) == ("3", lift.mechanism)
+    assert own["mechanism of the lift"] == lift.mechanism
+    assert own["which of two it was in the lift"] == str(lift.replace_one)
+    assert own["whether it was there at all in the lift"] == str(lift.cost)
     assert set(lift.not_protected + lift.conditions) <= set(own.values())
-    assert parameters["the lift, beside it"] == f"{lift.cost}, for {lift.unit}"
-    assert parameters["together, over the life of one person"] == str(both)
-    assert both.epsilon_micro == 4_000_000
+    assert parameters["of that, the lift"].startswith(f"{lift.unit}: which of two it was, {lift.replace_one}; ")
+    assert parameters["whether they took part at all"] == str(both.took_part)
+    assert (both.which.epsilon_micro, both.took_part.epsilon_micro) == (8_000_000, 4_000_000)
     registry = statement.registry
-    assert registry["epsilon"] == "1 for one unit of the releases; 3 for the lift"
-    assert registry["lifetime"] == f"{both}, with the lift"
+    asked = "{} (which of two it was), {} (whether it was there at all)"
+    assert (
+        registry["epsilon"] == f"for one unit of the releases: {asked.format(2, 1)}; for the lift: {asked.format(6, 3)}"
+    )
+    assert registry["lifetime"].startswith(f"which of two things one person did, {both.which}; whether they")
+    assert registry["lifetime"].endswith(f", {both.took_part}, with the lift")
     for name, text in (("mechanisms", lift.mechanism), ("privacy unit", lift.unit), ("budget", str(lift.cost))):
         assert text in registry[name]
-    assert statement.guarantee["together"]["epsilon"] == 4.0
+    assert statement.guarantee["together"]["took_part"]["epsilon"] == 4.0
+    assert statement.guarantee["together"]["which"]["epsilon"] == 8.0
 
 
 def test_without_a_lift_nothing_is_said_of_one(rigs):
     for name in ("hosted", "trusted counter"):
         statement = statement_of(SYSTEMS[name](rigs))
         assert not [section for section in statement.sections if "lift" in section.title]
-        assert statement.registry["epsilon"] == "1"
+        hidden = "2 (which of two it was), 1 (whether it was there at all)"
+        assert statement.registry["epsilon"] == (hidden if name == "hosted" else "1")
         assert statement.guarantee["lift"] is None
 
 
@@ -109,16 +136,38 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
 
 def test_a_life_that_promises_nothing_is_said_in_words():
     statement = statement_of(collaborative(epsilon=2.0, horizon=10_000, rewards_per_user=1000))
-    said = "for one person as a whole nothing is promised; only single rewards are protected"
-    assert facts_of(statement)["what that means"] == said
-    assert statement.registry["lifetime"] == f"epsilon 2000, delta 1; {said}"
+    said = (
+        "for one person as a whole nothing is promised beyond single rewards; release.rewards_per_user of at most 4 "
+        "promises a person something"
+    )
+    assert facts_of(statement)["warning"] == said
+    assert statement.registry["lifetime"].startswith(
+        "what one person's rewards were, epsilon 2000, delta 1, so nothing is promised; "
+    )
+    assert statement.registry["lifetime"].endswith(said)
+    assert statement.verdict.startswith(f"F{said[1:]}; private as stated for single units alone: one reward: ")
     page = statement_page(statement)
-    assert page.index(f"F{said[1:]}.") < page.index("Who, and what for</h2>")
+    assert page.index(f"F{said[1:]}.") < page.index("In short</h2>")
     assert statement.as_json()["warning"] == said
     fine = statement_of(collaborative(rewards_per_user=9))
     assert fine.as_json()["warning"] is None
-    assert "what that means" not in facts_of(fine)
+    assert "warning" not in facts_of(fine)
     assert 'class="mark"' not in statement_page(fine)
+
+
+def test_it_begins_with_a_page_in_short(system):
+    """Whoever reads no further has the person, the unit, who sees what, and how much is left open."""
+    first = statement_of(system).sections[0]
+    assert (first.title, len(first.facts)) == ("In short", 8)
+    facts = dict(first.facts)
+    assert str(system.promises.together.which) in facts["one person in a whole life"]
+    assert str(system.promises.releases.replace_one) in facts["one unit by itself"]
+    assert facts["who sees it before the noise"] == system.words.trust
+
+
+def test_nobody_is_called_he_or_she(system):
+    told = json.dumps(statement_of(system).as_json())
+    assert not re.search(r"\b(he|she|his|her|hers|him)\b", told)
 
 
 def test_every_topic_has_its_retention_and_every_private_one_its_readers(system):
@@ -177,13 +226,35 @@ def test_sensitivities_are_given_in_a_unit(rigs):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "high", "low"), [(1.0, "73.2", "26.8"), (0.1, "52.5", "47.5"), (3.0, "95.3", "4.7")]
+    ("epsilon", "which", "took_part"),
+    [
+        (1.0, ("88.1", "11.9"), ("73.2", "26.8")),
+        (0.1, ("55.0", "45.0"), ("52.5", "47.5")),
+        (3.0, ("99.8", "0.2"), ("95.3", "4.7")),
+    ],
 )
-def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, high, low):
+def test_the_worked_example_says_what_even_odds_become(rigs, epsilon, which, took_part):
     """e^epsilon to one: from 50 % to at most e^epsilon / (1 + e^epsilon), rounded up, and no less than the rest."""
-    example = facts_of(statement_of(shuffled(rigs, release={"epsilon": epsilon})))["example"]
-    assert f"at most {high} % and at least {low} % likely" in example
-    assert "Ann's slot" in example
+    system = shuffled(rigs, release={"epsilon": epsilon})
+    facts, promise = facts_of(statement_of(system)), system.promises.releases
+    asked = {
+        "example": (which, promise.replace_one),
+        "the same, had there been nothing in its place": (took_part, promise.cost),
+    }
+    for name, ((high, low), price) in asked.items():
+        beside = f", but for a chance of at most {delta_text(price.delta_units)}."
+        assert f"at most {high} % and at least {low} % likely{beside}" in facts[name]
+    assert "Ann's slot" in facts["example"]
+
+
+def test_every_bound_stands_with_a_delta_of_its_own(rigs):
+    system = SYSTEMS["lift"](rigs)
+    facts, together = facts_of(statement_of(system)), system.promises.together
+    for name, price in (
+        ("the same for one person's whole life", together.which),
+        ("and whether they took part at all", together.took_part),
+    ):
+        assert facts[name].endswith(f"but for a chance of at most {delta_text(price.delta_units)}.")
 
 
 def test_the_worked_example_of_a_life_that_promises_nothing_says_so(rigs):
@@ -197,9 +268,11 @@ def test_the_verdict_is_the_first_line_with_the_price_of_a_unit_and_of_a_life(ri
     statement = statement_of(shuffled(rigs, slot={"lifetime_slots": 12}))
     promise = statement_of(shuffled(rigs, slot={"lifetime_slots": 12})).guarantee
     assert list(statement.as_json())[:3] == ["sentence", "odds", "verdict"]
-    assert statement.verdict.startswith("Private as stated: one slot of one user pays epsilon 1, delta ")
-    assert "one person in a whole life epsilon 12, " in statement.verdict
-    assert promise["lifetime"]["warning"] in statement.verdict
+    assert statement.verdict.startswith("For one person as a whole next to nothing is promised beyond single slots; ")
+    assert "private as stated for single units alone: one slot of one user: which of two it was" in statement.verdict
+    fine = statement_of(shuffled(rigs)).verdict
+    assert fine.startswith("Private as stated for one person: which of two things one person did, epsilon 2, delta ")
+    assert promise["lifetime"]["warning"][1:] in statement.verdict
     assert "Private as stated" not in statement_of(SYSTEMS["paper"](rigs)).verdict
     replayed = statement_of(shuffled(rigs, public_dataset=True))
     assert replayed.marks == ("NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE")

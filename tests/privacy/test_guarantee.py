@@ -11,6 +11,8 @@ from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.errors import BadAmount, BadGuarantee, BadNoise
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.noise import residue
+from hushstream.privacy.page import page_text
+from hushstream.privacy.promise import Promises
 from hushstream.privacy.tuples import exact_delta, smallest_threshold
 
 KEYS = {
@@ -20,6 +22,8 @@ KEYS = {
     "delta_units",
     "relation",
     "sentence",
+    "phrase",
+    "public_participation",
     "unit",
     "lifetime",
     "replace_one",
@@ -39,6 +43,12 @@ KEYS = {
     "contents",
     "unnoised",
 }
+
+
+def page(guarantee):
+    return page_text(Promises(guarantee))
+
+
 EVERY = [
     slot_sums_guarantee(1),
     slot_sums_guarantee(1, levels=256, sampling="0.5", lifetime_slots=3, devices=2, deployment="edge"),
@@ -52,14 +62,14 @@ EVERY = [
 def test_every_guarantee_has_every_field_in_json_and_text(guarantee):
     stated = json.loads(json.dumps(guarantee.as_json()))
     assert set(stated) == KEYS
-    text = guarantee.as_text()
+    text = page(guarantee)
     for field in ("mechanism", "unit", "relation", "deployment", "zone", "norm", "computational"):
         assert stated[field] in text
     for fact in stated["not_protected"] + stated["conditions"]:
         assert fact in text
     assert "against parties without the key" in text
     assert stated["relation"].startswith("null-slot")
-    assert all(line and line == line.strip() for line in text.splitlines())
+    assert all(line == line.rstrip() for line in text.splitlines())
 
 
 def test_the_default_release_at_epsilon_one_is_epsilon_one_and_its_residue():
@@ -99,7 +109,7 @@ def test_a_lifetime_adds_up_over_slots_and_devices_and_never_below_the_sum(make)
         assert lifetime.cost.epsilon_micro == total * one.epsilon_micro
         assert lifetime.cost.delta_units >= total * one.delta_units - total
         assert (lifetime.units, lifetime.devices) == (slots, devices)
-    assert "on each of 3 unlinked devices" in make(lifetime_slots=2, devices=3).as_text()
+    assert "on each of 3 unlinked devices" in page(make(lifetime_slots=2, devices=3))
 
 
 def test_a_lifetime_of_tuples_counts_that_a_users_own_slots_fill_their_crowd():
@@ -128,8 +138,8 @@ def test_the_threshold_for_a_target_keeps_it():
 def test_a_coin_at_the_edge_says_that_injection_voids_it_and_what_it_costs():
     exposed = tuples_guarantee(50, "0.5", coin="edge", injected=25)
     assert exposed.as_json()["delta"] == pytest.approx(1.73e-4, rel=1e-2)
-    assert "void if others inject more than 25" in exposed.as_text()
-    assert "void if others inject" not in tuples_guarantee(50, "0.5").as_text()
+    assert "void if others inject more than 25" in page(exposed)
+    assert "void if others inject" not in page(tuples_guarantee(50, "0.5"))
     with pytest.raises(BadGuarantee, match="where the shuffler throws the coin"):
         tuples_guarantee(50, "0.5", injected=1)
     with pytest.raises(BadGuarantee, match="shuffler or edge"):
@@ -138,11 +148,11 @@ def test_a_coin_at_the_edge_says_that_injection_voids_it_and_what_it_costs():
 
 def test_the_papers_calibration_prints_the_true_figure_beside_the_claim():
     guarantee = paper_guarantee(10, "0.5")
-    lines = guarantee.as_text().splitlines()
-    assert lines[0].startswith("The claim that is reproduced here does not hold, and one person as a whole is promised")
+    lines = page(guarantee).splitlines()
+    assert lines[0].startswith("The claim that is reproduced here does not hold, and for one person as a whole next to")
     assert lines[1] == "NOT PRIVATE AS STATED"
-    claimed = next(place for place, line in enumerate(lines) if line.startswith("Claimed: epsilon 0.693148"))
-    assert lines[claimed + 1] == "True: at that epsilon, delta 5.00e-1."
+    claimed = next(place for place, line in enumerate(lines) if line.startswith("  Claimed: epsilon 0.693148"))
+    assert lines[claimed + 1] == "  True: at that epsilon, delta 5.00e-1."
     assert guarantee.as_json()["private_as_stated"] is False
     assert guarantee.as_json()["claimed"]["epsilon"] == 0.693148
     assert guarantee.as_json()["delta"] == 0.5
@@ -164,16 +174,16 @@ def test_a_unique_tuple_reaches_the_stated_delta_of_the_papers_release(threshold
 
 def test_a_seeded_key_marks_the_text_and_the_json():
     marked = slot_sums_guarantee(1).under_key(reproducible=True)
-    first, second, *_ = marked.as_text().splitlines()
+    first, second, *_ = page(marked).splitlines()
     assert first.startswith("A person is promised nothing here, since the noise comes from a seed")
     assert second == "REPRODUCIBLE, NOT PRIVATE"
     assert marked.as_json()["reproducible"] is True
-    assert "REPRODUCIBLE" not in slot_sums_guarantee(1).as_text()
+    assert "REPRODUCIBLE" not in page(slot_sums_guarantee(1))
 
 
 def test_hosted_and_edge_name_whom_contexts_and_clicks_are_open_to():
-    assert "the operator, whose workers run the learners" in slot_sums_guarantee(1, deployment="hosted").as_text()
-    assert "controls the device" in slot_sums_guarantee(1, deployment="edge").as_text()
+    assert "the operator, whose workers run the learners" in page(slot_sums_guarantee(1, deployment="hosted"))
+    assert "controls the device" in page(slot_sums_guarantee(1, deployment="edge"))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def test_the_examples_are_deployments(name, tmp_path):
     config = read_config(EXAMPLES / name)
     system = prepare(tmp_path / "made", config)
     assert load(tmp_path / "made").digest == system.digest
-    assert system.promises.together.epsilon_micro == 1_500_000
+    assert system.promises.together.took_part.epsilon_micro == 1_500_000
+    assert system.promises.together.which.epsilon_micro == 3_000_000
 
 
 def test_the_readme_shows_the_shop_that_ships():

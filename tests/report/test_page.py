@@ -194,7 +194,7 @@ def test_a_live_run_says_why_it_shows_no_rewards(live_result):
 
 def test_every_count_says_whether_it_tells_of_users(page):
     assert "Slot 1,400" in page.text
-    assert "Rewarded shown for public data only 32,000" in page.text
+    assert "Rewarded shown where a dataset is replayed 32,000" in page.text
 
 
 def test_measured_quantities_stand_with_their_units(make_result):

@@ -115,9 +115,11 @@ def test_the_marks_of_the_guarantee_cannot_be_left_out(make_result):
 
 def test_a_guarantee_is_stated_with_exact_amounts_rounded_up():
     stated = StatedGuarantee.of(slot_sums_guarantee(epsilon="0.7", lifetime_slots=3))
-    assert stated.summary.startswith("epsilon 0.7, delta ")
+    assert stated.summary.startswith("epsilon 1.4, delta ")
+    assert " (which of two it was) and epsilon 0.7, delta " in stated.summary
     assert "null-slot, for one slot of one user" in stated.summary
-    assert stated.lifetime_text.startswith("epsilon 2.1, delta ")
+    assert stated.lifetime_text.startswith("epsilon 4.2, delta ")
+    assert " (which of two it was) and epsilon 2.1, delta " in stated.lifetime_text
     # Printed with three digits, never below the true value.
     assert float(stated.delta_text) >= int(stated.values["delta_units"]) / 2**80
 

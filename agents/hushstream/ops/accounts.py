@@ -25,6 +25,7 @@ class Account:
         refusing: why nothing more is released on it; empty where something may be.
         private_as_stated: False when an entry says that its release is weaker than the printed guarantee.
         party: whose ledger it is in, where each party of the deployment has its own; else empty.
+        plan: in words, how much of what is planned has been paid, and what that still pays for.
     """
 
     scope: str
@@ -37,6 +38,7 @@ class Account:
     refusing: str = ""
     private_as_stated: bool = True
     party: str = ""
+    plan: str = ""
 
     @property
     def name(self) -> str:
@@ -53,6 +55,7 @@ class Account:
             **amounts(self.spent),
             "limit": amounts(self.limit),
             "left": amounts(self.left),
+            "plan": self.plan,
             "within": self.within,
             "refusing": self.refusing,
             "private_as_stated": self.private_as_stated,
@@ -73,7 +76,9 @@ def grouped(charges: Iterable[Account]) -> list[Account]:
         most = max(group, key=lambda one: (one.spent.epsilon_micro, one.spent.delta_units))
         number, within = sum(one.entries for one in group), all(one.within for one in group)
         scope = f"window/{partition}/* (each)"
-        lines.append(Account(scope, mechanism, number, most.spent, most.limit, most.left, within, party=party))
+        lines.append(
+            Account(scope, mechanism, number, most.spent, most.limit, most.left, within, party=party, plan=most.plan)
+        )
     return lines
 
 
@@ -81,11 +86,20 @@ def table(accounts: Iterable[Account]) -> list[str]:
     """Lines of columns, headings first."""
     rows = [["scope", "mechanism", "entries", "spent", "limit", "left"]]
     rows += [
-        [one.name, one.mechanism, str(one.entries), *(_short(cost) for cost in (one.spent, one.limit, one.left))]
+        [one.name, one.mechanism, str(one.entries), _short(one.spent), _short(one.limit), _left(one)]
         for one in accounts
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _left(account: Account) -> str:
+    """An amount or, where all that was planned is paid, what it still pays for: a zero would read as an alarm."""
+    if account.left.epsilon_micro or not account.plan:
+        return _short(account.left)
+    if account.refusing or not account.within:
+        return "nothing"
+    return account.plan
 
 
 def _short(cost: Cost) -> str:

@@ -18,7 +18,7 @@ from hushstream.ops.ledger_book import Book, Seen
 from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promise import Guarantee, Promises
 
 _INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; no figure is given, as each would be too low."
 
@@ -40,7 +40,7 @@ class Budget:
     """What a deployment has spent.
 
     Attributes:
-        guarantee: what the configuration promises.
+        promises: what the configuration promises.
         facts: the limits, and what of the plan fits them.
         deployments: the deployment scopes.
         charges: the own scopes.
@@ -50,13 +50,18 @@ class Budget:
         lost: where release marks say that more was spent than the ledger holds.
     """
 
-    guarantee: Guarantee
+    promises: Promises
     facts: tuple[BudgetFacts, ...]
     deployments: tuple[Account, ...]
     charges: tuple[Account, ...]
     repeated: int
     problems: tuple[Problem, ...]
     lost: tuple[Problem, ...] = ()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of what the system releases."""
+        return self.promises.releases
 
     @property
     def ok(self) -> bool:
@@ -139,7 +144,7 @@ class Budget:
         lines += table((*self.deployments, *grouped(self.charges)))
         lines += [
             f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
-            f"A user's lifetime allows {lifetime.units} units on each device: {lifetime.cost}.",
+            f"One person in a whole life, {lifetime.units} units on each device: {self.promises.phrase()}.",
             f"Entries: {sum(self.by_mechanism.values())}, and {self.repeated} repeats that cost nothing.",
         ]
         if not self.private_as_stated:
@@ -176,9 +181,8 @@ def read(logs: LogCopy, system: System) -> Budget:
                     book.enter(seen.entry)
         deployments += book.deployments()
         charges += book.charges()
-    promise, facts = system.promises.releases, system.budgets
     lost = tuple(gaps(logs, system))
-    return Budget(promise, facts, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
+    return Budget(system.promises, system.budgets, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
 
 
 def _conflict(seen: Seen) -> str:

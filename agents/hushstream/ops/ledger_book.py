@@ -89,6 +89,7 @@ class Book:
                 self._refusing(charge) if place == newest[place.partition] else "",
                 charge.as_stated,
                 self._party,
+                self._covers(charge),
             )
             for place, charge in sorted(self._charges.items())
         ]
@@ -113,6 +114,7 @@ class Book:
                     terms.limit.left(total),
                     terms.limit.admits(total),
                     party=self._party,
+                    plan=f"{lives} of {terms.fits} paid, as planned",
                 )
             )
         return found
@@ -129,6 +131,13 @@ class Book:
         """The first step that costs as much as was paid."""
         steps = self._terms.steps
         return next((n for n, step in enumerate(steps) if spent.fits(step.cost)), len(steps))
+
+    def _covers(self, charge: _Charge) -> str:
+        """What the price of a charge still pays for."""
+        releases = self._terms.releases
+        if releases is None:
+            return "paid for any number of releases"
+        return f"paid for {releases} release{'' if releases == 1 else 's'}, {min(charge.entries, releases)} made"
 
     def _refusing(self, charge: _Charge) -> str:
         """Why nothing more is released on a partition's newest charge."""

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from hushstream.engine.declaration import System
 from hushstream.privacy.amounts import Cost, delta_text, epsilon_value
 from hushstream.privacy.promise import Promises
-from hushstream.privacy.sentence import NOTHING, Prices, Subject, even_odds, weakness
+from hushstream.privacy.sentence import NOTHING, Prices, Subject, even_odds, price_text, weakness
 
 _CERTAIN = 16
 """From this epsilon on the odds are beyond a million to one."""
@@ -35,10 +35,10 @@ def verdict(promises: Promises) -> str:
 
 def told(prices: Prices, subject: Subject) -> str:
     """Both prices with their questions, the larger one first."""
-    which = f"{subject.which}, {prices.which}"
+    which = f"{subject.which}, {price_text(prices.which)}"
     if prices.took_part is None:
         return f"{which}; {subject.public}"
-    return f"{which}; {subject.took_part}, {prices.took_part}"
+    return f"{which}; {subject.took_part}, {price_text(prices.took_part)}"
 
 
 def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
@@ -73,7 +73,7 @@ def how_to_read(promises: Promises) -> str:
     both = f"the odds of {subject.which} change {factor}, whatever is published"
     if promises.together.took_part is None:
         return f"{both}; {subject.public}"
-    return f"{both}; those of {subject.took_part} by the smaller price in the same way"
+    return f"{both}; those of {subject.took_part} by the second, smaller price likewise"
 
 
 def _after(cost: Cost) -> str:

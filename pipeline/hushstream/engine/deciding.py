@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hushstream.engine.budget import Place
 from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
 from hushstream.engine.conversation import DECISIONS
 from hushstream.engine.digests import digest_outputs, digest_records
-from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
 from hushstream.engine.machine import (
@@ -32,6 +32,8 @@ from hushstream.engine.named_clicks import NamedClicks
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
+from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single, integer, owner, remembered
+from hushstream.engine.state_parts import EARLY_FEEDBACK, PAST, READER, array
 from hushstream.engine.system import DecidingCore
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 from hushstream.privacy.amounts import Cost
@@ -93,7 +95,52 @@ class DecisionBatch(Protocol):
         """What the journal record holds beside its head."""
 
 
-class DecisionRole(OwnsJournal, ABC):
+def _pack_read(role: DecisionRole) -> Mapping[str, int]:
+    contexts, clicks = role.inputs
+    return {"contexts": role.read[contexts], "clicks": role.read[clicks]}
+
+
+def _unpack_read(role: DecisionRole, values: Mapping[str, int]) -> None:
+    role.read.update(zip(role.inputs, (values["contexts"], values["clicks"]), strict=True))
+
+
+def _pack_early(early: HoldsEarlyFeedback) -> Iterator[dict[str, Any]]:
+    return (click._asdict() for click in early.all())
+
+
+def _unpack_early(value: Iterable[dict[str, Any]], early: HoldsEarlyFeedback) -> HoldsEarlyFeedback:
+    early.clear()
+    for item in value:
+        early.hold(FeedbackRow(**item))
+    return early
+
+
+DECIDING: Mapping[str, Field] = {
+    "chain": owner(),
+    "read": Several({"contexts": "long", "clicks": "long"}, _pack_read, _unpack_read),
+    "now_ms": integer(),
+    "last_click_ms": integer(),
+    "epoch": EPOCH_FIELD,
+}
+"""Fields of a state that all learners have: whose it is, and how far it has come."""
+
+MEMORIES: Mapping[str, Field] = {
+    "past": remembered(PAST, PastDecision),
+    "early": Single(array(EARLY_FEEDBACK), _pack_early, _unpack_early, disk="parked"),
+}
+"""Fields of a state that all learners have: what is remembered of events."""
+
+
+def only_reader() -> Several:
+    """The place in the one track of models that a learner follows."""
+    return Several(
+        {"reader": READER},
+        lambda role: {"reader": role.models[0].dump()},
+        lambda role, values: role.models[0].load(values["reader"]),
+    )
+
+
+class DecisionRole(OwnsJournal, Declared, ABC):
     """The part of `Machine` that follows from two input logs of one partition, and what a learner remembers of them.
 
     Attributes:
@@ -112,6 +159,17 @@ class DecisionRole(OwnsJournal, ABC):
         float_ties: see `Machine.float_ties`.
         epoch: of the noise of what is released from here.
     """
+
+    derived: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("topics", "contexts_topic", "clicks_topic", "system", "partition", "arms", "key", "letters", "settle_ms"),
+            FIXED,
+        ),
+        "float_ties": "a count of this process alone",
+        "_writing": "set at the beginning of each fold",
+        "_decoded": "kept from `ready` to the fold of the same records",
+        "_named": "found anew by the next `ready`",
+    }
 
     def __init__(
         self,
@@ -240,6 +298,12 @@ class DecisionRole(OwnsJournal, ABC):
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
         return dict(self.read)
+
+    def snapshot(self) -> bytes:
+        return self.state.pack(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        self.state.restore(self, snapshot)
 
     # Which part of what arrived may be folded.
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hushstream.engine.budget import OwnScope, Place
+from hushstream.engine.state.declared import Single
 from hushstream.engine.state_parts import record
 from hushstream.privacy.encoding import encode
 from hushstream.schemas.errors import HushstreamError
@@ -143,3 +144,7 @@ class NoiseEpoch:
     def dump(self) -> dict[str, Any]:
         """The state in packed form."""
         return asdict(self)
+
+
+EPOCH_FIELD = Single(EPOCH, NoiseEpoch.dump, lambda value, _: NoiseEpoch(**value))
+"""A role's epoch, as a field of its state."""

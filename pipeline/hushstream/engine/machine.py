@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.spilled_users import UserStore
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
+
+Packed = TypeVar("Packed")
 
 TopicPartition = tuple[str, int]
 """A logical topic name (without the deployment's prefix) and a partition number."""
@@ -113,13 +115,13 @@ class Awaited(NamedTuple):
     """A record of ``source`` of a later log time shows that this one never comes."""
 
 
-def finished(portions: Generator[None, None, bytes]) -> bytes:
-    """What a state packed in portions comes to, without a pause."""
+def finished(portions: Generator[None, None, Packed]) -> Packed:
+    """What is packed in portions comes to, without a pause."""
     while True:
         try:
             next(portions)
         except StopIteration as end:
-            packed: bytes = end.value
+            packed: Packed = end.value
             return packed
 
 

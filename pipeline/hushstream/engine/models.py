@@ -57,7 +57,7 @@ class ModelReader:
         highs = [{"topic": t, "partition": p, "high": high} for (t, p), high in self._highs.items()]
         return {"position": self.position, "chain": self._chain.dump(), "highs": highs}
 
-    def resume(self, place: dict[str, Any]) -> None:
+    def load(self, place: dict[str, Any]) -> None:
         """Return to a dumped place."""
         self.position = place["position"]
         self._chain.genesis_nonce = bytes(place["chain"]["nonce"])

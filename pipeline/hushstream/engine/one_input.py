@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from hushstream.engine.chain import Chain
 from hushstream.engine.digests import Digester, running_digest
 from hushstream.engine.machine import InputRange, InputSlice, TopicPartition
 from hushstream.engine.owns_journal import OwnsJournal
+from hushstream.engine.state.declared import FIXED, Declared, Field, integer, owner, raw
 
 START = bytes(16)
 """A running digest before its first record."""
 
+PLACE: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
+"""Fields of a state: whose it is, and how far it has come."""
 
-class OneInput(OwnsJournal):
+
+class OneInput(OwnsJournal, Declared):
     """The part of `Machine` that follows from one input log, a journal, and how far each has come.
 
     Attributes:
@@ -22,6 +27,13 @@ class OneInput(OwnsJournal):
         journaled: up to which offset journal records cover the input; below it the open window or step begins.
         running: digest of what was fed since.
     """
+
+    derived: ClassVar[Mapping[str, str]] = {
+        "_digester": "the key in force, or none",
+        "_journal": FIXED,
+        "_source": FIXED,
+        "_retired": FIXED,
+    }
 
     def __init__(self, chain: Chain, digester: Digester, journal: TopicPartition, source: TopicPartition) -> None:
         """Begin before the first record of ``source``."""
@@ -69,6 +81,13 @@ class OneInput(OwnsJournal):
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: nothing waits here."""
         return slices
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`; it may be taken while something is gathered."""
+        return self.state.pack(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        self.state.restore(self, snapshot)
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
         """See `Machine.recovery_ranges`: from where this machine stands, which may be inside what is open."""

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+PHASE_ENDS = {"seals": {"type": "map", "values": "long"}, "sealed_phase": "long"}
+"""Avro fields of `PhaseEnds.dump`."""
+
 
 class PhaseEnds:
     """Which phase each learner partition has ended, and which phase all of them have."""
@@ -24,3 +30,15 @@ class PhaseEnds:
             return False
         self.complete = complete
         return True
+
+    def dump(self) -> dict[str, Any]:
+        """The values of `PHASE_ENDS`."""
+        return {
+            "seals": {str(origin): phase for origin, phase in self.by_origin.items()},
+            "sealed_phase": self.complete,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Know the phase ends that were dumped, and no others."""
+        self.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
+        self.complete = state["sealed_phase"]

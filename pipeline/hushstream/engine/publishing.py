@@ -18,22 +18,11 @@ from hushstream.engine.digests import PublicDigester, digest_outputs, extend_dig
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.one_input import OneInput
-from hushstream.engine.one_input_state import (
-    KNOWN,
-    PHASE_ENDS,
-    PLACE,
-    dump_phase_ends,
-    dump_place,
-    known_again,
-    restore_phase_ends,
-    restore_place,
-)
+from hushstream.engine.one_input import PLACE, OneInput
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.refusals import DeadLetters, Refused
-from hushstream.engine.state_parts import record as avro_record
+from hushstream.engine.state.declared import FIXED, Field, Flat, integer, recent_ids
 from hushstream.engine.system import Core
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas import codec
@@ -43,17 +32,20 @@ REMEMBERED_IDS = 100_000
 """How many ids of inputs are known again, so that what is sent twice counts once."""
 
 
-def publishing_form(what: str, version: int, name: str, **own: Any) -> Form:
-    """The packed form of a publishing role's state: what all of them hold, and fields of its ``own``."""
-    shared = {**PLACE, "model_version": "int", **PHASE_ENDS, "known": KNOWN}
-    return Form.of(what, version, avro_record(name, **shared, **own))
+PUBLISHING: Mapping[str, Field] = {
+    **PLACE,
+    "version": integer("int", disk="model_version"),
+    "phase_ends": Flat(PHASE_ENDS),
+    "known": recent_ids(),
+}
+"""Fields of a state that all publishing roles have."""
 
 
 class PublishingRole(OneInput, ABC):
     """One journal of versions over one input log.
 
     Attributes:
-        form: of its packed state (`publishing_form`).
+        state: its fields: `PUBLISHING`, and its own.
         floats: the floats and float arrays of a version, by field, with their types: they may differ by a rounding.
         margin: relative difference that a recomputed array may have.
         version: of what was published last; 0 before the first.
@@ -61,7 +53,7 @@ class PublishingRole(OneInput, ABC):
         known: ids of inputs that counted.
     """
 
-    form: ClassVar[Form]
+    derived: ClassVar[Mapping[str, str]] = {"system": FIXED, "_letters": FIXED}
     floats: ClassVar[Mapping[str, str]]
     margin: ClassVar[float]
 
@@ -107,14 +99,6 @@ class PublishingRole(OneInput, ABC):
     def version_fields(self) -> dict[str, Any]:
         """What the next version holds beside head and number."""
 
-    @abstractmethod
-    def dump_own(self) -> dict[str, Any]:
-        """The values of the state's own fields."""
-
-    @abstractmethod
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """Return to dumped values."""
-
     def announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
         """What is sent once a version with these fields stands: it follows from what the journal says alone."""
         return ()
@@ -158,19 +142,6 @@ class PublishingRole(OneInput, ABC):
         self._published(end)
         self.position = end
         return Step(None, self.announced(fields), tuple(gathered.dead), gathered.counts)
-
-    def snapshot(self) -> bytes:
-        shared = {**dump_place(self), "model_version": self.version, **dump_phase_ends(self.phase_ends)}
-        known = [identity for identity, _ in self.known.items()]
-        return self.form.write({**shared, "known": known, **self.dump_own()})
-
-    def restore(self, snapshot: bytes) -> None:
-        state = self.form.read(snapshot)
-        restore_place(self, state)
-        self.version = state["model_version"]
-        restore_phase_ends(self.phase_ends, state)
-        self.known = known_again(state["known"], self.known.capacity)
-        self.load_own(state)
 
     def _feed(self, record: InputRecord, gathered: Gathered) -> bool:
         self.running = extend_digest(self._digester, self.running, record)

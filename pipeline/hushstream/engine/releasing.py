@@ -20,18 +20,16 @@ from typing import Any, ClassVar, Generic, TypeVar
 from hushstream.engine.budget import SpendingTerms, debit_fields
 from hushstream.engine.chain import Chain, Identity, head_fields
 from hushstream.engine.digests import digest_outputs, extend_digest
-from hushstream.engine.epochs import EPOCH, NoiseEpoch
+from hushstream.engine.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.generations import in_its_generation
 from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.one_input import START, OneInput
-from hushstream.engine.one_input_state import PLACE, dump_place, restore_place
+from hushstream.engine.one_input import PLACE, START, OneInput
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters, Refused
 from hushstream.engine.spending import SPENDING, Asked, Spending
-from hushstream.engine.state_parts import record as avro_record
+from hushstream.engine.state.declared import FIXED, Field, SavePoint, State, after, key_in_force, own_part
 from hushstream.engine.system import Core
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
@@ -59,23 +57,42 @@ class Made:
     released: bool
 
 
-def releasing_form(what: str, version: int, name: str, **own: Any) -> Form:
-    """The packed form of a releasing role's state: what all of them hold, and fields of its ``own``."""
-    return Form.of(what, version, avro_record(name, **PLACE, key_id="bytes", epoch=EPOCH, **own, spending=SPENDING))
+_BEFORE: Mapping[str, Field] = {
+    **PLACE,
+    "keys": key_in_force(),
+    "epoch": EPOCH_FIELD,
+    "open_noise": after("open_noise"),
+}
+_AFTER: Mapping[str, Field] = {"spending": own_part(SPENDING)}
+
+
+def releasing_state(what: str, version: int, name: str, **own: Field) -> State:
+    """The declared state of a releasing role: what all of them hold, and fields of its ``own``.
+
+    Its own fields are restored when the counters are open that nothing was put into (`ReleasingRole.open_noise`).
+    """
+    return State(what, version, name, _BEFORE, own, _AFTER)
 
 
 class ReleasingRole(OneInput, ABC, Generic[Closed]):
     """One journal of releases over one input log.
 
     Attributes:
-        form: of its packed state (`releasing_form`); it holds input in clear, so it is as sensitive as that.
+        state: its fields (`releasing_state`); they hold input in clear, so a state is as sensitive as that.
         partition: of the input and of the journal.
         keys: of the zone, and the one in force.
         epoch: where the noise stands.
         spending: what is charged.
     """
 
-    form: ClassVar[Form]
+    derived: ClassVar[Mapping[str, str]] = {
+        "partition": FIXED,
+        "system": FIXED,
+        "_retired": FIXED,
+        "_zone": FIXED,
+        "_role": FIXED,
+        "_letters": "written under the key in force",
+    }
 
     def __init__(
         self,
@@ -181,23 +198,8 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         """
 
     @abstractmethod
-    def dump_own(self) -> dict[str, Any]:
-        """The values of the state's own fields."""
-
-    @abstractmethod
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """Return to dumped values; counters that nothing was put into are open."""
-
-    @abstractmethod
     def open_noise(self) -> None:
         """Begin counters that nothing was put into, under the noise of this epoch."""
-
-    def hold(self) -> object:
-        """What `put_back` needs after a record of the journal that its inputs do not give."""
-        return None
-
-    def put_back(self, held: object) -> None:
-        """Bring the machine back to where it was; one that cannot must be thrown away after a `ReplayMismatch`."""
 
     # What a driver asks before it reads.
 
@@ -236,20 +238,6 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         value = self.chain.encode("Tick", {"config_digest": self.system.digest})
         return Output(*self.inputs[0], value)
 
-    def snapshot(self) -> bytes:
-        """See `Machine.snapshot`; it may be taken while something is gathered."""
-        shared = {**dump_place(self), "key_id": self.key.key_id, "epoch": self.epoch.dump()}
-        return self.form.write({**shared, **self.dump_own(), "spending": self.spending.dump()})
-
-    def restore(self, snapshot: bytes) -> None:
-        state = self.form.read(snapshot)
-        restore_place(self, state)
-        self.epoch = NoiseEpoch(**state["epoch"])
-        self.put_key(state["key_id"])
-        self.open_noise()
-        self.load_own(state)
-        self.spending.load(state["spending"])
-
     # The fold.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
@@ -270,7 +258,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same."""
         fields = self.chain.check(value, self.committed())
-        held = self.hold()
+        before = self._save_point()
         self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
         gathered = Gathered()
         end = self.entry(value).inputs[0].high
@@ -279,7 +267,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         last = found[-1] if found and all(one is None for one in found[:-1]) else None
         made = None if last is None else self._make(last, end, fields["turned_to"])
         if made is None or self.chain.would_append(made.fields) != value:
-            self.put_back(held)
+            self._roll_back(before)
             topic, partition = self.journal
             raise ReplayMismatch(
                 f"{topic}/{partition} record {self.chain.sequence + 1}: its inputs give another release; "
@@ -288,6 +276,13 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         step = self._release(made, gathered)
         self.position = end
         return step
+
+    def _save_point(self) -> SavePoint | None:
+        """What `_roll_back` needs after a record of the journal that its inputs do not give."""
+        return None
+
+    def _roll_back(self, before: SavePoint | None) -> None:
+        """A machine that cannot reopen its journal is thrown away after a `ReplayMismatch`, as it is."""
 
     def settle(self, gathered: Gathered) -> None:
         """What was gathered counts for certain."""
@@ -367,6 +362,14 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
 class ReopeningRole(ReleasingRole[Closed]):
     """One that can go on after a record of its journal that its inputs no longer give."""
+
+    def _save_point(self) -> SavePoint:
+        return self.state.save_point(self)
+
+    def _roll_back(self, before: SavePoint | None) -> None:
+        """Bring the machine back to where it was; then `reopen` may be asked for."""
+        if before is not None:
+            self.state.roll_back(self, before)
 
     @abstractmethod
     def adopt(self, fields: Mapping[str, Any]) -> None:

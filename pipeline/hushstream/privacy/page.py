@@ -8,7 +8,7 @@ from typing import Any
 
 from hushstream.privacy.amounts import delta_text, delta_value, epsilon_text, float_up
 from hushstream.privacy.promise import Guarantee, Promises, amounts
-from hushstream.privacy.sentence import Prices, Subject, picture
+from hushstream.privacy.sentence import Prices, Subject, picture, price_text
 
 PUBLIC = "public; nothing is promised of it"
 
@@ -149,11 +149,11 @@ def _prices(prices: Prices, subject: Subject, unnoised: tuple[str, ...]) -> list
     """The larger price first; where content leaves un-noised beside it no price speaks of that."""
     beside = f"; not of what leaves un-noised on {', '.join(unnoised)}" if unnoised else ""
     name = f"{subject.which[:1].upper()}{subject.which[1:]}"
-    lines = [Line("which", name, f"{prices.which}{beside}", amounts(prices.which))]
+    lines = [Line("which", name, f"{price_text(prices.which)}{beside}", amounts(prices.which))]
     if prices.took_part is None:
         return [*lines, Line("took_part", "That there was any", PUBLIC, "public")]
     name = f"{subject.took_part[:1].upper()}{subject.took_part[1:]}"
-    return [*lines, Line("took_part", name, f"{prices.took_part}{beside}", amounts(prices.took_part))]
+    return [*lines, Line("took_part", name, f"{price_text(prices.took_part)}{beside}", amounts(prices.took_part))]
 
 
 def _claim(promise: Guarantee) -> list[Line]:

@@ -12,10 +12,8 @@ from typing import Any, Literal, NamedTuple
 from hushstream.privacy.amounts import (
     DELTA_ONE,
     Cost,
-    delta_text,
     delta_value,
     epsilon_float,
-    epsilon_text,
     float_up,
 )
 from hushstream.privacy.contents import Content, unnoised_topics

@@ -1,8 +1,8 @@
 """The words of a guarantee: two prices, the sentence, the phrase of a result, and the bars of the picture.
 
-A statement about somebody has two prices (rule 12): which of two things they did, and whether they took part at all. The
-second neighbour of the first question is another content, that of the second one is none at all, so the first costs up
-to twice the epsilon of the second and leads. Where taking part is public, only the first question is left.
+A statement about somebody has two prices: which of two things they did, and whether they took part at all. The
+neighbour of the first question is another content, that of the second one is none at all, so the first costs up to
+twice the epsilon of the second and leads. Where taking part is public, only the first question is left.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
 most e^epsilon to 1, whatever is read and whatever else is known. With a delta, the two laws are those of an
@@ -99,6 +99,11 @@ def weakness(cost: Cost) -> str | None:
     return LITTLE if weak else None
 
 
+def price_text(cost: Cost) -> str:
+    """Epsilon and delta, and that they promise nothing where they do not."""
+    return f"{cost}, so nothing is promised" if weakness(cost) == NOTHING else str(cost)
+
+
 def factor(cost: Cost) -> str:
     """How much anybody learns at a price, in words, epsilon rounded up to thousandths; delta aside."""
     return f"a factor {_power(cost)}"
@@ -147,7 +152,7 @@ def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices
 
 
 def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tuple[Odds, ...]:
-    """The bars of the picture: before; after about a person, the larger price first; about one unit where it differs."""
+    """The bars of the picture: before; about a person, the larger price first; about one unit where it differs."""
     found = [Odds("before anything is released", 0.5), *_pair(person, subject)]
     if unit_prices != person:
         found += _pair(unit_prices, Subject(f"{unit}: which of two it was", f"{unit}: whether it was there at all", ""))
@@ -227,6 +232,7 @@ def _shown(cost: Cost) -> str:
 
 
 def _sum(one: Cost | None, other: Cost | None) -> Cost:
-    assert one is not None and other is not None
+    assert one is not None
+    assert other is not None
     both = one + other
     return Cost(both.epsilon_micro, min(DELTA_ONE, both.delta_units))

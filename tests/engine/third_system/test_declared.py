@@ -81,12 +81,14 @@ def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind: Any, cl
     checked = json.loads(cli("config", "check", config, "--json"))
     assert checked["budgets"][0]["epsilon"] == "1.5"
     said = cli("guarantee", config)
-    assert "Epsilon: 0.5 for one vote of one user." in said
-    assert "for 3 votes of one user" in said
+    assert "Whether it was there at all: epsilon 0.5, delta " in said
+    assert "Counted of one person: 3 votes of one user." in said
     assert "Scale of the noise of a count: 2 votes." in said
     promised = json.loads(cli("guarantee", config, "--json"))
-    assert (promised["epsilon_micro"], promised["zone"], promised["lift"]) == (500_000, "ballots", None)
-    assert promised["private_as_stated"]
+    assert promised["unit"]["took_part"]["epsilon_micro"] == 500_000
+    assert promised["unit"]["which"]["epsilon_micro"] == 1_000_000
+    assert (promised["mechanism"]["zone"], "lift" in promised) == ("ballots", False)
+    assert promised["marks"] == []
     made = json.loads(cli("prepare", config, tmp_path / "made", "--options", options, "--json"))
     assert made["options"] == 2
     again = json.loads(cli("prepare", config, tmp_path / "made", "--json"))
@@ -254,7 +256,7 @@ def test_metric_labels_are_the_lists_that_its_roles_declare(played: Any) -> None
 def test_the_statement_speaks_of_its_own_data_zones_and_result_and_of_no_other_systems(system: System) -> None:
     made = statement_of(system)
     facts = {name: text for section in made.sections for name, text in section.facts}
-    assert made.verdict.startswith("Private as stated: one vote of one user pays")
+    assert made.verdict.startswith("Private as stated for one person: which of two things one person did, epsilon 2, ")
     assert facts["data"] == "personal: votes of users"
     assert facts["what the result is"] == "how an open vote stands"
     assert facts["adds the noise"] == "the ballots zone: the operator's tally workers"

@@ -13,9 +13,11 @@ from hushstream.agents.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.artefacts import Artefacts, Given
 from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
+from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, PrivacyConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.privacy.page import page_text
+from hushstream.privacy.promise import Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.artefacts import GRAPH as EDGES
 from hushstream.systems.colin.artefacts import RELATION, USERS, inputs_of, read_relation
@@ -39,9 +41,11 @@ SECTIONS = {
     "release": ContinualConfig,
     "partitions": PartitionConfig,
     "budget": BudgetConfig,
+    "privacy": PrivacyConfig,
 }
 NEEDED = {"features": {"dimension": 3}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
 BAD = {
+    "privacy.person": ["", "yes", None],
     "features.dimension": [0, 513, 2.0, "3", True, None],
     "features.norm": [0, -1.0, NAN, INF, "1", 1025.0, None],
     "features.norm_l1": [0, -1.0, NAN, INF, "1", 1.74],
@@ -207,7 +211,7 @@ def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(text, says):
 def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsys, option, name):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "edges").write_text("ann,bob\n")
-    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(asdict(make())))
+    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(asdict(make(privacy=PrivacyConfig("unprotected")))))
     files = {"--graph": tmp_path / "edges", option: tmp_path / name}
     words = [str(word) for pair in files.items() for word in pair]
     with pytest.raises(SystemExit) as ended:
@@ -322,13 +326,15 @@ def test_every_value_and_every_tie_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    assert leaves - {"system", "partitions.shuffler"} == set(OTHERS)
+    assert leaves - {"system", "partitions.shuffler", "privacy.person"} == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(collaborative_digest(changed, GRAPH.canonical()))
     assert len(seen) == 3 + len(OTHERS)
+    said = replace(base, privacy=PrivacyConfig("unprotected"))
+    assert collaborative_digest(said, GRAPH.canonical()) in seen, "words about the promise are in no digest"
 
 
 def guarantee(**release):
@@ -348,7 +354,8 @@ def test_the_promise_is_for_one_reward_and_its_lifetime_for_all_of_a_users_rewar
     assert more.price == promised.cost
     assert more.delta_units == more.residue_units == 3 * promised.delta_units
     assert more.lifetime.cost.epsilon_micro == 15_000_000
-    assert f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be." in more.as_text()
+    said = f"One epoch of noise: {promised.cost}; the figures above are for all 3 that there may be."
+    assert said in page_text(Promises(more))
     assert more.as_json()["redraws"]["most"] == 3
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.configuration import PrivacyConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.tuples import exact_delta
 from hushstream.schemas.errors import HushstreamError
@@ -38,10 +39,12 @@ SECTIONS = {
     "partitions": PartitionConfig,
     "users": UsersConfig,
     "lift": LiftConfig,
+    "privacy": PrivacyConfig,
     "budget": BudgetConfig,
 }
 NEEDED = {"context": {"dimension": 4}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
 BAD = {
+    "privacy.person": ["", "yes", None],
     "context.dimension": [1, 4097, 2.0, "10", True, None],
     "context.digits": [0, 4, 1.5],
     "learner.alpha": [-0.1, NAN, INF, "1", None, True],
@@ -180,7 +183,7 @@ def test_every_value_and_every_centroid_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    assert leaves - {"system"} == set(OTHERS)
+    assert leaves - {"system", "privacy.person"} == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
@@ -189,6 +192,9 @@ def test_every_value_and_every_centroid_moves_the_digest():
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(configuration_digest(changed, b"centroids"))
     assert len(seen) == 3 + len(OTHERS)
+    said = replace(base, privacy=PrivacyConfig("unprotected"))
+    assert configuration_digest(said, b"centroids") in seen, "words about the promise are in no digest"
+    assert said == base
 
 
 @pytest.mark.parametrize("mode", ["tuples", "paper"])

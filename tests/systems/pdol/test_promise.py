@@ -11,7 +11,8 @@ from dp_accounting.rdp import RdpAccountant
 from pydantic import TypeAdapter, ValidationError
 
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.page import page_text
+from hushstream.privacy.promise import NOT_PRIVATE, Promises
 from hushstream.systems.pdol.advice import advise
 from hushstream.systems.pdol.configuration import (
     GossipConfig,
@@ -89,7 +90,7 @@ def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds() 
     assert promise.cost.epsilon_micro == 100_500_000  # 1 + (200 - 1) / 2
     assert promise.claimed is not None
     assert promise.claimed.epsilon_micro == 1_000_000
-    assert NOT_PRIVATE in promise.as_text()
+    assert NOT_PRIVATE in page_text(Promises(promise))
     three = guarantee_of(gossip("own", records_per_user=3)).lifetime.cost.epsilon_micro
     assert three == 1_000_000 * (3 + (199 + 198 + 197) / 2)
 

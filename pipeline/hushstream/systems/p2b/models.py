@@ -92,7 +92,7 @@ class PrivateTotals:
         """Packed, for a snapshot."""
         return bytes([self._as_stated]) + self._totals.dump()
 
-    def restore(self, dumped: bytes) -> None:
+    def load(self, dumped: bytes) -> None:
         """Back from packed."""
         self._totals = CrowdTotals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
@@ -131,6 +131,6 @@ class RawTotals:
         """Packed, for a snapshot."""
         return self._sums.dump()
 
-    def restore(self, dumped: bytes) -> None:
+    def load(self, dumped: bytes) -> None:
         """Back from packed."""
         self._sums = ExactSums.load(dumped)

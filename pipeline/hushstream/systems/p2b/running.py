@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from hushstream.counting import Counter, NegativeDigitTree
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress
-from hushstream.schemas.errors import HushstreamError
 
 
 class RunningStep(NamedTuple):
@@ -78,15 +77,3 @@ class RunningSums:
 def open_running(tree: NegativeDigitTree | None, key: Key, address: NoiseAddress) -> RunningSums | None:
     """The counter of a partition, where there is one."""
     return None if tree is None else RunningSums(tree, key, address)
-
-
-def require_running(running: RunningSums | None, state: bytes) -> None:
-    """Bring a counter to a dumped state.
-
-    Raises:
-        HushstreamError: there is a state but no counter.
-    """
-    if running is not None:
-        running.load(state)
-    elif state:
-        raise HushstreamError("snapshot: expected no running sums, got some")

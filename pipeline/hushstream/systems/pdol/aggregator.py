@@ -14,9 +14,9 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
+from hushstream.engine.state.declared import Single, State, boolean
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.pdol.aggregate import Aggregate, Taken
 from hushstream.systems.pdol.deployment import PdolSystem
@@ -32,15 +32,26 @@ _TAKEN: Mapping[Taken, str] = {
 }
 
 
+def _pack_arrays(aggregate: Aggregate) -> Mapping[str, bytes]:
+    return {name: held.tobytes() for name, held in aggregate.dump().items()}
+
+
+def _unpack_arrays(arrays: Mapping[str, bytes], aggregate: Aggregate) -> Aggregate:
+    like = aggregate.dump()
+    aggregate.load({name: np.frombuffer(arrays[name], held.dtype).reshape(held.shape) for name, held in like.items()})
+    return aggregate
+
+
 class AggregatorMachine(PublishingRole):
     """The aggregator of the one model track."""
 
-    form: ClassVar[Form] = publishing_form(
+    state = State(
         "a linear aggregator's state",
         2,
         "LinearAggregatorState",
-        as_stated="boolean",
-        arrays={"type": "map", "values": "bytes"},
+        PUBLISHING,
+        as_stated=boolean(),
+        aggregate=Single({"type": "map", "values": "bytes"}, _pack_arrays, _unpack_arrays, disk="arrays"),
     )
     # Whole numbers, the same on every machine: nothing may differ by a rounding.
     floats: ClassVar[Mapping[str, str]] = {}
@@ -100,18 +111,6 @@ class AggregatorMachine(PublishingRole):
             "private_as_stated": self.as_stated,
             "digest": self._digester.digest("model", weights),
         }
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `PublishingRole.dump_own`; everything in it was published or is public."""
-        arrays = self.aggregate.dump()
-        return {"as_stated": self.as_stated, "arrays": {name: held.tobytes() for name, held in arrays.items()}}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.as_stated = state["as_stated"]
-        like = self.aggregate.dump()
-        self.aggregate.load(
-            {name: np.frombuffer(state["arrays"][name], held.dtype).reshape(held.shape) for name, held in like.items()}
-        )
 
 
 def parse_release(fields: Mapping[str, Any]) -> NodeRelease:

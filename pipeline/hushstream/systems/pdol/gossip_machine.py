@@ -11,16 +11,16 @@ rolled back meets other noise under other content.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.machine import InputSlice, Output, TopicPartition
-from hushstream.engine.packed import Form
+from hushstream.engine.state.declared import Single, own_part
 from hushstream.engine.state_parts import array, record
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.key_files import KeyRing
@@ -33,7 +33,7 @@ from hushstream.systems.pdol.gossip import GossipNode, draw_noise, gossip_addres
 from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.home import HomeMachine
 from hushstream.systems.pdol.home_fold import HomeFold
-from hushstream.systems.pdol.home_state import home_form
+from hushstream.systems.pdol.home_state import home_state
 from hushstream.systems.pdol.incoming import Slots
 from hushstream.systems.pdol.outcomes import PdolOutcome
 from hushstream.systems.pdol.rows import Rows, sums_by_row
@@ -78,10 +78,24 @@ class Neighbour:
         self.waiting: deque[tuple[int, NDArray[np.int64]]] = deque()
 
 
+def _pack_heard(heard: Mapping[int, Neighbour]) -> list[dict[str, Any]]:
+    return [_dumped(other, found) for other, found in heard.items()]
+
+
+def _unpack_heard(value: Sequence[Mapping[str, Any]], heard: dict[int, Neighbour]) -> dict[int, Neighbour]:
+    for item in value:
+        found = heard[item["node"]]
+        found.position, found.phase = item["position"], item["phase"]
+        found.waiting = deque((one["after"], _values(one["values"])) for one in item["waiting"])
+    return heard
+
+
 class GossipMachine(HomeMachine):
     """One node."""
 
-    form: ClassVar[Form] = home_form("a node's state", "GossipState", heard=array(_HEARD), node="bytes")
+    state = home_state(
+        "a node's state", "GossipState", heard=Single(array(_HEARD), _pack_heard, _unpack_heard), node=own_part()
+    )
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         mixing = _mixing(system.config)
@@ -141,17 +155,6 @@ class GossipMachine(HomeMachine):
         address = gossip_address(config, self.system.digest, self.nonce, self.epoch.number, self.partition, number)
         address = replace(address, partition=self.partition, content=content)
         return np.asarray(draw_noise(_law(config, number), [self.key], [address], config.records.dimension)[0])
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `HomeMachine.dump_own`: parameters without noise are in it."""
-        return {"heard": [_dumped(other, heard) for other, heard in self.heard.items()], "node": self.node.dump()}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        for item in state["heard"]:
-            heard = self.heard[item["node"]]
-            heard.position, heard.phase = item["position"], item["phase"]
-            heard.waiting = deque((one["after"], _values(one["values"])) for one in item["waiting"])
-        self.node.load(state["node"])
 
 
 class GossipFold(HomeFold):

@@ -33,16 +33,15 @@ from hushstream.engine.key_rotation import STAYS, KeyInForce
 from hushstream.engine.machine import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.outcomes import Outcome
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.spending import Spending
+from hushstream.engine.state.declared import FIXED, Declared
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdol import home_state
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.incoming import Incoming, decode_slice, ready_slice
 from hushstream.systems.pdol.slot import Past, Slot
@@ -67,10 +66,16 @@ class HomeBatch(Protocol):
         """What the driver sends; ``turns`` where the zone's next key is in force from here on."""
 
 
-class HomeMachine(OwnsJournal, ABC):
+class HomeMachine(OwnsJournal, Declared, ABC):
     """One home of records, on its partition."""
 
-    form: ClassVar[Form]
+    derived: ClassVar[Mapping[str, str]] = {
+        "system": FIXED,
+        "partition": FIXED,
+        "letters": "written under the key in force",
+        "float_ties": "a count of this process alone",
+        "_decoded": "kept from `ready` to the fold of the same records",
+    }
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
@@ -144,14 +149,6 @@ class HomeMachine(OwnsJournal, ABC):
 
     @abstractmethod
     def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeBatch: ...
-
-    @abstractmethod
-    def dump_own(self) -> dict[str, Any]:
-        """The values of the state's own fields."""
-
-    @abstractmethod
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """Return to dumped values; noise is open."""
 
     # What a machine is.
 
@@ -338,10 +335,7 @@ class HomeMachine(OwnsJournal, ABC):
     # State on disk.
 
     def snapshot(self) -> bytes:
-        return self.form.write({**home_state.dump(self), **self.dump_own()})
+        return self.state.pack(self)
 
     def restore(self, snapshot: bytes) -> None:
-        state = self.form.read(snapshot)
-        home_state.restore(self, state)
-        self.open_noise()
-        self.load_own(state)
+        self.state.restore(self, snapshot)

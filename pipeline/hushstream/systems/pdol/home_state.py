@@ -1,4 +1,4 @@
-"""The state that all homes of records have, in packed form; it holds open slots, so it is as sensitive as the records.
+"""The state that all homes of records have; it holds open slots, so it is as sensitive as the records.
 
 Persons are in it as tags alone, under the nonce of the journal.
 """
@@ -6,16 +6,28 @@ Persons are in it as tags alone, under the nonce of the journal.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
-from hushstream.engine.epochs import EPOCH, NoiseEpoch
-from hushstream.engine.packed import Form
-from hushstream.engine.spending import SPENDING, Spending
-from hushstream.engine.state_parts import OWNER, Owner, array, dump_owner, record, restore_owner
-from hushstream.feedback.memory import BoundedMap
-from hushstream.privacy.keys import Key
+from hushstream.engine.epochs import EPOCH_FIELD
+from hushstream.engine.spending import SPENDING
+from hushstream.engine.state.declared import (
+    Field,
+    Several,
+    Single,
+    State,
+    after,
+    boolean,
+    integer,
+    key_in_force,
+    own_part,
+    owner,
+    remembered,
+    whole_bytes,
+)
+from hushstream.engine.state_parts import array, record
 from hushstream.systems.pdol.slot import Features, Past, Slot
 
 _SLOT = record(
@@ -30,93 +42,31 @@ _SLOT = record(
     said="bytes",
 )
 _PAST = record("PastRecord", event_id="string", user="bytes", predicted="int")
-_SHARED = {
-    **OWNER,
-    "position": "long",
-    "key_id": "bytes",
-    "epoch": EPOCH,
-    "sealed_phase": "long",
-    "absent": array("int"),
-    "events": "bytes",
-    "pending": array(_SLOT),
-    "past": array(_PAST),
-    "persons": "bytes",
-    "spent": "bytes",
-    "spending": SPENDING,
-    "diverged": "boolean",
-}
 _TAG_BYTES = 16
 
 
-class Home(Owner, Protocol):
-    """A `HomeMachine`, as far as its state is that of all homes."""
-
-    position: int
-    ended_phase: int
-    absent: set[int]
-    epoch: NoiseEpoch
-    events: int
-    pending: OrderedDict[str, Slot]
-    past: BoundedMap[Past]
-    spent: dict[bytes, int]
-    spending: Spending
-    diverged: bool
-
-    @property
-    def key(self) -> Key: ...
-
-    def put_key(self, key_id: bytes) -> None: ...
+def home_state(what: str, name: str, **own: Field) -> State:
+    """The declared state of a home: what all of them hold, and fields of its ``own``, which need open noise."""
+    return State(what, 2, name, _SHARED, own)
 
 
-def home_form(what: str, name: str, **own: Any) -> Form:
-    """The packed form of a home's state: what all of them hold, and fields of its ``own``."""
-    return Form.of(what, 2, record(name, **_SHARED, **own))
+def _pack_spent(role: Any) -> Mapping[str, Any]:
+    persons = b"".join(role.spent)
+    return {"persons": persons, "spent": np.array(list(role.spent.values()), dtype="<i8").tobytes()}
 
 
-def dump(machine: Home) -> dict[str, Any]:
-    """The values of the fields that all homes have."""
-    return {
-        **dump_owner(machine),
-        "position": machine.position,
-        "key_id": machine.key.key_id,
-        "epoch": machine.epoch.dump(),
-        "sealed_phase": machine.ended_phase,
-        "absent": sorted(machine.absent),
-        "events": machine.events.to_bytes(16, "little"),
-        "pending": [_slot(event_id, slot) for event_id, slot in machine.pending.items()],
-        "past": [{"event_id": event_id, **past._asdict()} for event_id, past in machine.past.items()],
-        "persons": b"".join(machine.spent),
-        "spent": np.array(list(machine.spent.values()), dtype="<i8").tobytes(),
-        "spending": machine.spending.dump(),
-        "diverged": machine.diverged,
-    }
-
-
-def restore(machine: Home, state: dict[str, Any]) -> None:
-    """Return to dumped values.
-
-    Raises:
-        HushstreamError: of another partition, deployment or configuration.
-        ForeignJournal: made on another journal.
-    """
-    restore_owner(machine, state)
-    machine.put_key(state["key_id"])
-    machine.position, machine.epoch = state["position"], NoiseEpoch(**state["epoch"])
-    machine.ended_phase, machine.events = state["sealed_phase"], int.from_bytes(state["events"], "little")
-    machine.absent = set(state["absent"])
-    _restore_memories(machine, state)
-    machine.spending.load(state["spending"])
-    machine.diverged = state["diverged"]
-
-
-def _restore_memories(machine: Home, state: dict[str, Any]) -> None:
-    machine.pending = OrderedDict((item["event_id"], _read(item)) for item in state["pending"])
-    machine.past = BoundedMap(machine.past.capacity)
-    for item in state["past"]:
-        machine.past.put(item["event_id"], Past(item["user"], item["predicted"]))
-    persons, spent = state["persons"], np.frombuffer(state["spent"], "<i8").tolist()
+def _unpack_spent(role: Any, values: Mapping[str, Any]) -> None:
+    persons, spent = values["persons"], np.frombuffer(values["spent"], "<i8").tolist()
     tags = [persons[place : place + _TAG_BYTES] for place in range(0, len(persons), _TAG_BYTES)]
-    machine.spent = dict(zip(tags, spent, strict=True))
+    role.spent = dict(zip(tags, spent, strict=True))
+
+
+def _pack_pending(pending: Mapping[str, Slot]) -> list[dict[str, Any]]:
+    return [_slot(event_id, slot) for event_id, slot in pending.items()]
+
+
+def _unpack_pending(value: Iterable[dict[str, Any]], before: object) -> OrderedDict[str, Slot]:
+    return OrderedDict((item["event_id"], _read(item)) for item in value)
 
 
 def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
@@ -138,3 +88,21 @@ def _read(item: dict[str, Any]) -> Slot:
     values = np.frombuffer(item["values"], "<i8").astype(np.int64)
     features = None if item["null"] else Features(indices, values)
     return Slot(item["node"], item["user"], features, item["label"], item["said"])
+
+
+_SHARED: Mapping[str, Field] = {
+    "chain": owner(),
+    "position": integer(),
+    "keys": key_in_force(),
+    "epoch": EPOCH_FIELD,
+    "ended_phase": integer(disk="sealed_phase"),
+    "absent": Single(array("int"), sorted, lambda value, _: set(value)),
+    "events": whole_bytes(16),
+    "pending": Single(array(_SLOT), _pack_pending, _unpack_pending),
+    "past": remembered(_PAST, Past),
+    "spent": Several({"persons": "bytes", "spent": "bytes"}, _pack_spent, _unpack_spent),
+    "spending": own_part(SPENDING),
+    "diverged": boolean(),
+    "open_noise": after("open_noise"),
+}
+"""Fields of a state that all homes have."""

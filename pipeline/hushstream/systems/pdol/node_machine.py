@@ -10,7 +10,6 @@ noise of their own. No slot is in two counters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from hushstream.engine.machine import InputSlice, Output, TopicPartition
 from hushstream.engine.models import ModelReader
 from hushstream.engine.outcomes import Outcome
-from hushstream.engine.packed import Form
+from hushstream.engine.state.declared import integer, optional_part, own_part, rows
 from hushstream.engine.state_parts import READER
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -27,7 +26,7 @@ from hushstream.systems.pdol.deployment import TRACK, PdolSystem
 from hushstream.systems.pdol.gradient import predictions, scores
 from hushstream.systems.pdol.home import HomeMachine
 from hushstream.systems.pdol.home_fold import HomeFold
-from hushstream.systems.pdol.home_state import home_form
+from hushstream.systems.pdol.home_state import home_state
 from hushstream.systems.pdol.incoming import Slots
 from hushstream.systems.pdol.local import NodePredictors
 from hushstream.systems.pdol.node import NodeState
@@ -37,15 +36,15 @@ from hushstream.systems.pdol.slot import Slot, labelled
 class NodeMachine(HomeMachine):
     """One domain."""
 
-    form: ClassVar[Form] = home_form(
+    state = home_state(
         "a domain's state",
         "NodeState",
-        reader=READER,
-        version="int",
-        model_phase="long",
-        weights="bytes",
-        predictors="bytes",
-        node="bytes",
+        reader=own_part(READER),
+        model_version=integer("int", disk="version"),
+        model_phase=integer(),
+        model=rows("<i4", disk="weights"),
+        predictors=optional_part("predictors"),
+        node=own_part(),
     )
 
     def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
@@ -102,25 +101,6 @@ class NodeMachine(HomeMachine):
     def _counters(self) -> Counters:
         """The domain's counters under the noise of this epoch."""
         return self.system.counters(self.key, self.nonce, self.epoch.number, self.partition)
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `HomeMachine.dump_own`: exact sums are in it."""
-        return {
-            "reader": self.reader.dump(),
-            "version": self.model_version,
-            "model_phase": self.model_phase,
-            "weights": self.model.astype("<i4").tobytes(),
-            "predictors": b"" if self.predictors is None else self.predictors.dump(),
-            "node": self.node.dump(),
-        }
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.reader.resume(state["reader"])
-        self.model_version, self.model_phase = state["version"], state["model_phase"]
-        self.model = np.frombuffer(state["weights"], "<i4").astype(np.int32)
-        if self.predictors is not None:
-            self.predictors.load(state["predictors"])
-        self.node.load(state["node"])
 
 
 class NodeFold(HomeFold):

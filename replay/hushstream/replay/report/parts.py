@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hushstream.privacy.amounts import epsilon_text
 from hushstream.privacy.sentence import Odds as Expected
 from hushstream.replay.report.counts import COUNT_CLASSES, RECORDS_PREFIX
 from hushstream.replay.report.frame import Block, Bullets, Cell, Facts, Odds, Section, Table, Tile, Words
@@ -45,9 +46,9 @@ def interval_text(found: Comparison, digits: int = 2) -> str:
 
 
 def guarantee_tile(privacy: StatedGuarantee) -> Tile:
-    """The price of one unit, and of a whole life."""
-    lifetime = f"{privacy.relation_name}; for a whole life: {privacy.lifetime_text}"
-    return Tile("Guarantee", f"epsilon {privacy.epsilon_text}", f"delta {privacy.delta_text}, {lifetime}")
+    """The larger price of one person in a whole life, and both with their deltas."""
+    life = privacy.values["lifetime"]["exchange"]["epsilon_micro"]
+    return Tile("Guarantee", f"epsilon {epsilon_text(life)}", f"one person in a whole life: {privacy.lifetime_text}")
 
 
 def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
@@ -100,7 +101,10 @@ def counts_section(counts: Mapping[str, int]) -> Section:
     """Every count, and whether a report of data that is not public may show it."""
     ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
     rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
-    caption = "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, never of a live deployment."
+    caption = (
+        "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, "
+        "never of a live deployment."
+    )
     return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
 
 

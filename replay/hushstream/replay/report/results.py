@@ -67,8 +67,9 @@ class StatedGuarantee:
 
     def __post_init__(self) -> None:
         """Refuse values that miss what every report names."""
-        needed = ("epsilon_micro", "delta_units", "relation", "unit", "lifetime", "deployment", "reproducible")
-        missing = [name for name in (*needed, "private_as_stated") if name not in self.values]
+        needed = ("epsilon_micro", "delta_units", "replace_one", "relation", "unit", "lifetime", "deployment")
+        verdicts = ("reproducible", "private_as_stated", "public_participation")
+        missing = [name for name in (*needed, *verdicts) if name not in self.values]
         require(not missing, "privacy", "the values of a guarantee", f"values without {', '.join(missing)}")
         require(bool(self.lines), "privacy.text", "at least one line", self.lines)
 
@@ -105,9 +106,9 @@ class StatedGuarantee:
 
     @property
     def lifetime_text(self) -> str:
-        """What all slots of one person cost together."""
+        """What all units of one person cost together: both questions, the larger price first."""
         lifetime = self.values["lifetime"]
-        return f"epsilon {epsilon_text(lifetime['epsilon_micro'])}, delta {delta_text(int(lifetime['delta_units']))}"
+        return self._both(lifetime["exchange"], lifetime)
 
     @property
     def relation_name(self) -> str:
@@ -123,7 +124,17 @@ class StatedGuarantee:
     @property
     def summary(self) -> str:
         """One phrase for captions and tables; names the lifetime wherever it costs more than one unit."""
-        unit = f"epsilon {self.epsilon_text}, delta {self.delta_text}, {self.relation_name}, for {self.values['unit']}"
+        one = self._both(self.values["replace_one"], self.values)
+        unit = f"{one}, {self.relation_name}, for {self.values['unit']}"
         lifetime = self.values["lifetime"]
         alike = all(lifetime[name] == self.values[name] for name in ("epsilon_micro", "delta_units"))
         return unit if alike else f"{unit}; lifetime {self.lifetime_text}"
+
+    def _both(self, which: Mapping[str, Any], took_part: Mapping[str, Any]) -> str:
+        if self.values["public_participation"]:
+            return _price(which)
+        return f"{_price(which)} (which of two it was) and {_price(took_part)} (whether it was there)"
+
+
+def _price(amounts: Mapping[str, Any]) -> str:
+    return f"epsilon {epsilon_text(int(amounts['epsilon_micro']))}, delta {delta_text(int(amounts['delta_units']))}"

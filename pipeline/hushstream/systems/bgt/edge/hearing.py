@@ -108,7 +108,7 @@ class Heard:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Return to dumped values."""
-        self.reader.resume(state["reader"])
+        self.reader.load(state["reader"])
         self.rounds_read, self._models, self._asked = state["rounds"], [], {}
         for value in state["models"]:
             self._adopt(value, codec.decode(value)[1])

@@ -11,15 +11,15 @@ are asked for, and the model, are read before a batch's records.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hushstream.engine.chain import Chain, Identity
 from hushstream.engine.digests import digest_records
 from hushstream.engine.machine import InputSlice, TopicPartition
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
+from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part, owner
+from hushstream.engine.state_parts import array, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of
@@ -35,14 +35,39 @@ REMEMBERED_EVENTS = 50_000
 _QUESTIONS = array(record("Question", event_id="string", user="bytes"))
 
 
-class Rater(OwnsJournal):
+def _pack_questions(asked: BoundedMap[bytes]) -> list[dict[str, Any]]:
+    return [{"event_id": event_id, "user": tag} for event_id, tag in asked.items()]
+
+
+def _unpack_questions(value: list[dict[str, Any]], before: BoundedMap[bytes]) -> BoundedMap[bytes]:
+    asked: BoundedMap[bytes] = BoundedMap(before.capacity)
+    for one in value:
+        asked.put(one["event_id"], one["user"])
+    return asked
+
+
+class Rater(OwnsJournal, Declared):
     """The users of one partition."""
 
-    form: ClassVar[Form] = Form.of(
+    state = State(
         "a rater's state",
         2,
-        record("RaterState", **OWNER, position="long", sealed="int", **HEARD, users=USERS, questions=_QUESTIONS),
+        "RaterState",
+        chain=owner(),
+        position=integer(),
+        ended_rounds=integer("int", disk="sealed"),
+        heard=Flat(HEARD),
+        users=own_part(USERS),
+        asked=Single(_QUESTIONS, _pack_questions, _unpack_questions, disk="questions"),
     )
+    derived: ClassVar[Mapping[str, str]] = {
+        "system": FIXED,
+        "partition": FIXED,
+        "key": FIXED,
+        "letters": FIXED,
+        "float_ties": "a count of this process alone",
+        "_decoded": "kept from `ready` to the fold of the same records",
+    }
 
     def __init__(self, system: BgtSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge zone's key."""
@@ -113,16 +138,7 @@ class Rater(OwnsJournal):
     # State on disk.
 
     def snapshot(self) -> bytes:
-        place = {**dump_owner(self), "position": self.position, "sealed": self.ended_rounds}
-        asked = [{"event_id": event_id, "user": tag} for event_id, tag in self.asked.items()]
-        return self.form.write({**place, **self.heard.dump(), "users": self.users.dump(), "questions": asked})
+        return self.state.pack(self)
 
     def restore(self, snapshot: bytes) -> None:
-        state = self.form.read(snapshot)
-        restore_owner(self, state)
-        self.position, self.ended_rounds = state["position"], state["sealed"]
-        self.heard.load(state)
-        self.users.load(state["users"])
-        self.asked = BoundedMap(REMEMBERED_EVENTS)
-        for one in state["questions"]:
-            self.asked.put(one["event_id"], one["user"])
+        self.state.restore(self, snapshot)

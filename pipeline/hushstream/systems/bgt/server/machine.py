@@ -16,10 +16,9 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
-from hushstream.engine.state_parts import array
+from hushstream.engine.state.declared import State, after, boolean, listed, raw
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
 from hushstream.systems.bgt.deployment import BgtSystem
@@ -34,14 +33,16 @@ _COLLECTORS = 1
 class BgtAggregatorMachine(PublishingRole):
     """The aggregator of the one model track."""
 
-    form: ClassVar[Form] = publishing_form(
+    state = State(
         "a rating aggregator's state",
         1,
         "RatingAggregatorState",
-        as_stated="boolean",
-        taken=array("bytes"),
-        waiting="bytes",
-        stopped="boolean",
+        PUBLISHING,
+        as_stated=boolean(),
+        taken=listed("bytes"),
+        waiting=raw(),
+        stopped=boolean(),
+        server=after("_learn_again"),
     )
     floats: ClassVar[Mapping[str, str]] = {
         "biases": "<f8",
@@ -128,28 +129,22 @@ class BgtAggregatorMachine(PublishingRole):
         }
         return (Output("rounds", self.journal[1], self.chain.encode("RatingRound", asked)),)
 
-    def dump_own(self) -> dict[str, Any]:
-        """See `PublishingRole.dump_own`; everything in it was published."""
-        return {
-            "as_stated": self.as_stated,
-            "taken": self.taken,
-            "waiting": self.waiting,
-            "stopped": self.stopped,
-        }
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.server, self.taken, self.stopped = Server(self.system.config, self.system.features), [], False
-        for release in state["taken"]:
-            self._learn(release)
-        if state["stopped"]:
-            self._stop()
-        self.as_stated, self.waiting = state["as_stated"], state["waiting"]
+    def _learn_again(self) -> None:
+        """Make the model of all releases that were taken."""
+        self.server = Server(self.system.config, self.system.features)
+        for release in self.taken:
+            self._put_in(release)
+        if self.stopped:
+            self.server.stop()
 
     def _learn(self, value: bytes) -> None:
+        self._put_in(value)
+        self.taken.append(value)
+
+    def _put_in(self, value: bytes) -> None:
         asked = self.server.asked
         assert asked is not None
         self.server.take(parse_release(codec.decode(value)[1], asked, self.system.config))
-        self.taken.append(value)
 
     def _stop(self) -> None:
         self.server.stop()

@@ -17,22 +17,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hushstream.engine.chain import Identity
-from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import PHASE_ENDS, dump_phase_ends, restore_phase_ends
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReopeningRole, releasing_form
+from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.spending import Asked
+from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
@@ -60,33 +57,42 @@ class Ended(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What trying one journal record may change; ids, which are many, are noted only once it stands."""
+def _unpack_ids(value: bytes, before: set[bytes]) -> set[bytes]:
+    return {value[place : place + ID_BYTES] for place in range(0, len(value), ID_BYTES)}
 
-    position: int
-    running: bytes
-    epoch: NoiseEpoch
-    by_origin: dict[int, int]
-    complete: int
-    spending: dict[str, Any]
-    rounds: dict[str, Any]
+
+def _pack_round(role: CollectorMachine) -> Mapping[str, Any]:
+    """All that slots left in the round that is open, if one is."""
+    if role.collector is None:
+        return {"round": b"", "sums": b"", "slots": 0, "history": b""}
+    asked = round_fields(role.collector.asked, role.next, role.system.digest)
+    return {"round": role.chain.encode("RatingRound", asked), **role.collector.dump()}
+
+
+def _unpack_round(role: CollectorMachine, values: Mapping[str, Any]) -> None:
+    role.collector, role._rows = None, []
+    if values["round"]:
+        config, fields = role.system.config, codec.decode(values["round"])[1]
+        asked = parse_round(fields, blank_model(config, fields["kept"]), config)
+        assert asked is not None
+        role.collector = role.opened(asked)
+        role.collector.load(values)
 
 
 class CollectorMachine(ReopeningRole[Ended]):
     """The one collector."""
 
-    form: ClassVar[Form] = releasing_form(
+    state = releasing_state(
         "a collector's state",
         1,
         "CollectorState",
-        **PHASE_ENDS,
-        known="bytes",
-        next="int",
-        ended="boolean",
-        round="bytes",
-        **COLLECTED,
+        phase_ends=Flat(PHASE_ENDS),
+        known=Single("bytes", lambda known: b"".join(sorted(known)), _unpack_ids, saved=False),
+        next=integer("int"),
+        ended=boolean(),
+        collector=Several({"round": "bytes", **COLLECTED}, _pack_round, _unpack_round),
     )
+    derived: ClassVar[Mapping[str, str]] = {"_rows": "empty between two folds (`settle`)"}
 
     system: BgtSystem
 
@@ -102,7 +108,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         """The round that is open, or comes next."""
         self.ended = False
         """Whether a round was withheld: nothing is summed any more."""
-        self.collector: Collector | None = self._opened(first_round(system.config))
+        self.collector: Collector | None = self.opened(first_round(system.config))
         self._rows: list[Int32] = []
         """Slots that came and are not folded yet."""
 
@@ -123,19 +129,6 @@ class CollectorMachine(ReopeningRole[Ended]):
     @property
     def open_ms(self) -> int | None:
         return None
-
-    def hold(self) -> _Held:
-        phase_ends = (dict(self.phase_ends.by_origin), self.phase_ends.complete)
-        place = (self.position, self.running, replace(self.epoch))
-        return _Held(*place, *phase_ends, self.spending.dump(), self._dump_rounds())
-
-    def put_back(self, held: object) -> None:
-        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
-        assert isinstance(held, _Held)
-        self.position, self.running, self.epoch = held.position, held.running, held.epoch
-        self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
-        self.spending.load(held.spending)
-        self._load_rounds(held.rounds)
 
     def adopt(self, fields: Mapping[str, Any]) -> None:
         """See `ReopeningRole.adopt`: what the record released is over, whatever its slots were."""
@@ -179,7 +172,7 @@ class CollectorMachine(ReopeningRole[Ended]):
             raise Refused(BgtRefusal.BAD_ROUND) from None
         if asked is None:
             raise Refused(BgtRefusal.BAD_ROUND)
-        self.collector = self._opened(asked)
+        self.collector = self.opened(asked)
         gathered.counts[BgtOutcome.ROUND] += 1
 
     def _slot(self, fields: dict[str, Any], gathered: Gathered) -> None:
@@ -245,7 +238,8 @@ class CollectorMachine(ReopeningRole[Ended]):
     def _close_round(self, number: int, released: bool) -> None:
         self.next, self.ended, self.collector, self._rows = number + 1, not released, None, []
 
-    def _opened(self, asked: Round) -> Collector:
+    def opened(self, asked: Round) -> Collector:
+        """A collector of this round that nothing was put into, under the noise of this epoch."""
         return Collector(asked, self.system.config, *self._noise())
 
     def _noise(self) -> tuple[Key | None, Any]:
@@ -292,34 +286,3 @@ class CollectorMachine(ReopeningRole[Ended]):
     def _release_id(self, number: int) -> bytes:
         place = struct.pack("<qqq", self.partition, self.epoch.number, number)
         return self.key.digest("release-id", self.nonce, place)
-
-    # The state.
-
-    def dump_own(self) -> dict[str, Any]:
-        return {**dump_phase_ends(self.phase_ends), "known": b"".join(sorted(self.known)), **self._dump_rounds()}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        restore_phase_ends(self.phase_ends, dict(state))
-        known = state["known"]
-        self.known = {known[place : place + ID_BYTES] for place in range(0, len(known), ID_BYTES)}
-        self._load_rounds(state)
-
-    def _dump_rounds(self) -> dict[str, Any]:
-        """All that slots left; between two folds none waits (`settle`)."""
-        collector = self.collector
-        if collector is None:
-            blank = {"round": b"", "sums": b"", "slots": 0, "history": b""}
-            return {"next": self.next, "ended": self.ended, **blank}
-        fields = round_fields(collector.asked, self.next, self.system.digest)
-        asked = self.chain.encode("RatingRound", fields)
-        return {"next": self.next, "ended": self.ended, "round": asked, **collector.dump()}
-
-    def _load_rounds(self, state: Mapping[str, Any]) -> None:
-        self.next, self.ended, self.collector, self._rows = state["next"], state["ended"], None, []
-        if state["round"]:
-            config = self.system.config
-            fields = codec.decode(state["round"])[1]
-            asked = parse_round(fields, blank_model(config, fields["kept"]), config)
-            assert asked is not None
-            self.collector = self._opened(asked)
-            self.collector.load(state)

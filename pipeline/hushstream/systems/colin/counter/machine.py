@@ -22,72 +22,61 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushstream.engine.chain import Identity
-from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.known_ids import KnownIds
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.one_input import START
-from hushstream.engine.one_input_state import PHASE_ENDS, dump_phase_ends, restore_phase_ends
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReopeningRole, releasing_form
+from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.spending import Asked
+from hushstream.engine.state.declared import Flat, Several, integer, known_ids, own_part, raw, rows, whole_bytes
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.colin.deployment import CollaborativeSystem
-from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import FORGOTTEN, MAX_ROWS_A_RECORD, BadRows, Rows, parse_rows
 from hushstream.systems.colin.topics import COUNTER_ZONE
 
 _KINDS = frozenset({"Rewards", "Seal", "Tick", "Erasure"})
 _INPUT = "rewards"
-_PLAIN = ("position", "running", "leaf", "leaves", "batches", "open_since_ms")
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What trying one journal record may change; the ids that are remembered, which are many, are not among it."""
+def _pack_pending(role: CounterMachine) -> Mapping[str, Any]:
+    return {
+        "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in role.pending),
+        "features": b"".join(part.features.astype("<f4").tobytes() for part in role.pending),
+        "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in role.pending),
+    }
 
-    plain: dict[str, Any]
-    epoch: NoiseEpoch
-    pending: list[Rows]
-    by_origin: dict[int, int]
-    complete: int
-    taken: NDArray[np.int64]
-    noised_sums: NoisedRewardSums
-    sums: bytes
-    spending: dict[str, Any]
+
+def _unpack_pending(role: CounterMachine, values: Mapping[str, Any]) -> None:
+    columns = (values["nodes"], values["features"], values["rewards"])
+    role.pending = [parse_rows(*columns, role.system)] if values["nodes"] else []
 
 
 class CounterMachine(ReopeningRole[str]):
     """The counter on one partition of rewards; a step closes by its rows, a phase end or log time."""
 
-    form: ClassVar[Form] = releasing_form(
+    state = releasing_state(
         "a counter's state",
         8,
         "CounterState",
-        leaf="long",
-        leaves="bytes",
-        open_since_ms="long",
-        **PHASE_ENDS,
-        known="bytes",
-        taken="bytes",
-        batches="bytes",
-        nodes="bytes",
-        features="bytes",
-        rewards="bytes",
-        noised_sums="bytes",
+        leaf=integer(),
+        leaves=raw(),
+        open_since_ms=integer(),
+        phase_ends=Flat(PHASE_ENDS),
+        known=known_ids(),
+        taken=rows("<i8"),
+        batches=whole_bytes(16),
+        pending=Several({"nodes": "bytes", "features": "bytes", "rewards": "bytes"}, _pack_pending, _unpack_pending),
+        noised_sums=own_part(),
     )
-
     system: CollaborativeSystem
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
@@ -134,30 +123,6 @@ class CounterMachine(ReopeningRole[str]):
         if self.pending:
             self._add(Rows.joined(self.pending))
         self.leaf = fields["leaf"]
-
-    def hold(self) -> _Held:
-        return _Held(
-            {name: getattr(self, name) for name in _PLAIN},
-            replace(self.epoch),
-            list(self.pending),
-            dict(self.phase_ends.by_origin),
-            self.phase_ends.complete,
-            self.taken.copy(),
-            self.noised_sums,
-            self.noised_sums.dump(),
-            self.spending.dump(),
-        )
-
-    def put_back(self, held: object) -> None:
-        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
-        assert isinstance(held, _Held)
-        for name, value in held.plain.items():
-            setattr(self, name, value)
-        self.epoch = held.epoch
-        self.pending, self.taken, self.noised_sums = held.pending, held.taken, held.noised_sums
-        self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
-        self.noised_sums.load(held.sums)
-        self.spending.load(held.spending)
 
     # One record; what closes the step, if it does.
 
@@ -292,31 +257,3 @@ class CounterMachine(ReopeningRole[str]):
             return ()
         entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
         return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
-
-    # The state.
-
-    def dump_own(self) -> dict[str, Any]:
-        rows = self.pending
-        return {
-            "leaf": self.leaf,
-            "leaves": self.leaves,
-            "open_since_ms": self.open_since_ms,
-            **dump_phase_ends(self.phase_ends),
-            "known": self.known.dump(),
-            "taken": self.taken.astype("<i8").tobytes(),
-            "batches": self._events,
-            "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in rows),
-            "features": b"".join(part.features.astype("<f4").tobytes() for part in rows),
-            "rewards": b"".join(part.rewards.astype("<f8").tobytes() for part in rows),
-            "noised_sums": self.noised_sums.dump(),
-        }
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.leaf, self.leaves, self.open_since_ms = state["leaf"], state["leaves"], state["open_since_ms"]
-        restore_phase_ends(self.phase_ends, dict(state))
-        self.known = KnownIds.load(state["known"])
-        self.taken = np.frombuffer(state["taken"], "<i8").astype(np.int64)
-        self.batches = int.from_bytes(state["batches"], "little")
-        rows = (state["nodes"], state["features"], state["rewards"])
-        self.pending = [parse_rows(*rows, self.system)] if state["nodes"] else []
-        self.noised_sums.load(state["noised_sums"])

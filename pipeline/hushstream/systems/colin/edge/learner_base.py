@@ -14,17 +14,22 @@ and noised sums are released from here.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.awaiting import Awaiting
+from hushstream.engine.deciding import DECIDING, MEMORIES, only_reader
 from hushstream.engine.intake import DecodedContexts, decode_checked
 from hushstream.engine.machine import InputSlice
 from hushstream.engine.models import ModelReader
 from hushstream.engine.shown_feedback import ShownEarlyFeedback
-from hushstream.engine.spending import Spending
+from hushstream.engine.spending import SPENDING, Spending
+from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, rows
+from hushstream.engine.state_parts import array, record
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
@@ -45,9 +50,87 @@ class OpenRow(NamedTuple):
     reward: float | None = None
 
 
+_OPEN = record(
+    "OpenRow",
+    event_id="string",
+    decided_ms="long",
+    node="int",
+    arm="int",
+    model_version="int",
+    features="bytes",
+    shown="boolean",
+    other_shown="boolean",
+    reward=["null", "double"],
+)
+
+
+def _pack_shared(role: CollaborativeLearner) -> Mapping[str, Any]:
+    shared = role.shared
+    return {
+        "model_version": shared.version,
+        "parameters": shared.parameters.astype("<f8").tobytes(),
+        "widths": shared.widths.astype("<f8").tobytes(),
+    }
+
+
+def _unpack_shared(role: CollaborativeLearner, values: Mapping[str, Any]) -> None:
+    nodes, d = role.system.nodes, role.system.features.dimension
+    role.shared = SharedParameters(
+        values["model_version"],
+        np.frombuffer(values["parameters"], "<f8").reshape(nodes, d).astype(np.float64),
+        np.frombuffer(values["widths"], "<f8").reshape(nodes, d, d).astype(np.float64),
+    )
+
+
+def _pack_open(role: CollaborativeLearner) -> Mapping[str, Any]:
+    rows = ((event_id, role.open[event_id]) for _, event_id in role.due)
+    return {
+        "open": [
+            {"event_id": event_id, **row._asdict(), "features": row.features.astype("<f4").tobytes()}
+            for event_id, row in rows
+        ]
+    }
+
+
+def _unpack_open(role: CollaborativeLearner, values: Mapping[str, Any]) -> None:
+    role.open, role.due = {}, deque()
+    for item in values["open"]:
+        event_id = item.pop("event_id")
+        role.due.append((item["decided_ms"], event_id))
+        role.open[event_id] = OpenRow(**{**item, "features": np.frombuffer(item["features"], "<f4")})
+
+
+def _pack_sums(role: CollaborativeLearner) -> Mapping[str, Any]:
+    return {"noised_sums": b"" if role.noised_sums is None else role.noised_sums.dump()}
+
+
+def _unpack_sums(role: CollaborativeLearner, values: Mapping[str, Any]) -> None:
+    if role.noised_sums is not None:
+        role.noised_sums = role.open_noised_sums()
+        role.noised_sums.load(values["noised_sums"])
+
+
 class CollaborativeLearner(Awaiting[OpenRow]):
     """The learner of a collaborative system on one partition of contexts and clicks."""
 
+    state = State(
+        "a collaborative learner's state",
+        6,
+        "CollaborativeLearnerState",
+        DECIDING,
+        models=only_reader(),
+        shared=Several(
+            {"model_version": "int", "parameters": "bytes", "widths": "bytes"}, _pack_shared, _unpack_shared
+        ),
+        open=Several({"open": array(_OPEN)}, _pack_open, _unpack_open),
+        **MEMORIES,
+        taken=rows("<i8"),
+        leaf=integer(),
+        records=integer(),
+        noised_sums=Several({"noised_sums": "bytes"}, _pack_sums, _unpack_sums),
+        spending=own_part(SPENDING),
+    )
+    derived: ClassVar[Mapping[str, str]] = {"due": "the open rows, in their order", "foreign": FIXED}
     system: CollaborativeSystem
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:

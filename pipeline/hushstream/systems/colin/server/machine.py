@@ -18,9 +18,9 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
+from hushstream.engine.state.declared import Several, State, boolean, own_part, rows
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.rows import BadRows, Rows, parse_rows
@@ -36,19 +36,32 @@ class ParsedRelease:
     sums: NDArray[np.float64]
 
 
+def _pack_pending(role: CollaborativeAggregatorMachine) -> Mapping[str, Any]:
+    return {
+        "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in role.pending),
+        "features": b"".join(part.features.astype("<f4").tobytes() for part in role.pending),
+    }
+
+
+def _unpack_pending(role: CollaborativeAggregatorMachine, values: Mapping[str, Any]) -> None:
+    nodes = values["nodes"]
+    # Rewards are not in it: the server is told noised sums.
+    role.pending = [parse_rows(nodes, values["features"], bytes(2 * len(nodes)), role.system)] if nodes else []
+
+
 class CollaborativeAggregatorMachine(PublishingRole):
     """The aggregator of the one model track."""
 
-    form: ClassVar[Form] = publishing_form(
+    state = State(
         "a collaborative aggregator's state",
         3,
         "CollaborativeAggregatorState",
-        counts="bytes",
-        as_stated="boolean",
-        nodes="bytes",
-        features="bytes",
-        moment="bytes",
-        estimator="bytes",
+        PUBLISHING,
+        counts=rows("<i8"),
+        as_stated=boolean(),
+        pending=Several({"nodes": "bytes", "features": "bytes"}, _pack_pending, _unpack_pending),
+        moment=rows("<f8"),
+        estimator=own_part(),
     )
     floats: ClassVar[Mapping[str, str]] = {"parameters": "<f8", "widths": "<f4"}
     margin: ClassVar[float] = 1e-6
@@ -107,25 +120,6 @@ class CollaborativeAggregatorMachine(PublishingRole):
             "private_as_stated": self.as_stated,
             "digest": self._digester.digest("model", parameters, widths),
         }
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `PublishingRole.dump_own`; everything in it was published or is public."""
-        return {
-            "counts": self.counts.astype("<i8").tobytes(),
-            "as_stated": self.as_stated,
-            "nodes": b"".join(part.nodes.astype("<i4").tobytes() for part in self.pending),
-            "features": b"".join(part.features.astype("<f4").tobytes() for part in self.pending),
-            "moment": self.moment.astype("<f8").tobytes(),
-            "estimator": self.estimator.dump(),
-        }
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.counts = np.frombuffer(state["counts"], "<i8").astype(np.int64)
-        self.as_stated = state["as_stated"]
-        nodes = state["nodes"]
-        self.pending = [parse_rows(nodes, state["features"], bytes(2 * len(nodes)), self.system)] if nodes else []
-        self.moment = np.frombuffer(state["moment"], "<f8").reshape(self.moment.shape).astype(np.float64)
-        self.estimator.load(state["estimator"])
 
     def _observe(self) -> bool:
         """Bring the estimator up to the rows and sums that have come: a version follows."""

@@ -14,9 +14,9 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
+from hushstream.engine.state.declared import FIXED, State, own_part
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.models import PrivateTotals, RawTotals
@@ -26,7 +26,8 @@ from hushstream.systems.p2b.topics import SERVER_ZONE
 class AggregatorMachine(PublishingRole):
     """The aggregator of one model track."""
 
-    form: ClassVar[Form] = publishing_form("an aggregator's state", 2, "AggregatorState", totals="bytes")
+    state = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
+    derived: ClassVar[Mapping[str, str]] = {"track": FIXED}
     floats: ClassVar[Mapping[str, str]] = {"gram": "<f8", "moment": "<f8", "observations": "<f8"}
     margin: ClassVar[float] = 1e-9
     system: P2BSystem
@@ -75,12 +76,6 @@ class AggregatorMachine(PublishingRole):
             "private_as_stated": model.private_as_stated,
             "digest": self._digester.digest("model", gram, moment),
         }
-
-    def dump_own(self) -> dict[str, Any]:
-        return {"totals": self.totals.dump()}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.totals.restore(state["totals"])
 
     def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:
         window_id = fields["window_id"].hex()

@@ -15,10 +15,10 @@ from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, Output
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReleasingRole, releasing_form
+from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.spending import Asked
+from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
@@ -27,7 +27,7 @@ from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.release import FIRST_EPOCH, parameters_text, release_address, release_window
-from hushstream.systems.p2b.running import RunningSums, open_running, require_running
+from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow, SlotOutcome, Windows
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
@@ -44,9 +44,14 @@ _OUTCOMES = {
 class ShufflerMachine(ReleasingRole[ClosedWindow]):
     """The shuffler on one partition of reports."""
 
-    form: ClassVar[Form] = releasing_form(
-        "a shuffler's state", 7, "ShufflerState", windows="bytes", running_sums="bytes"
+    state = releasing_state(
+        "a shuffler's state",
+        7,
+        "ShufflerState",
+        windows=Single("bytes", Windows.dump, lambda value, before: Windows.load(before.rules, value)),
+        running_sums=optional_part("running sums"),
     )
+    derived: ClassVar[Mapping[str, str]] = {"_opener": FIXED}
 
     system: P2BSystem
 
@@ -69,13 +74,13 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         source, terms = ("reports", partition), system.slot_terms
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
-        self._windows = Windows(system.window_rules())
-        self._running_sums: RunningSums | None = None
+        self.windows = Windows(system.window_rules())
+        self.running_sums: RunningSums | None = None
 
     @property
     def windows_covered(self) -> int:
         """How many windows the counter over windows has taken in this epoch; 0 where there is none."""
-        return 0 if self._running_sums is None else self._running_sums.windows
+        return 0 if self.running_sums is None else self.running_sums.windows
 
     @property
     def expects(self) -> frozenset[str]:
@@ -84,24 +89,24 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
     @property
     def draws_ahead(self) -> bool:
         """See `ReleasingRole.draws_ahead`: a counter over windows does."""
-        return self._running_sums is not None
+        return self.running_sums is not None
 
     @property
     def waits(self) -> bool:
-        return bool(self._windows.slots)
+        return bool(self.windows.slots)
 
     @property
     def open_ms(self) -> int | None:
-        return self._windows.rules.open_ms
+        return self.windows.rules.open_ms
 
     # One record.
 
     def on_time(self, log_time_ms: int) -> ClosedWindow | None:
-        return self._windows.advance(log_time_ms)
+        return self.windows.advance(log_time_ms)
 
     def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> ClosedWindow | None:
         try:
-            return self._windows.end_phase(fields["phase"], fields["origin"])
+            return self.windows.end_phase(fields["phase"], fields["origin"])
         except ShufflingError:
             raise Refused(Refusal.UNKNOWN_ORIGIN) from None
 
@@ -118,7 +123,7 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         except BadSlot:
             raise Refused(Refusal.MALFORMED_SLOT) from None
         period = int.from_bytes(fields["period"], "little", signed=True)
-        offer = self._windows.offer(fields["report_id"], period, content)
+        offer = self.windows.offer(fields["report_id"], period, content)
         if offer.outcome not in _OUTCOMES:
             raise Refused(Refusal.STALE_PERIOD)
         gathered.counts[_OUTCOMES[offer.outcome]] += 1
@@ -135,9 +140,9 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
 
     def place_of(self, closed: ClosedWindow | None) -> int:
         """See `ReleasingRole.place_of`: each window pays for itself, or all for the counter that they run through."""
-        if self._running_sums is not None:
+        if self.running_sums is not None:
             return 0
-        return self._windows.window if closed is None else closed.window
+        return self.windows.window if closed is None else closed.window
 
     def close(self, closed: ClosedWindow, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
         fields = {
@@ -150,7 +155,7 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         return fields, () if asked.refused else self._outputs(closed, asked)
 
     def _outputs(self, closed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
-        nonce, running = self.nonce, self._running_sums
+        nonce, running = self.nonce, self.running_sums
         release = release_window(self.system, self.key, nonce, self.partition, closed, running, self.epoch.number)
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
@@ -170,12 +175,4 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
 
     def open_noise(self) -> None:
         address = release_address(self.system, self.nonce, self.partition, self.epoch.number)
-        self._running_sums = open_running(self.system.window_tree, self.key, address)
-
-    def dump_own(self) -> dict[str, Any]:
-        sums = b"" if self._running_sums is None else self._running_sums.dump()
-        return {"windows": self._windows.dump(), "running_sums": sums}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self._windows = Windows.load(self.system.window_rules(), state["windows"])
-        require_running(self._running_sums, state["running_sums"])
+        self.running_sums = open_running(self.system.window_tree, self.key, address)

@@ -20,23 +20,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hushstream.engine.chain import Identity
-from hushstream.engine.epochs import NoiseEpoch
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.known_ids import KnownIds
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import PHASE_ENDS, dump_phase_ends, restore_phase_ends
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.phase_ends import PhaseEnds
+from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReopeningRole, releasing_form
+from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.spending import Asked
+from hushstream.engine.state.declared import FIXED, Flat, integer, known_ids, own_part
 from hushstream.engine.state_parts import record as avro_record
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -68,32 +65,19 @@ class Closing(NamedTuple):
     change: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What trying one journal record may change; the names that are remembered, which are many, are not among it."""
-
-    position: int
-    running: bytes
-    epoch: NoiseEpoch
-    open_since_ms: int
-    by_origin: dict[int, int]
-    complete: int
-    spending: dict[str, Any]
-    counter: dict[str, Any]
-
-
 class BlockCounterMachine(ReopeningRole[Closing]):
     """The counter of all vendors' outcomes, or of those of one home vendor."""
 
-    form: ClassVar[Form] = releasing_form(
+    state = releasing_state(
         "a counter of blocks' state",
         3,
         "BlockCounterState",
-        open_since_ms="long",
-        **PHASE_ENDS,
-        known="bytes",
-        counter=avro_record("Counter", **COUNTER),
+        open_since_ms=integer(),
+        phase_ends=Flat(PHASE_ENDS),
+        known=known_ids(),
+        counter=own_part(avro_record("Counter", **COUNTER)),
     )
+    derived: ClassVar[Mapping[str, str]] = {"vendor": FIXED, "number": FIXED}
 
     system: PdapSystem
 
@@ -129,21 +113,6 @@ class BlockCounterMachine(ReopeningRole[Closing]):
     @property
     def open_ms(self) -> int | None:
         return self.system.open_ms
-
-    def hold(self) -> _Held:
-        phase_ends = (dict(self.phase_ends.by_origin), self.phase_ends.complete)
-        place = (self.position, self.running, replace(self.epoch), self.open_since_ms)
-        return _Held(*place, *phase_ends, self.spending.dump(), self.counter.dump())
-
-    def put_back(self, held: object) -> None:
-        """See `ReleasingRole.put_back`: then `reopen` may be asked for."""
-        assert isinstance(held, _Held)
-        self.position, self.running, self.epoch = held.position, held.running, held.epoch
-        self.open_since_ms = held.open_since_ms
-        self.phase_ends.by_origin, self.phase_ends.complete = held.by_origin, held.complete
-        self.spending.load(held.spending)
-        self.counter.load(held.counter)
-        self.open_noise()
 
     def adopt(self, fields: Mapping[str, Any]) -> None:
         """See `ReopeningRole.adopt`: what the record may have released goes on waiting, for the next epoch."""
@@ -297,15 +266,3 @@ class BlockCounterMachine(ReopeningRole[Closing]):
     def _release_id(self, window: int, part: int) -> bytes:
         place = struct.pack("<qqqq", self.number, self.epoch.number, window, part)
         return self.key.digest("release-id", self.nonce, place)
-
-    # The state.
-
-    def dump_own(self) -> dict[str, Any]:
-        own = {"open_since_ms": self.open_since_ms, "known": self.known.dump(), "counter": self.counter.dump()}
-        return {**dump_phase_ends(self.phase_ends), **own}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.open_since_ms = state["open_since_ms"]
-        restore_phase_ends(self.phase_ends, dict(state))
-        self.known = KnownIds.load(state["known"])
-        self.counter.load(state["counter"])

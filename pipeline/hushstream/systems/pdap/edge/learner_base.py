@@ -9,20 +9,25 @@ one counter. Where the chosen arm is another vendor's, a forward tells that vend
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hushstream.engine.awaiting import Awaiting
+from hushstream.engine.deciding import DECIDING, MEMORIES, only_reader
 from hushstream.engine.intake import DecodedContexts, decode_checked
 from hushstream.engine.machine import InputSlice
 from hushstream.engine.models import ModelReader
 from hushstream.engine.shown_feedback import ShownEarlyFeedback
+from hushstream.engine.state.declared import FIXED, Several, State, own_part
+from hushstream.engine.state_parts import array, record
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
-from hushstream.systems.pdap.serving import Serving
+from hushstream.systems.pdap.serving import SERVING, Serving
 
 _OWN = frozenset({"ArmChange"})
 
@@ -49,9 +54,48 @@ class OpenRow(NamedTuple):
     reward: float | None = None
 
 
+_OPEN = record(
+    "OpenRow",
+    event_id="string",
+    decided_ms="long",
+    user="string",
+    arm="int",
+    propensity="long",
+    model_version="int",
+    cell="long",
+    arrival="long",
+    shown="boolean",
+    other_shown="boolean",
+    reward=["null", "double"],
+)
+
+
+def _pack_open(role: PdapLearner) -> Mapping[str, Any]:
+    return {"open": [{"event_id": event_id, **role.open[event_id]._asdict()} for _, event_id in role.due]}
+
+
+def _unpack_open(role: PdapLearner, values: Mapping[str, Any]) -> None:
+    role.open, role.due = {}, deque()
+    for item in values["open"]:
+        event_id = item.pop("event_id")
+        role.due.append((item["decided_ms"], event_id))
+        role.open[event_id] = OpenRow(**item)
+
+
 class PdapLearner(Awaiting[OpenRow]):
     """The learner on one partition of contexts and clicks."""
 
+    state = State(
+        "a P-DAP learner's state",
+        2,
+        "PdapLearnerState",
+        DECIDING,
+        models=only_reader(),
+        serving=own_part(record("Serving", **SERVING)),
+        open=Several({"open": array(_OPEN)}, _pack_open, _unpack_open),
+        **MEMORIES,
+    )
+    derived: ClassVar[Mapping[str, str]] = {"due": "the open rows, in their order", "vendor": FIXED, "home": FIXED}
     system: PdapSystem
     spending = None
 

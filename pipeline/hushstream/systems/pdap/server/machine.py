@@ -14,10 +14,9 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord
 from hushstream.engine.models import aggregator_identity
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
-from hushstream.engine.state_parts import array
+from hushstream.engine.state.declared import Flat, State, boolean, listed
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
@@ -33,14 +32,16 @@ from hushstream.systems.pdap.topics import SERVER_ZONE
 class PdapAggregatorMachine(PublishingRole):
     """The aggregator of the one model track."""
 
-    form: ClassVar[Form] = publishing_form(
+    state = State(
         "a P-DAP aggregator's state",
         1,
         "PdapAggregatorState",
-        **AGGREGATE,
-        as_stated="boolean",
-        waiting=array("bytes"),
+        PUBLISHING,
+        aggregate=Flat(AGGREGATE),
+        as_stated=boolean(),
+        waiting=listed("bytes"),
     )
+    derived: ClassVar[Mapping[str, str]] = {"update": "read once, for the record that publishes it"}
     floats: ClassVar[Mapping[str, str]] = {}
     margin: ClassVar[float] = 0.0
     system: PdapSystem
@@ -110,14 +111,6 @@ class PdapAggregatorMachine(PublishingRole):
             "private_as_stated": self.as_stated,
             "digest": self._digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
         }
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `PublishingRole.dump_own`; everything in it was published or is public."""
-        return {**self.aggregate.dump(), "as_stated": self.as_stated, "waiting": self.waiting}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        self.aggregate.load(state)
-        self.as_stated, self.waiting = state["as_stated"], list(state["waiting"])
 
     def _require(self, fields: Mapping[str, Any]) -> None:
         """Refuse a release that could not be of this deployment.

@@ -10,9 +10,9 @@ import numpy as np
 from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord
-from hushstream.engine.packed import Form
-from hushstream.engine.publishing import PublishingRole, publishing_form
+from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.refusals import Refused
+from hushstream.engine.state.declared import State, boolean, integer, rows
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream_poll.core import PollSystem
 from hushstream_poll.topics import BOARD
@@ -24,8 +24,8 @@ REPEATED_TALLY = "repeated_tally"
 class BoardMachine(PublishingRole):
     """The one track of standings."""
 
-    form: ClassVar[Form] = publishing_form(
-        "a board's state", 1, "BoardState", sums="bytes", votes="long", as_stated="boolean"
+    state = State(
+        "a board's state", 1, "BoardState", PUBLISHING, sums=rows("<i8"), votes=integer(), as_stated=boolean()
     )
     floats: ClassVar[Mapping[str, str]] = {"shares": "<f8"}
     margin: ClassVar[float] = 1e-9
@@ -73,12 +73,3 @@ class BoardMachine(PublishingRole):
             "private_as_stated": self.as_stated,
             "digest": self._digester.digest("standing", shares),
         }
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `PublishingRole.dump_own`."""
-        return {"sums": self.sums.astype("<i8").tobytes(), "votes": self.votes, "as_stated": self.as_stated}
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `PublishingRole.load_own`."""
-        self.sums = np.frombuffer(state["sums"], "<i8").astype(np.int64)
-        self.votes, self.as_stated = state["votes"], state["as_stated"]

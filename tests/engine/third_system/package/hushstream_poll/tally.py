@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +13,11 @@ from hushstream.engine.budget import ledger_fields
 from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
 from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.one_input_state import KNOWN, known_again
 from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.packed import Form
 from hushstream.engine.refusals import Refused
-from hushstream.engine.releasing import ReleasingRole, releasing_form
+from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.spending import Asked
-from hushstream.engine.state_parts import array
+from hushstream.engine.state.declared import Single, Table, integer, recent_ids
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.key_files import KeyRing
@@ -46,17 +43,17 @@ class Ballot:
 class TallyMachine(ReleasingRole[str]):
     """The tally on one partition of votes; a window closes by its votes, or by log time."""
 
-    form: ClassVar[Form] = releasing_form(
+    state = releasing_state(
         "a tally's state",
         1,
         "TallyState",
-        window="long",
-        open_since_ms="long",
-        vote_ids=array("string"),
-        users=array("string"),
-        options=array("int"),
-        known=KNOWN,
-        counted={"type": "map", "values": "long"},
+        window=integer(),
+        open_since_ms=integer(),
+        ballots=Table(
+            Ballot, {"vote_ids": "string", "users": "string", "options": "int"}, ("vote_id", "user", "option")
+        ),
+        known=recent_ids(),
+        counted=Single({"type": "map", "values": "long"}, dict, lambda value, _: dict(value)),
     )
     system: PollSystem
 
@@ -162,26 +159,6 @@ class TallyMachine(ReleasingRole[str]):
 
     def rotated(self, released: bool) -> None:
         """See `ReleasingRole.rotated`."""
-
-    def dump_own(self) -> dict[str, Any]:
-        """See `ReleasingRole.dump_own`."""
-        return {
-            "window": self.window,
-            "open_since_ms": self.open_since_ms,
-            "vote_ids": [ballot.vote_id for ballot in self.ballots],
-            "users": [ballot.user for ballot in self.ballots],
-            "options": [ballot.option for ballot in self.ballots],
-            "known": [vote_id for vote_id, _ in self.known.items()],
-            "counted": self.counted,
-        }
-
-    def load_own(self, state: Mapping[str, Any]) -> None:
-        """See `ReleasingRole.load_own`."""
-        self.window, self.open_since_ms = state["window"], state["open_since_ms"]
-        columns = zip(state["vote_ids"], state["users"], state["options"], strict=True)
-        self.ballots = [Ballot(*row) for row in columns]
-        self.known = known_again(state["known"], self.known.capacity)
-        self.counted = dict(state["counted"])
 
     def _voter(self, user: str) -> str:
         return hashlib.blake2b(user.encode(), digest_size=16, key=self.chain.genesis_nonce).hexdigest()
