@@ -1,4 +1,4 @@
-"""A comparison is of two deployments: the private one holds nothing in clear, the other one has a warning of its own."""
+"""A comparison is of two deployments: the private one holds nothing in clear, the other one has its own warning."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hushstream.replay.bench.rows import BenchRow
     from hushstream.replay.datasets.dataset import Dataset
     from hushstream.replay.experiments.experiment import Experiment, Scale
-    from hushstream.replay.experiments.rows import Row
     from hushstream.replay.progress import Progress
     from hushstream.replay.sample import Sample
     from hushstream.replay.views import View
@@ -119,7 +118,7 @@ class Study:
     view: Callable[[Any], View] | None = None
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None
-    paper: Callable[[Scale, Progress | None], Row] | None = None
+    paper: Callable[[Scale, Progress | None], dict[str, Any]] | None = None
     quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None

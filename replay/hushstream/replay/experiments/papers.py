@@ -18,7 +18,7 @@ from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, over_seeds
 from hushstream.replay.progress import Progress
-from hushstream.replay.report.palette import BLUE, RED
+from hushstream.replay.report.palette import BLUE, GREY, RED
 from hushstream.replay.report.sheet import Sheet
 
 NAME = "papers"
@@ -139,7 +139,7 @@ def draw(rows: Sequence[Row], sheet: Sheet) -> None:
     places = np.arange(len(played))
     for shift, name, colour, label in ((-0.2, "paper", RED, "as published"), (0.2, "sound", BLUE, "sound form")):
         axes.barh(places + shift, [_times_alone(row, name) for row in played], height=0.36, color=colour, label=label)
-    axes.axvline(1.0, linestyle=":", color="grey")
+    axes.axvline(1.0, linestyle=":", color=GREY)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel("Times as good as what is had alone")
     sheet.legend(axes)
