@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
+# Hundreds of processes start in the tests, and each would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo picture quickstart test mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -18,18 +20,30 @@ picture: demo
 quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart
 
+# Some ten minutes on two processors; CONTRIBUTING.md says what it leaves to test-all.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --part quick
+
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Every figure of 500 random configurations of each system, beside formulas of our own; `test` takes 20 of each.
+accountant: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 tests/accountant --configurations 500
 
 # The product is broken line by line; what is named for each line must fail (tests/mutants/mutants.toml).
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python tests/mutants/run.py
 
+# The suite under other clocks, locales, users, paths and Pythons (some hours); what is missing here is named at the end.
+test-elsewhere: $(VENV)/.installed-dev
+	$(BIN)/python tests/elsewhere/run.py --environments
+
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy tests/mutants/run.py
+	$(BIN)/mypy tests/mutants/run.py tests/elsewhere/run.py
 	$(BIN)/mypy tests/chaos/harness tests/agents/harness/bench.py tests/agents/harness/zygote.py
 	$(BIN)/lint-imports
 	$(BIN)/python deploy/grafana/build.py --check
@@ -124,6 +138,11 @@ lock: $(VENV)/.installed-dev
 clean:
 	rm -rf $(VENV) report build
 
+# Python reads the file that names our folders in the encoding of the locale, and ends before its first line where that
+# lacks a character of the path (LC_ALL=C in a folder with an umlaut). So the folders are named relative to it, in ASCII,
+# by a Python that does not read the file (-S).
+RELATIVE = $(BIN)/python -S deploy/relative_folders.py $(VENV)
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else \
 	  "hushstream needs Python 3.11 to 3.13, this is %d.%d; say for instance: make PYTHON=python3.11" % v)'
@@ -134,6 +153,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml requirements-run.lock requ
 	@echo "installing hushstream and the locked versions of what it needs into $(VENV) (a minute or two)"
 	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements-run.lock --requirement requirements-build.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	$(RELATIVE)
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed requirements-docs.lock
@@ -145,4 +165,5 @@ $(VENV)/.installed-dev: $(VENV)/bin/python pyproject.toml requirements.lock
 	@echo "installing hushstream, what it needs and what its tests need into $(VENV) (some minutes)"
 	$(BIN)/pip install $(QUIETLY) --require-hashes --requirement requirements.lock
 	$(BIN)/pip install $(QUIETLY) --no-deps --no-build-isolation --editable .
+	$(RELATIVE)
 	@touch $@ $(VENV)/.installed

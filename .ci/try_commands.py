@@ -12,7 +12,7 @@ LOG = "who,device,shown,liked\n" + "".join(
 
 def run(*arguments: str) -> str:
     """What a command prints; it must succeed."""
-    found = subprocess.run([sys.argv[1], *arguments], capture_output=True, text=True)
+    found = subprocess.run([sys.argv[1], *arguments], capture_output=True, text=True, encoding="utf-8")
     assert found.returncode == 0, f"hushstream {' '.join(arguments)}: {found.stderr}"
     return found.stdout
 
@@ -23,7 +23,7 @@ for name in names:
     run(name, "--help")
 with tempfile.TemporaryDirectory() as folder:
     log, mapping = Path(folder) / "log.csv", Path(folder) / "mapping.yaml"
-    log.write_text(LOG)
+    log.write_text(LOG, encoding="utf-8")
     run("evaluate", "--init", str(log), "--mapping", str(mapping))
     run("evaluate", "--log", str(log), "--mapping", str(mapping), "--out", str(Path(folder) / "evaluation"))
     run("replay", "--limit", "20", "--world", "rounds=2", "--set", "encoder.codes=4", "--report", folder)

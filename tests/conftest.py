@@ -21,6 +21,8 @@ from patience import patience
 settings.register_profile("no clock", deadline=None)
 settings.load_profile("no clock")
 
+pytest_plugins = ["parts", "pytester"]
+
 SYSTEMS = Path(__file__).parent / "systems"
 
 SHOWN_LINES = 200

@@ -56,7 +56,11 @@ def stale() -> list[Path]:
     """Files that are not what the panels say, and files of no board."""
     wanted = {_path(board): as_json(board) for board in BOARDS}
     present = set(FOLDER.rglob("*.json"))
-    return sorted(path for path in present | set(wanted) if path not in present or wanted.get(path) != path.read_text())
+    return sorted(
+        path
+        for path in present | set(wanted)
+        if path not in present or wanted.get(path) != path.read_text(encoding="utf-8")
+    )
 
 
 def _path(board: Board) -> Path:

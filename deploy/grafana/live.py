@@ -130,8 +130,8 @@ class LiveRun:
         self._sample = live(self._folder / "deployment", self._users, self._pace)
         system = self._sample.system
         self._prefix = f"{system.config.deployment}."
-        self._await("broker", lambda: ready.exists() and ready.read_text().strip() != "")
-        self._bootstrap = ready.read_text().strip()
+        self._await("broker", lambda: ready.exists() and ready.read_text(encoding="utf-8").strip() != "")
+        self._bootstrap = ready.read_text(encoding="utf-8").strip()
         asyncio.run(apply_async(Connection(self._bootstrap, self._prefix), system))
         for role in system.role_names:
             self._start_worker(role)
@@ -153,15 +153,15 @@ class LiveRun:
         home = self._folder / f"prometheus-{endpoint}"
         shutil.copytree(RULES, home)
         path = home / CONFIGURATIONS[endpoint]
-        settings = yaml.safe_load(path.read_text())
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        path.write_text(yaml.safe_dump(settings))
+        path.write_text(yaml.safe_dump(settings), encoding="utf-8")
         targets = [
             {"targets": [f"127.0.0.1:{self._ports[f'{role} {endpoint}']}"],
              "labels": {"deployment": self._sample.system.config.deployment, "role": role}}
             for role in roles
         ]  # fmt: skip
-        (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets))
+        (home / "targets" / f"{endpoint}.yml").write_text(yaml.safe_dump(targets), encoding="utf-8")
         name = f"prometheus-{endpoint}"
         port = self._ports[name] = free_port()
         arguments = [f"--config.file={path}", f"--storage.tsdb.path={home / 'data'}", "--log.level=warn"]
@@ -202,7 +202,7 @@ class LiveRun:
                     process.wait()
 
     def _last_words(self, name: str) -> str:
-        lines = (self._folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        lines = (self._folder / f"{name}.log").read_text(errors="replace", encoding="utf-8").strip().splitlines()
         return lines[-1] if lines else "it wrote nothing"
 
     # Play and ask.

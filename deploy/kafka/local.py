@@ -85,12 +85,14 @@ def up(
         home = _home(folder, node.number)
         home.mkdir()
         text = properties(node, nodes, home, security, min_session_ms, broker_session_ms)
-        (home / "server.properties").write_text(text)
+        (home / "server.properties").write_text(text, encoding="utf-8")
         _format(java, libraries, home, cluster, credentials)
     bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
-    (folder / "bootstrap").write_text(bootstrap)
+    (folder / "bootstrap").write_text(bootstrap, encoding="utf-8")
     if secured:
-        (folder / "bootstrap-certificate").write_text(",".join(f"127.0.0.1:{node.tls}" for node in nodes))
+        (folder / "bootstrap-certificate").write_text(
+            ",".join(f"127.0.0.1:{node.tls}" for node in nodes), encoding="utf-8"
+        )
     for node in nodes:
         _launch(java, libraries, _home(folder, node.number))
     asyncio.run(_wait_until_served(folder, bootstrap, [node.number for node in nodes]))
@@ -102,7 +104,7 @@ def start(folder: Path, number: int) -> None:
     if _alive(_pid_file(folder, _known(folder, number))):
         raise LocalKafkaError(f"{folder}: expected broker {number} to be down, it runs")
     _launch(_java(), _libraries(), _home(folder, number))
-    asyncio.run(_wait_until_served(folder, (folder / "bootstrap").read_text(), [number]))
+    asyncio.run(_wait_until_served(folder, (folder / "bootstrap").read_text(encoding="utf-8"), [number]))
 
 
 def kill(folder: Path, number: int) -> None:
@@ -110,7 +112,7 @@ def kill(folder: Path, number: int) -> None:
     pid_file = _pid_file(folder, _known(folder, number))
     if not _alive(pid_file):
         raise LocalKafkaError(f"{folder}: expected broker {number} to run, it does not")
-    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    os.kill(int(pid_file.read_text(encoding="utf-8")), signal.SIGKILL)
     _wait_until_gone(pid_file)
 
 
@@ -118,10 +120,10 @@ def down(folder: Path) -> None:
     """Stop all brokers that were started in this folder, as far as they run."""
     running = [file for number in _numbers(folder) if _alive(file := _pid_file(folder, number))]
     for pid_file in running:
-        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+        os.kill(int(pid_file.read_text(encoding="utf-8")), signal.SIGTERM)
     for pid_file in running:
         if not _wait_until_gone(pid_file):
-            os.kill(int(pid_file.read_text()), signal.SIGKILL)
+            os.kill(int(pid_file.read_text(encoding="utf-8")), signal.SIGKILL)
         pid_file.unlink()
 
 
@@ -140,7 +142,7 @@ def _launch(java: str, libraries: Path, home: Path) -> None:
     command = [*_command(java, libraries), "-Xmx512m", "-Xms128m", "kafka.Kafka", str(home / "server.properties")]
     with (home / "broker.log").open("ab") as log:
         broker = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-    (home / "pid").write_text(str(broker.pid))
+    (home / "pid").write_text(str(broker.pid), encoding="utf-8")
 
 
 async def _wait_until_served(folder: Path, bootstrap: str, numbers: list[int]) -> None:
@@ -192,7 +194,7 @@ def _java() -> str:
     java = shutil.which("java")
     if java is None:
         raise LocalKafkaError(f"expected java ({JAVA} or newer) on the path, found none; install a JRE")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, encoding="utf-8").stderr
     version = re.search(r'version "(\d+)', told)
     if version is None or int(version[1]) < JAVA:
         found = "no version" if version is None else f"version {version[1]}"
@@ -203,7 +205,7 @@ def _java() -> str:
 def _libraries() -> Path:
     target = LIBRARIES
     stamp = target / "complete"
-    if stamp.exists() and stamp.read_text() == (HERE / "pom.xml").read_text():
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == (HERE / "pom.xml").read_text(encoding="utf-8"):
         return target
     maven = shutil.which("mvn")
     if maven is None:
@@ -212,13 +214,13 @@ def _libraries() -> Path:
     target.mkdir(parents=True)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     _run([maven, "--batch-mode", "--quiet", "-f", str(HERE / "pom.xml"), *goal], target.with_name("maven.log"))
-    stamp.write_text((HERE / "pom.xml").read_text())
+    stamp.write_text((HERE / "pom.xml").read_text(encoding="utf-8"), encoding="utf-8")
     return target
 
 
 def _run(command: list[str], log: Path) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    log.write_text(done.stdout + done.stderr)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
+    log.write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:
         raise LocalKafkaError(f"{command[0]} ended with code {done.returncode}; see {log}:\n{done.stderr[-500:]}")
 
@@ -250,9 +252,9 @@ def _wait_until_gone(pid_file: Path) -> bool:
 
 def _alive(pid_file: Path) -> bool:
     try:
-        pid = int(pid_file.read_text())
+        pid = int(pid_file.read_text(encoding="utf-8"))
         status = Path(f"/proc/{pid}/stat")
-        if status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+        if status.exists() and status.read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] == "Z":
             return False
         os.kill(pid, 0)
     except (OSError, ValueError):

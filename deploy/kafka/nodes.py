@@ -133,11 +133,13 @@ def write_security(folder: Path) -> list[str]:
         password = secrets.token_urlsafe(24)
         held = folder / f"{user}.password"
         held.touch(mode=0o600)
-        held.write_text(password)
+        held.write_text(password, encoding="utf-8")
         pem = str(authority.issue(folder, user))
         by_password = {"protocol": "SASL_SSL", "username": user, "password_file": str(held)}
         by_certificate = {"protocol": "SSL", "certificate_file": pem, "key_file": pem}
         for name, values in ((user, by_password), (f"{user}-certificate", by_certificate)):
-            (folder / f"{name}.yaml").write_text(yaml.safe_dump({**values, "ca_file": str(folder / "ca.pem")}))
+            (folder / f"{name}.yaml").write_text(
+                yaml.safe_dump({**values, "ca_file": str(folder / "ca.pem")}), encoding="utf-8"
+            )
         credentials += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
     return credentials

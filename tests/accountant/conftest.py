@@ -13,11 +13,15 @@ import pytest
 HARNESS = Path(__file__).parent / "harness"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--configurations", type=int, default=20, help="random configurations of each system to compare")
+
+
 @pytest.fixture(scope="session")
 def accountant() -> Any:
     """The modules of the harness by name; each may name those before it."""
     modules = SimpleNamespace()
-    for name in ("settings", "oracle", "cases"):
+    for name in ("settings", "oracle", "cases", "formulas", "configurations", "figures"):
         full = f"hushstream_test_accountant_{name}"
         spec = importlib.util.spec_from_file_location(full, HARNESS / f"{name}.py")
         assert spec is not None

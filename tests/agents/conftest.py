@@ -15,6 +15,15 @@ import pytest_asyncio
 
 HARNESS = Path(__file__).with_name("harness")
 
+BASES = {"just up": 0.0, "10 s": 10.0, "2 h": 7200.3, "40 days": 40 * 86400.0, "272 years": 2.0**33}
+"""Uptimes in seconds. The larger one is, the coarser are the floats that moments are rounded to."""
+
+
+@pytest.fixture(params=BASES.values(), ids=BASES.keys())
+def base(request: pytest.FixtureRequest) -> float:
+    """Where a clock stands when a test begins: nothing may follow from it."""
+    return float(request.param)
+
 
 def load(name: str, folder: Path = HARNESS) -> ModuleType:
     known = f"hushstream_test_{name}"

@@ -80,6 +80,9 @@ class Role:
     def mark_keys(self) -> KeyRing:
         return self.ring
 
+    def state_keys(self) -> KeyRing:
+        return self.ring
+
 
 class Cluster:
     """The topics of one role under a prefix."""
@@ -153,7 +156,7 @@ class Worker:
         self.settings = cluster.settings(disk or f"{cluster.prefix}{next(cluster._disks)}", accept)
         role = cluster.role
         self.marks = ReleaseMarks(self.settings, role.marks, (), DECLARED, role, cluster, HighWater(self.settings))
-        self.snapshots = SnapshotStore(self.settings)
+        self.snapshots = SnapshotStore(self.settings, role)
         self.recovery = Recovery(self.settings, role, cluster, self.snapshots, lambda: True, self.marks)
         self.held: Held
         self.rig: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from storage import KEYS
 
 from hushstream.agents import cuts
 from hushstream.agents.driver import PartitionDriver
@@ -61,7 +63,7 @@ class SlowStore(SnapshotStore):
     """Saves when it is let, and remembers what."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, KEYS)
         self.let = threading.Event()
         self.begun = threading.Event()
         self.saved: list[Snapshot] = []
@@ -79,7 +81,7 @@ class SlowStore(SnapshotStore):
 class Run:
     """A driver of one partition of the counting machine, with everything around it in this process."""
 
-    def __init__(self, machines: Any, folder: Path, interval: float) -> None:
+    def __init__(self, machines: Any, folder: Path, interval: float, base: float) -> None:
         self.settings = WorkerSettings(
             bootstrap="127.0.0.1:1", role="counting", group="g", datadir=folder, snapshot_interval_seconds=interval,
             tick_interval_seconds=0.02,
@@ -90,6 +92,7 @@ class Run:
         self.genesis = self.machine.genesis(bytes(4))
         self.machine.start(self.genesis)
         metrics = Metrics(Labels("counting", partitions=1))
+        began = time.monotonic()
 
         async def nothing(*_: Any) -> Any:
             return {}
@@ -98,6 +101,7 @@ class Run:
             settings=self.settings, sender=self.brokers, snapshots=self.store, marks=None, states=None, metrics=metrics,
             observe=lambda *_: None, end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing,
             notify_room=lambda: None, lost=lambda _, reason: self.lost.append(reason),
+            clock=lambda: base + time.monotonic() - began,
         )  # fmt: skip
         self.end = 0
         self.driver = PartitionDriver(0, Held(self.machine, self.genesis, 0, 1), tools)
@@ -114,8 +118,8 @@ class Run:
 
 
 @asynccontextmanager
-async def running(machines: Any, folder: Path, interval: float = 0.01) -> AsyncIterator[Run]:
-    run = Run(machines, folder, interval)
+async def running(machines: Any, folder: Path, interval: float = 0.01, base: float = 0.0) -> AsyncIterator[Run]:
+    run = Run(machines, folder, interval, base)
     run.driver.start()
     try:
         yield run
@@ -201,6 +205,17 @@ async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for
         assert seen == [1], "it looks at the file when nobody writes it any more"
 
 
+async def test_folds_and_snapshots_follow_no_uptime(machines: Any, tmp_path: Path, base: float) -> None:
+    async with running(machines, tmp_path, base=base) as run:
+        run.store.let.set()
+        for _ in range(3):
+            run.arrive()
+            await run.folded()
+        await until(lambda: bool(run.store.saved) and run.store.saved[-1].folded == 3)
+        assert run.driver.append_wait == 0.0
+        assert not run.lost
+
+
 async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) -> None:
     async with running(machines, tmp_path, interval=1000.0) as run:
         run.store.let.set()
@@ -233,7 +248,7 @@ async def test_a_state_is_packed_in_slices_between_which_the_loop_turns(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuts, "SLICE_SECONDS", 0.0)
-    run = Run(machines, tmp_path, 1000.0)
+    run = Run(machines, tmp_path, 1000.0, 0.0)
     packed: list[int] = []
 
     def portions() -> Any:
@@ -246,7 +261,7 @@ async def test_a_state_is_packed_in_slices_between_which_the_loop_turns(
     cut = cuts.Cut.of(run.machine, 5)
     assert packed == [0], "the cut alone is taken at once"
     cut.reached.all_before.set_result(9)
-    packing = asyncio.create_task(cut.packed(run.genesis, lambda: False))
+    packing = asyncio.create_task(cut.packed(run.genesis, lambda: False, time.monotonic))
     seen = set()
     while not packing.done():
         seen.add(len(packed))

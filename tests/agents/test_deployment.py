@@ -145,20 +145,20 @@ def test_a_prepared_folder_keeps_its_encoder_and_digest(rigs, tmp_path):
 def test_an_encoder_that_does_not_fit_is_refused(written, tmp_path, content, message):
     written({**PLAIN, "encoder": {"codes": 4}})
     if content is not None:
-        (tmp_path / ENCODER).write_text(content)
+        (tmp_path / ENCODER).write_text(content, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=message):
         load(tmp_path)
 
 
 def test_an_encoder_fitted_for_other_digits_is_refused(rigs, written, tmp_path):
     written({**PLAIN, "encoder": {"codes": 4}, "context": {"dimension": 4, "digits": 2}})
-    (tmp_path / ENCODER).write_text(json.dumps({"digits": 1, "centroids": rigs.lattice().tolist()}))
+    (tmp_path / ENCODER).write_text(json.dumps({"digits": 1, "centroids": rigs.lattice().tolist()}), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="expected centroids fitted for 2 digits, got 1"):
         load(tmp_path)
 
 
 def test_a_password_comes_from_a_file_and_is_never_shown(written, tmp_path):
-    (tmp_path / "secret").write_text("canary-password\n")
+    (tmp_path / "secret").write_text("canary-password\n", encoding="utf-8")
     secure = {"protocol": "SASL_SSL", "username": "shop", "password_file": str(tmp_path / "secret")}
     security = read_security(written(secure, "security.yaml"))
     assert "canary-password" not in repr(security) + str(security)

@@ -15,7 +15,7 @@ def listening(port: int | None) -> set[str]:
     """The local addresses on which a port listens, by the kernel's own list."""
     assert port is not None
     found = set()
-    with open("/proc/net/tcp") as table:
+    with open("/proc/net/tcp", encoding="utf-8") as table:
         for line in list(table)[1:]:
             local, state = line.split()[1], line.split()[3]
             address, _, number = local.partition(":")

@@ -71,7 +71,7 @@ def check_all_folded(kind: str, audit: Any, records: int) -> None:
             assert offset == expected, (partition, topic, place)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
     bench: Any, harness: Any, machines: Any
 ) -> None:
@@ -96,6 +96,7 @@ async def test_killed_at_each_step_the_logs_are_those_of_an_undisturbed_run(
             group.create_task(sweep(kind))
 
 
+@pytest.mark.process
 async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
     bench: Any, harness: Any, machines: Any
 ) -> None:
@@ -116,7 +117,7 @@ async def test_a_stopped_owner_that_wakes_releases_nothing_off_the_chain(
             await run.folded_all()
             for worker in (heir, sleeper):
                 worker.kill(signal.SIGTERM)
-                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+                assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
             audit = await run.audit()  # asserts that nothing off the chain was released
         check_all_folded("counting", audit, records)
         last: dict[tuple[int, str], int] = {}
@@ -153,7 +154,7 @@ async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_wi
             await worker.logged("at journal record")
             await asyncio.sleep(0.15)
             worker.kill(signal.SIGTERM)
-            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         await run.finish()
         audit = await run.audit()
     assert audit.repeats == 0
@@ -180,12 +181,12 @@ async def test_partitions_move_from_one_worker_to_two_and_back(bench: Any, harne
         await first.logged("at journal record")
         second = await run.start()
         await second.logged("at journal record")
-        assert "at journal record 0 " not in second.log.read_text(), "it took over in the middle"
+        assert "at journal record 0 " not in second.log.read_text(encoding="utf-8"), "it took over in the middle"
         second.kill(signal.SIGTERM)
-        assert await second.exit_code() == 0, second.log.read_text()[-3000:]
+        assert await second.exit_code() == 0, second.log.read_text(encoding="utf-8")[-3000:]
         await run.folded_all()
         first.kill(signal.SIGTERM)
-        assert await first.exit_code() == 0, first.log.read_text()[-3000:]
+        assert await first.exit_code() == 0, first.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
     check_all_folded("joining", audit, records)
     assert audit.off_chain == 0

@@ -137,13 +137,13 @@ def test_the_folder_is_gone_through_for_the_first_mark_only(tmp_path: Path, monk
 
 
 def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
-    (tmp_path / "paid").write_text("in the way")
+    (tmp_path / "paid").write_text("in the way", encoding="utf-8")
     with pytest.raises(JournalLost, match="could not be noted"):
         marks(tmp_path).raise_to(0, mark(7))
 
 
 def test_a_file_that_says_no_place_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "paid").mkdir()
-    (tmp_path / "paid" / "dep.shuffler.0.aa.7.json").write_text("of another form")
+    (tmp_path / "paid" / "dep.shuffler.0.aa.7.json").write_text("of another form", encoding="utf-8")
     with pytest.raises(OlderThanPaid, match="expected the name of a mark to end with GENERATION-RECORD"):
         marks(tmp_path).noted(0)

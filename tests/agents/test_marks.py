@@ -97,7 +97,7 @@ class Run:
             return {}
 
         tools = Tools(
-            settings=settings, sender=self.brokers, snapshots=SnapshotStore(settings), marks=self.marks,
+            settings=settings, sender=self.brokers, snapshots=SnapshotStore(settings, self.maker), marks=self.marks,
             states=None, metrics=Metrics(Labels("counting", partitions=1)), observe=lambda *_: None,
             end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing, notify_room=lambda: None,
             lost=lambda _, reason: self.lost.append(reason),

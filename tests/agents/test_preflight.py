@@ -201,6 +201,6 @@ async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tm
 
 
 async def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("")
+    (tmp_path / "state").write_text("", encoding="utf-8")
     with pytest.raises(DatadirUnusable, match="state: expected room"):
         check_datadir(tmp_path / "state")

@@ -29,7 +29,7 @@ PLACE = Path(__file__).parents[2] / "deploy" / "kafka" / "certificates.py"
 def written(tmp_path: Path) -> Callable[..., Path]:
     def write(**values: Any) -> Path:
         path = tmp_path / "broker.yaml"
-        path.write_text(yaml.safe_dump(values))
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
         return path
 
     return write
@@ -66,8 +66,8 @@ def test_without_any_settings_the_connection_is_plain() -> None:
 
 
 def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
-    (tmp_path / "password").write_text(f"{CANARY}\n")
-    (tmp_path / "user").write_text("shop\n")
+    (tmp_path / "password").write_text(f"{CANARY}\n", encoding="utf-8")
+    (tmp_path / "user").write_text("shop\n", encoding="utf-8")
     found = read_security(
         None,
         environment(
@@ -83,8 +83,8 @@ def test_the_environment_alone_is_enough(tmp_path: Path) -> None:
 def test_the_environment_takes_the_place_of_the_files_values_in_either_form(
     written: Callable[..., Path], tmp_path: Path
 ) -> None:
-    (tmp_path / "old").write_text("old")
-    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").write_text("old", encoding="utf-8")
+    (tmp_path / "new").write_text("new", encoding="utf-8")
     with_value = written(protocol="SASL_SSL", username="a", password="old")
     for path, over in (
         (with_value, environment(password_file=tmp_path / "new")),
@@ -143,7 +143,7 @@ def test_a_key_under_a_password_that_is_not_given_is_refused_and_nobody_is_asked
         serialization.BestAvailableEncryption(CANARY.encode()),
     )
     (tmp_path / "locked.key").write_bytes(locked)
-    (tmp_path / "word").write_text(CANARY)
+    (tmp_path / "word").write_text(CANARY, encoding="utf-8")
     values = {
         "protocol": "SSL",
         "certificate_file": str(pems / "learner.pem"),

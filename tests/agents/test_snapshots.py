@@ -5,9 +5,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from storage import KEYS, RING, SEAL, StorageKeys
 
+from hushstream.agents import snapshots
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 
 SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"\x00state\n" * 100)
 
@@ -15,7 +19,7 @@ SNAPSHOT = Snapshot(sequence=7, journal_offset=9, genesis=b"gen\nesis", state=b"
 @pytest.fixture
 def store(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(
-        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path)
+        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path), KEYS
     )
 
 
@@ -58,8 +62,61 @@ def test_what_a_killed_process_left_half_written_goes_with_the_next_save_and_wha
 def test_a_state_that_is_gathered_has_no_name_on_disk(store: SnapshotStore) -> None:
     with store.incoming() as file:
         file.write(b"users")
-        file.flush()
         assert list(store.path(0).parent.iterdir()) == []
+
+
+def test_what_is_gathered_comes_back_at_any_size_of_read(store: SnapshotStore) -> None:
+    with store.incoming() as file:
+        for piece in (b"one", b"", b"two-", b"three"):
+            file.write(piece)
+        file.rewind()
+        assert [file.read(size) for size in (2, 6, 0, 100, 1)] == [b"on", b"etwo-t", b"", b"hree", b""]
+        file._file.seek(0)
+        assert b"one" not in file._file.read()
+
+
+def earlier(snapshot: Snapshot) -> bytes:
+    """A snapshot's file as earlier releases wrote it: in clear."""
+    return snapshots._pack(snapshot)
+
+
+def test_a_snapshot_that_was_left_in_clear_is_read_once_and_sealed(store: SnapshotStore) -> None:
+    path = store.path(3)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(earlier(SNAPSHOT))
+    aside, sealed = path.with_suffix(".other-version"), path.with_suffix(".damaged")
+    aside.write_bytes(earlier(SNAPSHOT))
+    sealed.write_bytes(b"".join(SEAL.pack_file(bytes(16), earlier(SNAPSHOT))))
+    assert store.load(3) == SNAPSHOT
+    assert SNAPSHOT.state[:12] not in path.read_bytes()
+    assert (aside.exists(), sealed.exists()) == (False, True), "what was put aside in clear is gone, and nothing else"
+    assert store.load(3) == SNAPSHOT
+
+
+def test_a_snapshot_of_another_key_partition_or_role_is_not_gone_on_with(
+    store: SnapshotStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.save(3, SNAPSHOT)
+    content = store.path(3).read_bytes()
+    store.path(4).write_bytes(content)
+    assert store.load(4) is None
+    assert "expected content as it was sealed for this partition" in caplog.text
+    role = store._settings.model_copy(update={"role": "shuffler"})
+    for settings, keys in ((role, KEYS), (store._settings, StorageKeys(KeyRing(0, 0, (), seeded_key(1, "edge"))))):
+        other = SnapshotStore(settings, keys)
+        other.path(3).parent.mkdir(parents=True, exist_ok=True)
+        other.path(3).write_bytes(content)
+        assert other.load(3) is None
+    assert "under a key of this zone's key file" in caplog.text
+
+
+def test_a_snapshot_under_an_earlier_key_is_sealed_under_the_current_one(store: SnapshotStore) -> None:
+    store.save(3, SNAPSHOT)
+    turned = KeyRing(0, 1, (), RING.key)
+    assert SnapshotStore(store._settings, StorageKeys(turned)).load(3) == SNAPSHOT
+    retired = KeyRing(1, 1, ((0, RING.key.key_id),), turned.of(1))
+    assert SnapshotStore(store._settings, StorageKeys(retired)).load(3) == SNAPSHOT
+    assert store.load(3) is None
 
 
 @pytest.mark.parametrize("position", [0, 30, 60, -1])

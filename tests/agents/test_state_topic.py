@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,7 +129,7 @@ class Worker:
         )  # fmt: skip
         make, topics = partition.machines.counting(targets=1)
         self.zone = Zone(make, key)
-        self.snapshots = SnapshotStore(self.settings)
+        self.snapshots = SnapshotStore(self.settings, self.zone)
         ends = OutputEnds(self.settings, topics)
         self.states = PublishedStates(self.settings, STATE[0], self.zone, partition, self.snapshots, ends)
         self.recovery = Recovery(self.settings, self.zone, partition, self.snapshots, lambda: True, states=self.states)
@@ -394,11 +393,11 @@ async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alon
     assert (heir.held.sequence, heir.held.replayed) == (4, 0), "the newest state is in another slot"
 
 
-async def test_due_is_a_rate_and_a_day(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1e6]
+async def test_due_is_a_rate_and_a_day(partition: Partition, base: float) -> None:
+    now = [base]
     worker = await partition.worker("a").take_up()
-    monkeypatch.setattr(state_topic, "time", SimpleNamespace(monotonic=lambda: now[0]))
     states, rate = worker.states, 1 << 30
+    states.clock = lambda: now[0]
     assert not states.due(0, (0, 0)), "nothing was folded yet"
     assert states.due(0, (0, 3)), "nothing was published yet"
     states._last[0] = state_topic._Last(0, 100 * rate, (1, 3), now[0])
@@ -453,7 +452,7 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
         await run.delete_inputs()
         second = await run.start(datadir=str(bench.directory / "moving-b"))
         await run.taken_up(second)
-        assert second.log.read_text().count("(0 replayed") == 2
+        assert second.log.read_text(encoding="utf-8").count("(0 replayed") == 2
         await run.append({("events", p): [(2_000_000, b"k1")] * 16 for p in range(2)})
         await _published(run, 76)
         second.kill(signal.SIGTERM)
@@ -463,7 +462,7 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
 async def _published(run: Any, folded: int) -> None:
     """Wait until both partitions' newest states hold so many input records."""
     ends = OutputEnds(run.settings, run.topics)
-    snapshots = SnapshotStore(run.settings)
+    snapshots = SnapshotStore(run.settings, run.make_machine)
     states = PublishedStates(run.settings, "state-counting", run.make_machine, None, snapshots, ends)
     async with LogReader(run.settings) as reader, asyncio.timeout(60):
         for partition in range(2):
@@ -505,7 +504,7 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
     user, bring = StoredUser(bytes(16), 5, b"later"), Beginning._bring
 
     async def meanwhile(self: Beginning, *begun: Any) -> Any:
-        with closing(UserDatabase(worker.snapshots.path(0).with_suffix(".users"))) as other:
+        with closing(UserDatabase(worker.snapshots.path(0).with_suffix(".users"), worker.snapshots._seal(0))) as other:
             other.put([user])
             other.cut()
             other.save(b"a later snapshot")

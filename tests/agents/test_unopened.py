@@ -36,7 +36,7 @@ def test_private_api_of_the_fetcher_is_what_was_read(name: str) -> None:
 
 def peak_bytes(pid: int) -> int:
     """The most memory that a process has had."""
-    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return int(Path(f"/proc/{pid}/status").read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]) * 1024
 
 
 @pytest.mark.asyncio(loop_scope="module")

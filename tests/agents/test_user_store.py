@@ -16,13 +16,19 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import storage
+from storage import KEYS, RING, SEAL
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost
+from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost, is_clear_users
+from hushstream.engine.sealed_storage import StorageSeal
 from hushstream.engine.spilled_users import NEVER_MS, StoredUser
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 
+SHARED = Path(storage.__file__).parent
 ANN, BOB = b"a" * 16, b"b" * 16
 
 
@@ -30,6 +36,12 @@ def save(store: UserDatabase, content: bytes) -> None:
     """A snapshot of what was put until now."""
     store.cut()
     store.save(content)
+
+
+def run(script: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """A process of its own, which finds what tests share."""
+    command = [sys.executable, "-c", script, str(place)]
+    return subprocess.run(command, cwd=SHARED, check=False, capture_output=True, text=True)
 
 
 def user(key: bytes, value: bytes, seen_ms: int = 5) -> StoredUser:
@@ -43,19 +55,19 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(place: Path) -> Iterator[UserDatabase]:
-    with closing(UserDatabase(place)) as opened:
+    with closing(UserDatabase(place, SEAL)) as opened:
         yield opened
 
 
 def test_who_was_put_is_there_at_once_and_in_the_file_after_a_snapshot(store: UserDatabase, place: Path) -> None:
     assert store.put([user(ANN, b"one"), user(BOB, b"two")])
     assert (store.get(ANN), store.get(b"c" * 16), store.snapshot()) == (b"one", None, None)
-    with closing(UserDatabase(place)) as other:
+    with closing(UserDatabase(place, SEAL)) as other:
         assert other.get(ANN) is None
     save(store, b"first")
     assert store.put([user(ANN, b"three")])
     assert (store.get(ANN), store.get(BOB), store.snapshot()) == (b"three", b"two", b"first")
-    with closing(UserDatabase(place)) as other:
+    with closing(UserDatabase(place, SEAL)) as other:
         assert (other.get(ANN), other.snapshot()) == (b"one", b"first")
 
 
@@ -84,7 +96,7 @@ def test_the_file_is_closed_to_others(store: UserDatabase, place: Path) -> None:
 
 def test_the_older_of_two_owners_reads_and_writes_nothing_until_it_begins_anew(place: Path) -> None:
     """A worker that was stopped and wakes up again must not mix its users with those of its successor."""
-    with closing(UserDatabase(place)) as older, closing(UserDatabase(place)) as newer:
+    with closing(UserDatabase(place, SEAL)) as older, closing(UserDatabase(place, SEAL)) as newer:
         older.put([user(ANN, b"one")])
         save(older, b"first")
         newer.rewind()
@@ -111,7 +123,8 @@ import os, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine.spilled_users import StoredUser
-store = UserDatabase(Path(sys.argv[1]))
+from storage import SEAL
+store = UserDatabase(Path(sys.argv[1]), SEAL)
 store.put([StoredUser(b"a" * 16, 5, b"one")])
 store.cut()
 store.save(b"first")
@@ -121,9 +134,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_kill_leaves_the_last_snapshot_and_no_other_file(place: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(place)], check=False)
+    ended = run(KILLED, place)
     assert ended.returncode == -signal.SIGKILL
-    with closing(UserDatabase(place)) as store:
+    with closing(UserDatabase(place, SEAL)) as store:
         assert (store.get(ANN), store.get(bytes(16)), store.snapshot()) == (b"one", None, b"first")
     assert [path.name for path in place.parent.iterdir()] == ["0.users"]
 
@@ -133,8 +146,9 @@ import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine.spilled_users import StoredUser
+from storage import SEAL
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = UserDatabase(Path(sys.argv[1]))
+store = UserDatabase(Path(sys.argv[1]), SEAL)
 store.put([StoredUser(b"a" * 16, 5, b"one")])
 store.cut()
 store.save(b"first")
@@ -155,12 +169,12 @@ print(taken, found, saved, store.snapshot(), len(store.get(b"b" * 16)))
 
 
 def test_without_room_nobody_is_lost_and_the_last_snapshot_stands(place: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", FULL, str(place)], check=False, capture_output=True, text=True)
+    ended = run(FULL, place)
     assert ended.stdout.split("\n")[0] == "False [b'one', b'two', None] False b'first' 900000", ended.stderr
 
 
 def test_a_snapshot_that_could_not_be_written_goes_into_the_next_one(place: Path) -> None:
-    with closing(UserDatabase(place)) as store, closing(sqlite3.connect(place, isolation_level=None)) as holder:
+    with closing(UserDatabase(place, SEAL)) as store, closing(sqlite3.connect(place, isolation_level=None)) as holder:
         store.put([user(ANN, b"one"), user(BOB, b"one")])
         holder.execute("BEGIN IMMEDIATE")
         for content, value in ((b"first", b"two"), (b"second", b"three")):
@@ -171,7 +185,7 @@ def test_a_snapshot_that_could_not_be_written_goes_into_the_next_one(place: Path
         assert (store.get(ANN), store.get(BOB)) == (b"three", b"one")
         save(store, b"third")
         store.put([user(ANN, b"later")])
-        with closing(UserDatabase(place)) as other:
+        with closing(UserDatabase(place, SEAL)) as other:
             assert (other.get(ANN), other.get(BOB), other.snapshot()) == (b"three", b"one", b"third")
 
 
@@ -184,7 +198,7 @@ def test_what_is_put_after_the_cut_is_of_the_next_snapshot(store: UserDatabase, 
         assert (store.get(ANN), store.get(BOB)) == (b"later", b"later")
         assert list(store.unseen_since(55)) == [user(ANN, b"later", 50)]
         store.save(b"first")
-    with closing(UserDatabase(place)) as other:
+    with closing(UserDatabase(place, SEAL)) as other:
         assert (other.get(ANN), other.get(BOB), other.snapshot()) == (b"one", b"one", b"first")
 
 
@@ -202,13 +216,13 @@ def test_a_thread_saves_while_the_machine_reads_and_puts(store: UserDatabase, pl
                 assert {store.get(key) for key in keys[500:1000]} == {value}
                 assert len(list(store.unseen_since(6))) == len(keys)
             saving.result()
-            with closing(UserDatabase(place)) as other:
+            with closing(UserDatabase(place, SEAL)) as other:
                 assert ({other.get(key) for key in keys}, other.snapshot()) == ({value}, value)
 
 
 def test_a_partition_that_was_given_up_does_not_hold_up_its_heirs_log(tmp_path: Path) -> None:
     settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
-    given_up, heir = SnapshotStore(settings), SnapshotStore(settings)
+    given_up, heir = SnapshotStore(settings, KEYS), SnapshotStore(settings, KEYS)
     first = given_up.users(0)
     first.put([user(ANN, b"one")])
     first.cut()
@@ -229,20 +243,20 @@ HELD = ("PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE", "CREATE TABLE mine
 
 
 def test_a_file_that_is_held_is_left_alone_and_asked_for_again(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with closing(UserDatabase(place)) as store:
+    with closing(UserDatabase(place, SEAL)) as store:
         store.put([user(ANN, b"one")])
         save(store, b"first")
     with closing(sqlite3.connect(place, isolation_level=None)) as holder:
         for statement in HELD:
             holder.execute(statement)
         with pytest.raises(UsersLost, match="another process holds the users") as found:
-            UserDatabase(place)
+            UserDatabase(place, SEAL)
         assert "move it away" not in str(found.value)
         assert issubclass(UsersLost, JournalLost), "the partition is tried again"
         holder.execute("ROLLBACK")
     assert not [record for record in caplog.records if record.name.startswith("hushstream")]
     assert not place.with_suffix(".damaged").exists()
-    with closing(UserDatabase(place)) as store:
+    with closing(UserDatabase(place, SEAL)) as store:
         assert (store.get(ANN), store.snapshot()) == (b"one", b"first")
 
 
@@ -251,17 +265,18 @@ import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.user_store import UserDatabase
+from storage import SEAL
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 try:
-    UserDatabase(Path(sys.argv[1]))
+    UserDatabase(Path(sys.argv[1]), SEAL)
 except DatadirUnusable as error:
     print(error)
 """
 
 
 def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", NO_ROOM, str(place)], check=False, capture_output=True, text=True)
+    ended = run(NO_ROOM, place)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{place}: expected to read and write the users of this partition there, got")
     assert "see that there is room and the right to write" in ended.stdout
@@ -271,26 +286,29 @@ def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Pat
 def test_a_damaged_file_is_put_aside_and_said_to_be(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     place.parent.mkdir(parents=True)
     place.write_bytes(b"no database" * 1000)
-    with caplog.at_level(logging.WARNING), closing(UserDatabase(place)) as store:
+    with caplog.at_level(logging.WARNING), closing(UserDatabase(place, SEAL)) as store:
         assert store.snapshot() is None
     assert "damaged" in caplog.text
     assert place.with_suffix(".damaged").exists()
 
 
 def test_damage_found_later_names_the_file_and_the_way_out(place: Path) -> None:
-    with closing(UserDatabase(place)) as store:
+    with closing(UserDatabase(place, SEAL)) as store:
         store.put([user(n.to_bytes(16, "big"), bytes(500)) for n in range(2000)])
         save(store, b"first")
     with place.open("r+b") as file:
         file.seek(20 * 4096)
         file.write(os.urandom(150 * 4096))
-    with closing(UserDatabase(place)) as store, pytest.raises(DamagedUserStore, match="move it away and start again"):
+    with (
+        closing(UserDatabase(place, SEAL)) as store,
+        pytest.raises(DamagedUserStore, match="move it away and start again"),
+    ):
         _ = [store.get(n.to_bytes(16, "big")) for n in range(2000)]
 
 
 def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -> None:
     settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
-    snapshots = SnapshotStore(settings)
+    snapshots = SnapshotStore(settings, KEYS)
     users = snapshots.users(3)
     users.put([user(ANN, b"one")])
     users.cut()
@@ -298,7 +316,7 @@ def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -
     snapshot = Snapshot(7, 9, b"gen\nesis", b"\x00state\n")
     snapshots.save(3, snapshot)
     assert not snapshots.path(3).exists()
-    again = SnapshotStore(settings)
+    again = SnapshotStore(settings, KEYS)
     assert again.users(3).get(ANN) == b"one"
     assert again.load(3) == snapshot
     again.save(3, Snapshot(8, 10, b"g", b"s"))
@@ -309,7 +327,7 @@ def test_the_snapshots_of_a_partition_with_users_lie_with_them(tmp_path: Path) -
 def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store: UserDatabase, place: Path) -> None:
     store.put([user(ANN, b"one")])
     save(store, b"first")
-    with closing(UserDatabase(place)) as other:
+    with closing(UserDatabase(place, SEAL)) as other:
         store.put([user(BOB, b"two")])
         aside = store.put_aside()
         assert (store.get(ANN), store.get(BOB), store.snapshot()) == (None, None, None)
@@ -317,17 +335,19 @@ def test_what_is_put_aside_is_kept_whole_and_nobody_is_left(store: UserDatabase,
         assert other.behind, "whoever held the file before has lost it"
         with pytest.raises(UsersLost):
             other.get(ANN)
-    with closing(UserDatabase(aside)) as kept:
+    with closing(UserDatabase(aside, SEAL)) as kept:
         assert (kept.get(ANN), kept.snapshot()) == (b"one", b"first")
     assert stat.S_IMODE(aside.stat().st_mode) == 0o600
     store.put([user(BOB, b"three")])
     save(store, b"second")
-    with closing(UserDatabase(place)) as again:
+    with closing(UserDatabase(place, SEAL)) as again:
         assert (again.get(ANN), again.get(BOB), again.snapshot()) == (None, b"three", b"second")
 
 
 def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path: Path) -> None:
-    snapshots = SnapshotStore(WorkerSettings(bootstrap="127.0.0.1:1", role="shuffler", group="g", datadir=tmp_path))
+    snapshots = SnapshotStore(
+        WorkerSettings(bootstrap="127.0.0.1:1", role="shuffler", group="g", datadir=tmp_path), KEYS
+    )
     snapshots.save(2, Snapshot(7, 9, b"genesis", b"state"))
     content = snapshots.path(2).read_bytes()
     assert snapshots.put_aside(2).read_bytes() == content
@@ -336,7 +356,7 @@ def test_a_snapshot_file_is_put_aside_under_another_name(tmp_path: Path) -> None
 
 def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_new_one(tmp_path: Path) -> None:
     store = SnapshotStore(
-        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path)
+        WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", deployment="dep", datadir=tmp_path), KEYS
     )
     store.users(0).put([StoredUser(b"k" * 16, 1, b"v")])
     store.users(0).cut()
@@ -346,3 +366,127 @@ def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_ne
     assert store.users(0).get(b"k" * 16) is None
     store.save(0, Snapshot(1, 2, b"g", b"s"))
     assert store.load(0) == Snapshot(1, 2, b"g", b"s")
+
+
+# Sealed.
+
+TURNED = KeyRing(0, 1, (), RING.key)
+RETIRED = KeyRing(1, 1, ((0, RING.key.key_id),), TURNED.of(1))
+
+
+def under(ring: KeyRing, partition: int = 0) -> StorageSeal:
+    return StorageSeal("deployment", "learner", partition, ring)
+
+
+def everything(place: Path) -> bytes:
+    """All bytes of the file, and of its log."""
+    return b"".join(path.read_bytes() for path in sorted(place.parent.glob(f"{place.name}*")))
+
+
+def test_no_user_lies_in_clear_in_the_file_its_log_or_a_private_database(store: UserDatabase, place: Path) -> None:
+    store.put([user(ANN, b"what ann likes")])
+    private = store._layers[-1]
+    assert b"what ann likes" not in private.serialize()
+    assert ANN in private.serialize()
+    save(store, b"the window of ann")
+    store.put([user(BOB, b"what bob likes")])
+    assert ANN in everything(place)
+    assert not any(secret in everything(place) for secret in (b"what ann", b"of ann", b"what bob"))
+
+
+def in_clear(place: Path) -> None:
+    """A file as earlier releases wrote it, with pages of users who have left it since."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place, isolation_level=None)) as old:
+        for statement in (
+            "PRAGMA journal_mode = WAL",
+            "CREATE TABLE users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)",
+            "CREATE INDEX seen ON users (seen_ms)",
+            "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)",
+            "INSERT INTO snapshot VALUES (0, 7, CAST('the window of ann' AS BLOB))",
+        ):
+            old.execute(statement)
+        rows = [(n.to_bytes(16, "big"), n, b"what ann likes %d" % n) for n in range(500)]
+        old.executemany("INSERT INTO users VALUES (?, ?, ?)", rows)
+
+
+def test_users_who_were_left_in_clear_are_sealed_once_and_their_pages_are_overwritten(place: Path) -> None:
+    in_clear(place)
+    aside = place.with_suffix(".damaged")
+    shutil.copy(place, aside)
+    assert is_clear_users(aside)
+    with closing(UserDatabase(place, SEAL)) as store:
+        assert store.snapshot() == b"the window of ann"
+        assert store.get((3).to_bytes(16, "big")) == b"what ann likes 3"
+        assert len(list(store.unseen_since(10))) == 10
+        assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
+        assert not is_clear_users(place)
+    assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
+
+
+def test_an_earlier_release_between_two_newer_ones_is_believed(place: Path) -> None:
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"stale")])
+        save(store, b"stale")
+    place.rename(place.with_name("kept"))
+    in_clear(place)
+    with closing(UserDatabase(place.with_name("kept"), SEAL)) as store:
+        for statement in (
+            f"ATTACH DATABASE '{place}' AS old",
+            "CREATE TABLE users AS SELECT * FROM old.users",
+            "CREATE TABLE snapshot AS SELECT * FROM old.snapshot",
+        ):
+            store._main.execute(statement)
+    with closing(UserDatabase(place.with_name("kept"), SEAL)) as store:
+        assert (store.get(ANN), store.snapshot()) == (None, b"the window of ann")
+
+
+def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(place: Path) -> None:
+    with closing(UserDatabase(place, under(RING))) as older:
+        older.put([user(ANN, b"one")])
+        save(older, b"first")
+        with closing(UserDatabase(place, under(TURNED))) as newer:
+            assert (newer.get(ANN), newer.snapshot()) == (b"one", b"first")
+        assert older.behind, "whoever has the earlier key alone reads no more"
+        older.rewind(under(TURNED))
+        assert older.get(ANN) == b"one"
+    with closing(UserDatabase(place, under(RETIRED))) as last:
+        assert (last.get(ANN), last.snapshot()) == (b"one", b"first")
+
+
+@pytest.mark.parametrize("seal", [under(KeyRing(0, 0, (), seeded_key(9, "edge"))), under(RETIRED)])
+def test_a_file_under_a_key_that_is_not_at_hand_is_put_aside(
+    place: Path, seal: StorageSeal, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"one")])
+        save(store, b"first")
+    with closing(UserDatabase(place, seal)) as other:
+        assert (other.get(ANN), other.snapshot()) == (None, None)
+    assert "expected content under a key of this zone's key file" in caplog.text
+    assert place.with_suffix(".damaged").exists()
+
+
+@pytest.mark.parametrize("change", ["value = zeroblob(100)", "seen_ms = 6", "key = CAST('b' AS BLOB)"])
+def test_an_altered_user_is_refused(place: Path, change: str) -> None:
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"one")])
+        save(store, b"first")
+        store._main.execute(f"UPDATE sealed_users SET {change}")
+        with pytest.raises(DamagedUserStore, match="move it away and start again"):
+            _ = [store.get(key) for key in (ANN, b"b")]
+        with pytest.raises(DamagedUserStore, match="move it away and start again"):
+            list(store.unseen_since(10))
+
+
+def test_an_altered_snapshot_takes_its_users_with_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
+    snapshots = SnapshotStore(settings, KEYS)
+    users = snapshots.users(0)
+    users.put([user(ANN, b"one")])
+    users.cut()
+    snapshots.save(0, Snapshot(7, 9, b"genesis", b"state"))
+    users._main.execute("UPDATE sealed_snapshot SET content = CAST(content || x'00' AS BLOB)")
+    assert snapshots.load(0) is None
+    assert "is damaged and was ignored" in caplog.text
+    assert users.get(ANN) is None

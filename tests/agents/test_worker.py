@@ -35,7 +35,7 @@ def deployment(bench: Any, harness: Any, machines: Any, name: str, partitions: i
 
 def only_line(worker: Any) -> str:
     """What the worker said about its end: one line, no traceback."""
-    text = worker.log.read_text()
+    text = worker.log.read_text(encoding="utf-8")
     assert "Traceback" not in text, text
     lines = [line for line in text.splitlines() if line.startswith("hushstream worker")]
     assert len(lines) == 1, text
@@ -98,7 +98,7 @@ async def test_a_session_that_the_broker_finds_too_short_becomes_the_shortest_th
     async with deployment(bench, harness, machines, "short-session") as run:
         worker = await run.start(session_timeout_seconds=0.2, heartbeat_seconds=0.05)
         await run.taken_up(worker)
-    assert "refuses a session of 0.2 s (group.min.session.timeout.ms)" in worker.log.read_text()
+    assert "refuses a session of 0.2 s (group.min.session.timeout.ms)" in worker.log.read_text(encoding="utf-8")
 
 
 async def test_a_session_that_no_broker_takes_ends_the_worker(bench: Any, harness: Any, machines: Any) -> None:
@@ -154,7 +154,7 @@ async def test_a_record_that_names_what_is_not_there_is_refused_and_its_partitio
         dead = await run.values_of(("dead", 0))
     assert [machines.json.loads(value)[1] for value in joined] == [0, 2, 4]
     assert [machines.json.loads(value)[2:] for value in dead] == [[1, "not_there"], [3, "not_there"]]
-    lines = [line for line in worker.log.read_text().splitlines() if "names one of" in line]
+    lines = [line for line in worker.log.read_text(encoding="utf-8").splitlines() if "names one of" in line]
     assert len(lines) == 1, lines
     assert "names one of right that is not there" in lines[0]
     assert "1000000" not in lines[0]
@@ -203,7 +203,7 @@ async def test_altered_inputs_stop_that_partition_and_nothing_is_sent_for_it(
         assert not [v for v in sent if v.startswith(b"[0,")]
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0
-    assert "Traceback" not in worker.log.read_text()
+    assert "Traceback" not in worker.log.read_text(encoding="utf-8")
 
 
 async def test_wiped_topics_are_noticed_by_the_snapshot(
@@ -235,7 +235,7 @@ async def test_a_broker_that_goes_away_and_comes_back_is_waited_for(bench: Any, 
         tunnel.open = True
         await run.folded_all()
         worker.kill(signal.SIGTERM)
-        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
     assert audit.off_chain == 0
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
@@ -252,11 +252,11 @@ async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_
         worker = await run.start(snapshot_interval_seconds=3600)
         await run.folded_all()
         worker.kill(signal.SIGTERM)
-        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
-        assert "everything is handed over, ending without it" in worker.log.read_text()
+        assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
+        assert "everything is handed over, ending without it" in worker.log.read_text(encoding="utf-8")
         again = await run.start()
         await run.taken_up(again)
-        assert "(0 replayed" in again.log.read_text(), "the state was saved before"
+        assert "(0 replayed" in again.log.read_text(encoding="utf-8"), "the state was saved before"
         again.kill(signal.SIGKILL)
         await run.audit()
 
@@ -273,7 +273,7 @@ async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: An
             await run.taken_up(worker)
         for worker in (first, second):
             worker.kill(signal.SIGTERM)
-            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
     assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 60, 1: 60}
 
@@ -324,7 +324,7 @@ async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_
         await sick.logged("observer: call")
         await run.append({("events", p): [(2_000_000, b"k1")] * 16 for p in range(2)})
         await sick.logged("left the group: nothing could be released for 0.5 s")
-        assert "not released" in sick.log.read_text()
+        assert "not released" in sick.log.read_text(encoding="utf-8")
         peer = await run.start(datadir=str(bench.directory / "other-disk"))
         await run.taken_up(peer)
         await run.folded_all()
@@ -332,10 +332,10 @@ async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_
         await sick.logged("the state folder has room again: joining the group")
         peer.kill(signal.SIGTERM)
         assert await peer.exit_code() == 0
-        before = sick.log.read_text().count("at journal record")
+        before = sick.log.read_text(encoding="utf-8").count("at journal record")
         await run.append({("events", p): [(3_000_000, b"k1")] * 16 for p in range(2)})
         await run.folded_all()
-        assert sick.log.read_text().count("at journal record") > before
+        assert sick.log.read_text(encoding="utf-8").count("at journal record") > before
         sick.kill(signal.SIGTERM)
         assert await sick.exit_code() == 0
 
@@ -349,6 +349,6 @@ async def test_a_state_folder_that_was_deleted_is_made_again(bench: Any, harness
         await run.append({("events", 0): [(2_000_000, b"k1")] * 16})
         await run.folded_all()
         worker.kill(signal.SIGTERM)
-        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
     assert (folder / "deleted" / "deleted" / "0.snapshot").exists()
     assert list((folder / "paid").glob("*.json")), "marks are noted again"

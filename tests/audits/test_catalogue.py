@@ -15,6 +15,34 @@ pytestmark = pytest.mark.slow
 AUDITS = {audit.name: audit for audit in all_audits()}
 
 
+@pytest.mark.slow_statistics(
+    keep=[
+        "discrete-laplace",
+        "discrete-gaussian",
+        "k-norm",
+        "randomised-response",
+        "exponential",
+        "binary-tree",
+        "negative-digit-tree",
+        "honaker-tree",
+        "buffered-toeplitz",
+        "slot-sums-fresh",
+        "tuples",
+        "paper",
+        "lift",
+        "forked-journal",
+        "shifted-window",
+        "redrawn-noise",
+        "server-negative-digit-laplace",
+        "noisy-reward",
+        "colin-paper",
+        "forked-counter-binary",
+        "pdap-blocks",
+        "pdol-blt",
+        "bgt-slots",
+        "bgt-paper",
+    ]
+)
 @pytest.mark.parametrize("name", AUDITS)
 def test_the_product_keeps_its_claim(name):
     row = AUDITS[name]("quick", 1e-6)

@@ -8,24 +8,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 
+from hushstream.agents.deployment import artefacts_of, read_config
 from hushstream.counting import Concentrated, PureEpsilon
 from hushstream.privacy.audit import audit_slot_sums
 from hushstream.privacy.guarantee import slot_sums_guarantee
 from hushstream.replay.audits.catalogue import audit_config
 from hushstream.replay.studies.p2b.audits import slot_sums
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.slow_statistics(
+        keep=[
+            "test_many_windows_are_attacked_through_the_counter_that_auto_chooses",
+            "test_rewards_that_are_noised_at_once_are_attacked_at_any_length_of_features",
+            "test_users_counters_are_attacked_at_the_configured_horizon_and_epsilon[server-negative-digit-laplace]",
+            "test_what_cannot_be_attacked_is_refused_by_name",
+        ]
+    ),
+]
 
 RUNS = 4_000
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 
 
 def shuffled(expected_slots=20_000, sealed=False, **release):
@@ -176,3 +190,19 @@ def test_what_cannot_be_attacked_is_refused_by_name():
         audit_config(wide, 100_000)
     with pytest.raises(HushstreamError, match="100 to 1000000 runs"):
         audit_config(collaborative(), 5)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_example_is_attacked_at_the_price_that_its_guarantee_states(path):
+    config, artefacts = read_config(path), artefacts_of(path.parent)
+    report = audit_config(config, 100)
+    stated = kind_of(config.system).promises(config, artefacts).releases
+    assert report.result.claimed == report.guarantee.cost == stated.cost
+    assert report.result.passed
+
+
+def test_a_bound_of_zero_is_said_to_tell_nothing():
+    report = audit_config(read_config(EXAMPLES / "club.yaml"), 100)
+    assert report.result.strongest == 0
+    assert "This tells nothing" in report.as_text()
+    assert "stays within" not in report.as_text()

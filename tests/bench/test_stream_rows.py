@@ -29,7 +29,7 @@ SIZES = StreamSizes(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_small_run_gives_every_row_with_its_size_unit_and_target(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     # A busy machine does not keep the pace, which is what makes a run no measurement (below).

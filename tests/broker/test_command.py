@@ -19,7 +19,7 @@ from patience import patience
 @contextmanager
 def broker_process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "hushstream.broker", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
     try:
         yield process
     finally:
@@ -43,7 +43,7 @@ def test_it_says_where_it_listens_and_stops_cleanly_by_signal(tmp_path: Path, st
         line = process.stdout.readline()
         assert line.startswith("hushstream broker listening on 127.0.0.1:")
         bootstrap = line.split()[-1]
-        assert ready.read_text() == f"{bootstrap}\n"
+        assert ready.read_text(encoding="utf-8") == f"{bootstrap}\n"
         client = KafkaAdminClient(bootstrap_servers=bootstrap)
         process.send_signal(stop)
         out, err = process.communicate(timeout=patience(10))

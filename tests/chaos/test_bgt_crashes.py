@@ -16,7 +16,15 @@ import pytest_asyncio
 
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 KINDS = {"rater": 5, "collector": 4, "aggregator": 1}
 """Records in a batch."""
@@ -118,5 +126,5 @@ async def test_topics_older_than_what_was_released_are_refused(
             before = await older.output_ends()
             worker = await older.start()
             assert await worker.exit_code() == 1
-            assert "the topics are an older copy" in worker.log.read_text()
+            assert "the topics are an older copy" in worker.log.read_text(encoding="utf-8")
             assert await older.output_ends() == before, "nothing is sent or drawn again"

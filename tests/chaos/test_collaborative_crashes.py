@@ -19,7 +19,15 @@ import pytest_asyncio
 from hushstream.schemas import codec
 from patience import Patience
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 MARKS = ("marking", "marked")
 """Steps of roles that note how far they have released; an aggregator holds no key, and notes nothing."""
@@ -127,7 +135,9 @@ async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_
             bare = await run.start(datadir=str(tmp_path / kind))
             for home in range(homes):
                 await bare.logged(f"partition {home}: at journal record {len(audit.journals[home]) - 1} ")
-            assert bare.log.read_text().count(" 0 outputs sent again") == homes, "all of it was committed"
+            assert bare.log.read_text(encoding="utf-8").count(" 0 outputs sent again") == homes, (
+                "all of it was committed"
+            )
 
     async with asyncio.TaskGroup() as group:
         for kind in KINDS:
@@ -250,5 +260,5 @@ async def test_topics_older_than_what_was_released_are_refused_though_one_debit_
         before = await older.output_ends()
         worker = await older.start()
         assert await worker.exit_code() == 1
-        assert "the topics are an older copy" in worker.log.read_text()
+        assert "the topics are an older copy" in worker.log.read_text(encoding="utf-8")
         assert await older.output_ends() == before, "nothing is drawn again"

@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 MARKS = ("marking", "marked")
 STEPS = ("decoded", "folded", "journal_sent", "journal_acked", *MARKS, "released", "committed", "snapshot")
@@ -67,7 +75,9 @@ async def test_a_machine_that_lost_its_data_directory_recovers_from_the_journal_
             bare = await run.start(datadir=str(tmp_path / role))
             for home in range(HOMES[role]):
                 await bare.logged(f"partition {home}: at journal record {len(audit.journals[home]) - 1} ")
-            assert bare.log.read_text().count(" 0 outputs sent again") == HOMES[role], "all of it was committed"
+            assert bare.log.read_text(encoding="utf-8").count(" 0 outputs sent again") == HOMES[role], (
+                "all of it was committed"
+            )
 
     async with asyncio.TaskGroup() as group:
         for role in HOMES:

@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
 
 ROLES = ("learner", "shuffler", "aggregator")
 BRIEF_SECONDS = 0.5
@@ -35,7 +35,7 @@ async def test_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
                 await worker.logged("at journal record")
                 await asyncio.sleep(0.25)
                 worker.kill(signal.SIGTERM)
-                assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+                assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
             await run.finish()
             audit = await run.audit()
             await promises.check(role, run, audit, frozen)
@@ -83,7 +83,7 @@ async def test_a_connection_that_drops_and_comes_back_changes_no_byte(
                 tunnel.open = True
             await run.folded_all()
             worker.kill(signal.SIGTERM)
-            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
             audit = await run.audit()
             assert audit == undisturbed[role], role
             await promises.check(role, run, audit, frozen)

@@ -123,6 +123,7 @@ def calm(request: pytest.FixtureRequest) -> Flooded:
     return Flooded(0.0, request.param)
 
 
+@pytest.mark.sweep(keep=["2-0.2"])
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
 def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm: Flooded, share: float) -> None:
     flooded = Flooded(share, calm.seed)
@@ -130,6 +131,7 @@ def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm: Flooded
     assert flooded.slots() == calm.slots() == PEOPLE
 
 
+@pytest.mark.sweep(keep=["2"])
 def test_the_bound_holds_because_of_the_allowance(calm: Flooded) -> None:
     """The same flood, if every interaction could be reported: in five worlds a tenth of such users took .37 to .70."""
     flooded = Flooded(0.1, calm.seed, lifetime_slots=1_000_000)

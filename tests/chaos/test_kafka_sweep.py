@@ -75,7 +75,7 @@ async def sweeping(
 ) -> AsyncIterator[Any]:
     """A sweep on the named broker, after every role has run once without a fault."""
     folder = tmp_path_factory.mktemp("sweep")
-    given = None if NAMED == "embedded" else (Path(NAMED) / "bootstrap").read_text()
+    given = None if NAMED == "embedded" else (Path(NAMED) / "bootstrap").read_text(encoding="utf-8")
     async with harness.Bench(folder, given, [f"{sweep.HERE}/roles.py:role"]) as bench:
         made = sweep.Sweep(bench, inputs, say)
         begun = time.monotonic()

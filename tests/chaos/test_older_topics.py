@@ -14,7 +14,15 @@ from hushstream.agents.commits import journal_name
 from hushstream.agents.high_water import HighWater
 from hushstream.engine.marks import Mark
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_a_journal_that_was_cut_is_refused_by_a_worker_with_an_empty_disk[shuffler]",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 
 async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_sent(
@@ -33,8 +41,8 @@ async def test_a_journal_behind_its_high_water_mark_is_refused_and_nothing_is_se
         # Without its data directory the worker has the topics and the marks alone.
         again = await run.start(datadir=str(tmp_path / "empty"))
         code = await again.exit_code()
-        assert code not in (0, -signal.SIGKILL), again.log.read_text()[-2000:]
-        assert "the topics are an older copy" in again.log.read_text()
+        assert code not in (0, -signal.SIGKILL), again.log.read_text(encoding="utf-8")[-2000:]
+        assert "the topics are an older copy" in again.log.read_text(encoding="utf-8")
         assert await run.audit() == before
 
 
@@ -69,7 +77,7 @@ async def refused(run: Any, says: str, **settings: Any) -> str:
     before = await run.output_ends()
     worker = await run.start(**settings)
     code = await worker.exit_code()
-    log = str(worker.log.read_text())
+    log = str(worker.log.read_text(encoding="utf-8"))
     assert (code, "Traceback" in log) == (1, False), log[-3000:]
     assert says in log, log[-3000:]
     assert await run.output_ends() == before, "a worker that refuses writes nothing"
@@ -133,9 +141,11 @@ async def test_an_operator_goes_on_with_a_cut_journal_once_and_by_name(
         words = [f"{home}:{name}:1" for home, name in enumerate(names)]
         worker = await older.start(accept_loss=words)
         await older.folded_all()
-        assert worker.log.read_text().count("went on with a refused journal by the operator's word") == len(words)
+        assert worker.log.read_text(encoding="utf-8").count(
+            "went on with a refused journal by the operator's word"
+        ) == len(words)
         worker.kill(signal.SIGTERM)
-        assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+        assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         found = await older.audit()
         assert {home: len(values) for home, values in found.journals.items()} == {
             home: len(values) for home, values in audit.journals.items()

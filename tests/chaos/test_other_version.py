@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from hushstream.agents.held import HoldsStateKeys
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
 
 FEW = 4
 OTHER = (2**31).to_bytes(4, "little")
@@ -25,9 +26,9 @@ def of_another_release(state: bytes) -> bytes:
     return blake2b(value, digest_size=16, person=b"hush-state").digest() + value
 
 
-def alter_snapshots(settings: WorkerSettings, partitions: int, users: bool) -> int:
+def alter_snapshots(settings: WorkerSettings, keys: HoldsStateKeys, partitions: int, users: bool) -> int:
     """Put states of another release in the place of those that a worker left; gives how many there were."""
-    store = SnapshotStore(settings)
+    store = SnapshotStore(settings, keys)
     altered = 0
     for partition in range(partitions):
         if users:
@@ -54,12 +55,12 @@ async def test_it_is_gone_on_without_the_state_which_is_kept_aside(
     async with deployed(bench, role, "other-release", **settings) as run:
         first = await run.start(("snapshot", 0, 2), signal.SIGKILL)
         await first.exit_code()
-        found = alter_snapshots(run.settings, len(undisturbed.journals), bool(settings))
+        found = alter_snapshots(run.settings, run.make_machine, len(undisturbed.journals), bool(settings))
         assert found
         second = await run.start()
         await run.folded_all()
         second.kill(signal.SIGTERM)
-        log = second.log.read_text()
+        log = second.log.read_text(encoding="utf-8")
         assert await second.exit_code() == 0, log[-3000:]
         assert log.count("snapshot: expected version") == log.count("and gone on without") == found
         assert kept_aside(run.settings) == found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
 
 CASES = (
     "absent broker",

@@ -18,7 +18,15 @@ import pytest_asyncio
 
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_a_kill_around_the_exhausting_debit_never_releases_what_was_refused",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 PAID = 4
 """Windows that a partition's price pays for; journal record n closes window n - 1."""
@@ -112,7 +120,7 @@ async def test_a_worker_says_once_why_it_releases_nothing_and_another_without_it
         await run.folded_all()
         for home in range(HOMES):
             said = f"partition {home}: nothing is released any more: budget of epoch/{home}/0: asked one more release"
-            assert worker.log.read_text().count(said) == 1
+            assert worker.log.read_text(encoding="utf-8").count(said) == 1
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0
         ends = await run.output_ends()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
 
 STEPS = ("decoded", "folded", "journal_sent", "journal_acked", "released", "committed", "snapshot", "snapshot")
 FEW = 4

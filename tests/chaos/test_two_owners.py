@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(
+        keep=[
+            "test_an_owner_that_wakes_after_its_session_adds_no_second_content[roles2-stages2]",
+        ]
+    ),
+    pytest.mark.asyncio(loop_scope="session"),
+]
 
 ROLES = ("learner", "shuffler", "aggregator")
 STAGES = ("folded", "journal_sent", "journal_acked", "released")
@@ -63,7 +71,7 @@ async def test_an_owner_that_wakes_behind_the_same_record_of_the_next_leaves_no_
         for home, values in undisturbed["shuffler"].journals.items():
             await third.logged(f"partition {home}: at journal record {len(values) - 1} ")
         third.kill(signal.SIGTERM)
-        assert await third.exit_code() == 0, third.log.read_text()[-3000:]
+        assert await third.exit_code() == 0, third.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
         assert audit == undisturbed["shuffler"]
         await promises.check("shuffler", run, audit, frozen)

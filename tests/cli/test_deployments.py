@@ -192,8 +192,8 @@ privacy: {person: unprotected}
 
 def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp_path):
     club, edges, folder = tmp_path / "club.yaml", tmp_path / "edges.csv", tmp_path / "club"
-    club.write_text(CLUB)
-    edges.write_text("ann,bob\nbob,cyd\n")
+    club.write_text(CLUB, encoding="utf-8")
+    edges.write_text("ann,bob\nbob,cyd\n", encoding="utf-8")
     assert "ridge" not in cli("guarantee", club, "--json").json["facts"]
     made = cli("prepare", club, folder, "--graph", edges, "--json").json
     assert cli("prepare", "--graph", edges, club, folder, "--json").json == made
@@ -206,9 +206,9 @@ def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp
 
 def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
     club = tmp_path / "club.yaml"
-    club.write_text(CLUB)
+    club.write_text(CLUB, encoding="utf-8")
     assert cli("config", "check", club, "--json").json["notes"][1:] == []
-    club.write_text(CLUB.replace("100}", "100, horizon: 1000}"))
+    club.write_text(CLUB.replace("100}", "100, horizon: 1000}"), encoding="utf-8")
     _, note = cli("config", "check", club, "--json").json["notes"]
     assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of their rewards count")
     assert note in cli("config", "check", club).out
@@ -217,12 +217,16 @@ def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
 def test_a_counter_whose_windows_the_clock_uses_up_is_noted(cli, tmp_path):
     shop = tmp_path / "shop.yaml"
     plain = "deployment: shop\narms: 4\ncontext: {dimension: 3}\nexpected_slots: 10000000\n"
-    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000}\n")
+    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000}\n", encoding="utf-8")
     assert cli("config", "check", shop, "--json").json["notes"][1:] == []
-    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, windows: 1440}\n")
+    shop.write_text(
+        plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, windows: 1440}\n", encoding="utf-8"
+    )
     _, note = cli("config", "check", shop, "--json").json["notes"]
     assert "the counter serves 1440 of a partition: at one each 60 s they last 24 hours" in note
-    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, sums: fresh}\n")
+    shop.write_text(
+        plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, sums: fresh}\n", encoding="utf-8"
+    )
     assert cli("config", "check", shop, "--json").json["notes"][1:] == []
 
 
@@ -233,7 +237,7 @@ def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(c
     other = config(("arms: 4", "arms: 5"), name="other.yaml")
     assert "the configuration of a deployment is frozen" in refused("prepare", other, folder)
     assert (folder / "deployment.yaml").read_bytes() == before
-    (tmp_path / "taken").write_text("x")
+    (tmp_path / "taken").write_text("x", encoding="utf-8")
     assert "taken" in refused("prepare", other, tmp_path / "taken")
 
 
@@ -251,7 +255,7 @@ def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tm
         path = folder / f"{zone}.key"
         assert path.stat().st_mode & 0o777 == 0o600
         assert key_id in cli("keys", "check", folder).out
-        assert path.read_text(errors="replace").strip() not in made.out
+        assert path.read_text(errors="replace", encoding="utf-8").strip() not in made.out
     before = (folder / "edge.key").read_bytes()
     assert "keys are never overwritten" in refused("keys", "generate", folder)
     assert (folder / "edge.key").read_bytes() == before
@@ -270,7 +274,7 @@ def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tm
 )
 def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spoil, message):
     cli("keys", "generate", tmp_path)
-    material = (tmp_path / "edge.key").read_text(errors="replace").strip()
+    material = (tmp_path / "edge.key").read_text(errors="replace", encoding="utf-8").strip()
     spoil(tmp_path / "edge.key")
     answer = cli("keys", "check", tmp_path)
     assert answer.code == 1
@@ -361,7 +365,7 @@ def test_no_configuration_can_say_that_its_data_is_public(ended, refused, config
     folder = live()
     assert "no broker at 127.0.0.1:1 answered" in ended("learner", folder)
     path = folder / "deployment.yaml"
-    path.write_text(path.read_text() + "public_dataset: true\n")
+    path.write_text(path.read_text(encoding="utf-8") + "public_dataset: true\n", encoding="utf-8")
     for line in (ended("learner", folder), refused("prepare", config(add="public_dataset: true\n"), folder)):
         assert "public_dataset: there is no such key" in line
     monkeypatch.setenv("HUSHSTREAM__PUBLIC_DATASET", "true")
@@ -371,7 +375,7 @@ def test_no_configuration_can_say_that_its_data_is_public(ended, refused, config
 def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended, cli, refused, config, tmp_path, live):
     folder = live()
     assert "--seed: expected the folder of a replay" in refused("worker", "learner", "-d", folder, "--seed", "1")
-    (folder / PUBLIC_DATASET).write_text(json.dumps({"dataset": "synthetic"}))
+    (folder / PUBLIC_DATASET).write_text(json.dumps({"dataset": "synthetic"}), encoding="utf-8")
     for role in ("learner", "shuffler", "aggregator"):
         assert "got the folder of a replay of a public dataset" in ended(role, folder)
     marks = cli("statement", "--deployment", folder, "--json").json["marks"]
@@ -397,7 +401,7 @@ def test_a_release_that_is_not_private_as_stated_is_for_replays_alone(ended, ref
 def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_path):
     """Their guarantee once said that they were private as stated."""
     club, folder = tmp_path / "club.yaml", tmp_path / "club"
-    club.write_text(CLUB.replace("{rewards", "{mechanism: exact, rewards"))
+    club.write_text(CLUB.replace("{rewards", "{mechanism: exact, rewards"), encoding="utf-8")
     found = cli("guarantee", club, "--json").json
     assert found["marks"] == [NOT_PRIVATE]
     assert [one["topic"] for one in found["seen"] if one["leaves_unnoised"]] == ["releases", "models"]
@@ -458,7 +462,7 @@ def test_a_key_that_is_nearly_right_or_stands_elsewhere_is_answered_with_the_rig
     ):
         assert said in line
     mall = tmp_path / "mall.yaml"
-    mall.write_text("system: pdap\ndeployment: m\nvendors: [{name: a, arm: 3}]\ndimension: 2\n")
+    mall.write_text("system: pdap\ndeployment: m\nvendors: [{name: a, arm: 3}]\ndimension: 2\n", encoding="utf-8")
     assert "line 3: vendors.0.arm: there is no such key; did you mean arms?" in refused("config", "check", mall)
 
 
@@ -483,7 +487,7 @@ def test_a_value_from_the_environment_is_on_no_line(refused, config, monkeypatch
 
 def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_alone(cli, refused, config, tmp_path):
     films = tmp_path / "films.yaml"
-    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n")
+    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n", encoding="utf-8")
     many, few = (cli("guarantee", films, "--users", users, "--ratings", "85").out for users in ("6040", "943"))
     assert "factors are likely to be found, and to help" in many
     assert "factors will not be found" in few

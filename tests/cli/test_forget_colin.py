@@ -37,7 +37,7 @@ WAIT_SECONDS = 60.0
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: Path) -> None:
-    (tmp_path / "related.yaml").write_text(RELATED % MODES[mode])
+    (tmp_path / "related.yaml").write_text(RELATED % MODES[mode], encoding="utf-8")
     folder = tmp_path / "deployment"
     ties = {"graph": ("ties.csv", f"{CANARY},bob,1.0\n")}
     prepare(folder, read_config(tmp_path / "related.yaml"), ties, public_dataset="synthetic")

@@ -22,7 +22,7 @@ dimension: 2
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mall")
-    (folder / "mall.yaml").write_text(MALL)
+    (folder / "mall.yaml").write_text(MALL, encoding="utf-8")
     prepare(folder / "deployment", read_config(folder / "mall.yaml"))
     return folder / "deployment"
 

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
     from hushstream.agents.deployment import prepare, read_config
 
     folder = tmp_path_factory.mktemp("played")
-    (folder / "played.yaml").write_text(PLAYED)
+    (folder / "played.yaml").write_text(PLAYED, encoding="utf-8")
     prepare(folder / "deployment", read_config(folder / "played.yaml"), public_dataset="synthetic")
     return folder / "deployment"
 
@@ -210,14 +210,14 @@ def test_missing_topics_a_missing_folder_and_wrong_security_are_one_line(refused
     assert "expected a configuration file, got none" in refused("topics", "plan", "-d", tmp_path / "absent")
     assert "expected the fitted encoder, got none" in refused("topics", "plan", "-d", _bare(tmp_path))
     security = tmp_path / "broker.yaml"
-    security.write_text("pasword: hunter2\n")
+    security.write_text("pasword: hunter2\n", encoding="utf-8")
     line = refused("topics", "plan", *place, "--security", security)
     assert "pasword" in line
     assert "hunter2" not in line
 
 
 def _bare(tmp_path):
-    (tmp_path / "deployment.yaml").write_text(PLAYED)
+    (tmp_path / "deployment.yaml").write_text(PLAYED, encoding="utf-8")
     return tmp_path
 
 

@@ -28,7 +28,7 @@ def mapping(tmp_path):
 
     def write(**changes: object):
         path = tmp_path / "mapping.yaml"
-        path.write_text(json.dumps({**MAPPING, **changes}))
+        path.write_text(json.dumps({**MAPPING, **changes}), encoding="utf-8")
         return path
 
     return write
@@ -49,7 +49,7 @@ def test_a_direct_replay_writes_a_whole_report_and_json_with_the_promised_keys(c
     written = {path.name for path in (tmp_path / "report").iterdir()}
     assert {"results.json", "rewards.csv", "cells.csv", "rewards.png", "noise.png", "epsilon.png"} < written
     assert "index.html" in written
-    document = json.loads((tmp_path / "report" / "results.json").read_text())
+    document = json.loads((tmp_path / "report" / "results.json").read_text(encoding="utf-8"))
     assert document == answer.json
     for condition in ("cold", "warm_nonprivate", "warm_private"):
         assert 0 <= document["conditions"][condition]["mean"] <= 1
@@ -153,7 +153,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused
 
     monkeypatch.setattr("hushstream.replay.run.run_with", never)
     monkeypatch.setattr("hushstream.replay.studies.p2b.evaluate_run.evaluate_with", never)
-    (tmp_path / "taken").write_text("x")
+    (tmp_path / "taken").write_text("x", encoding="utf-8")
     place = tmp_path / "taken" / "report"
     assert "expected a folder to write to" in refused("replay", *TINY, "--report", place)
     assert "expected a folder to write to" in refused("replay", "colin", "--report", place)
@@ -171,7 +171,7 @@ def security(tmp_path):
 
     def write(text: str):
         path = tmp_path / "broker.yaml"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         return path
 
     return write
@@ -217,7 +217,7 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     )
     answer = cli(*arguments, "--json")
     assert (answer.code, answer.err) == (0, "")
-    assert json.loads((tmp_path / "out" / "evaluation.json").read_text()) == answer.json
+    assert json.loads((tmp_path / "out" / "evaluation.json").read_text(encoding="utf-8")) == answer.json
     policies = [(row["policy"], row["estimator"]) for row in answer.json["policies"]]
     learning = ("cold", "warm_nonprivate", "warm_private")
     assert [policy for policy, estimator in policies if estimator == "replay"] == list(learning)
@@ -252,7 +252,7 @@ def test_a_mapping_that_does_not_fit_is_one_line(refused, log, mapping, changes,
 def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
     log = tmp_path / "log.csv"
     for content in ("", "who,x,y,shown,liked\n"):
-        log.write_text(content)
+        log.write_text(content, encoding="utf-8")
         assert "the table has no rows" in refused("evaluate", "--log", log, "--mapping", mapping())
     log.unlink()
     assert "expected a file, there is none" in refused("evaluate", "--log", log, "--mapping", mapping())

@@ -35,6 +35,7 @@ def _watched(*arguments: str, **environment: str) -> tuple[list[str], set[str]]:
         text=True,
         check=True,
         env={**os.environ, **environment},
+        encoding="utf-8",
     )
     *printed, modules = found.stdout.splitlines()
     return printed, set(json.loads(modules))

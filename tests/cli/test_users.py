@@ -30,7 +30,7 @@ encoder: {codes: 4}
 def folder(tmp_path_factory):
     """A prepared deployment; made by the function behind the command, once."""
     folder = tmp_path_factory.mktemp("erased")
-    (folder / "erased.yaml").write_text(ERASED)
+    (folder / "erased.yaml").write_text(ERASED, encoding="utf-8")
     prepare(folder / "deployment", read_config(folder / "erased.yaml"), public_dataset="synthetic")
     return folder / "deployment"
 

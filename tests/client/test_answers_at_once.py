@@ -173,7 +173,7 @@ async def test_a_node_that_there_is_not_and_a_record_that_breaks_a_bound_are_ref
 
 
 def test_the_partition_that_the_readme_names_for_other_languages_is_the_one_that_is_written():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     found = re.search(r"`(account-7)` is in partition (\d) of (\d)", readme)
     assert found is not None
     assert partition_of(found[1], int(found[3])) == int(found[2])

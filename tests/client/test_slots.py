@@ -205,7 +205,9 @@ async def sent(reader: LogReader, topic: str, schema: str) -> list[dict[str, Any
 
 @pytest.mark.slow
 def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Path, capsys: Any) -> None:
-    shown = re.search(r"```python\n([^`]*?connect_slots.*?)\nasyncio\.run", README.read_text(), re.DOTALL)
+    shown = re.search(
+        r"```python\n([^`]*?connect_slots.*?)\nasyncio\.run", README.read_text(encoding="utf-8"), re.DOTALL
+    )
     assert shown is not None
     system = prepare(tmp_path / "films", configuration(), public_dataset="tests")  # the keys are seeded
 
@@ -229,5 +231,5 @@ def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Pat
                 return await sent(reader, "releases", "RatingSums")
 
     assert [fields["slots"] for fields in asyncio.run(run())] == [1, 1, 1]
-    assert (tmp_path / "device" / "answered").read_text() == "3"
+    assert (tmp_path / "device" / "answered").read_text(encoding="utf-8") == "3"
     assert re.fullmatch(r"\[\d[\d.]* +\d[\d.]*\]\n", capsys.readouterr().out)

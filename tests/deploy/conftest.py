@@ -45,7 +45,9 @@ def grafana() -> Iterator[Any]:
 def rules() -> dict[str, list[dict[str, Any]]]:
     """Every rule, by file."""
     return {
-        path.stem: [rule for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+        path.stem: [
+            rule for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+        ]
         for path in sorted((DEPLOY / "prometheus" / "rules").glob("*.yml"))
     }
 
@@ -78,7 +80,9 @@ def promtool() -> Any:
         pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
 
     def run(*arguments: str, cwd: Path = DEPLOY / "prometheus") -> tuple[int, str]:
-        done = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            [program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False, encoding="utf-8"
+        )
         return done.returncode, done.stdout + done.stderr
 
     return run

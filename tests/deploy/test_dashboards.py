@@ -44,8 +44,8 @@ def test_a_changed_panel_is_noticed(grafana, tmp_path, monkeypatch, capsys):
     shutil.copytree(DEPLOY / "grafana" / "dashboards", tmp_path / "dashboards")
     monkeypatch.setattr(grafana.build, "FOLDER", tmp_path / "dashboards")
     changed = tmp_path / "dashboards" / "zone" / "hushstream-zone.json"
-    changed.write_text(changed.read_text().replace("15m", "20m"))
-    assert grafana.build.main(["--check"]) == (1 if "20m" in changed.read_text() else 0)
+    changed.write_text(changed.read_text(encoding="utf-8").replace("15m", "20m"), encoding="utf-8")
+    assert grafana.build.main(["--check"]) == (1 if "20m" in changed.read_text(encoding="utf-8") else 0)
     (tmp_path / "dashboards" / "public" / "hushstream-privacy.json").unlink()
     assert grafana.build.main(["--check"]) == 1
     assert "hushstream-privacy.json" in capsys.readouterr().err
@@ -76,7 +76,7 @@ def test_panels_fill_the_width_without_overlap(name):
         taken |= cells
 
 
-@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_query_of_every_panel_returns_data_from_a_live_prometheus(grafana, live, name):
     endpoint = next(board.endpoint for board in grafana.panels.BOARDS if board.uid == name)
@@ -87,7 +87,7 @@ def test_every_query_of_every_panel_returns_data_from_a_live_prometheus(grafana,
             assert all(value == value for series in found for _, value in series.points), panel["title"]
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_what_was_played_is_what_the_dashboards_show(live):
     decided = live.ask("public", 'sum(hushstream_decisions_total{role="learner"})')
     # 100 contributors, then 10 users in each of two arms, three rounds each; asking for a model decides once more.
@@ -104,7 +104,7 @@ def test_what_was_played_is_what_the_dashboards_show(live):
     assert live.ask("public", "max(hushstream_heartbeat_age_seconds)")[0].points[0][1] < 60
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_the_public_prometheus_holds_no_zone_private_series(live):
     from hushstream.agents.metrics import METRICS
 
@@ -114,7 +114,7 @@ def test_the_public_prometheus_holds_no_zone_private_series(live):
     assert {"hushstream_events_total", "hushstream_edge_batch_seconds_bucket"} <= zone
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_nothing_is_wrong_while_all_goes_well(live):
     firing = live.ask("public", 'ALERTS{alertstate="firing"}')
     assert [series.labels["alertname"] for series in firing] == []

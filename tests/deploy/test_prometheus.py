@@ -19,7 +19,7 @@ ALLOWED = {
 ALERTS = sorted(
     rule["alert"]
     for path in (HOME / "rules").glob("*.yml")
-    for group in yaml.safe_load(path.read_text())["groups"]
+    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
     if "alert" in rule
 )
@@ -42,24 +42,25 @@ def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not()
     fires: set[str] = set()
     silent: set[str] = set()
     for path in CASES:
-        for test in yaml.safe_load(path.read_text())["tests"]:
+        for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
             for case in test["alert_rule_test"]:
                 (fires if case["exp_alerts"] else silent).add(case["alertname"])
     assert fires == set(ALERTS)
     assert silent == set(ALERTS)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("broken", ["vector(0) > 1", "vector(1)"], ids=["never", "always"])
 def test_the_cases_notice_every_alert_that_fires_never_or_always(promtool, tmp_path, broken):
     copied = tmp_path / "prometheus"
     shutil.copytree(HOME, copied)
     for path in (copied / "rules").glob("*.yml"):
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
         for group in document["groups"]:
             for rule in group["rules"]:
                 if "alert" in rule:
                     rule["expr"] = broken
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
     code, said = promtool("test", "rules", *(f"cases/{path.name}" for path in CASES), cwd=copied)
     assert code != 0
     assert set(re.findall(r"alertname: (\w+), time", said)) == set(ALERTS)
@@ -82,11 +83,11 @@ def test_rules_of_the_public_prometheus_read_nothing_zone_private(rules, classes
 
 def test_the_public_prometheus_scrapes_public_ports_alone_and_the_zones_its_zone():
     for name, port, files in (("prometheus", 9101, "public"), ("zone", 9201, "zone")):
-        scrape = yaml.safe_load((HOME / f"{name}.yml").read_text())["scrape_configs"]
+        scrape = yaml.safe_load((HOME / f"{name}.yml").read_text(encoding="utf-8"))["scrape_configs"]
         assert [place for job in scrape for found in job["file_sd_configs"] for place in found["files"]] == [
             f"targets/{files}.yml"
         ]
-        for entry in yaml.safe_load((HOME / "targets" / f"{files}.yml").read_text()):
+        for entry in yaml.safe_load((HOME / "targets" / f"{files}.yml").read_text(encoding="utf-8")):
             assert {int(target.rsplit(":", 1)[1]) for target in entry["targets"]} == {port}
             assert {"deployment", "role"} == set(entry["labels"])
 

@@ -32,6 +32,6 @@ def script() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(path: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(path), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, encoding="utf-8")
 
     return run

@@ -146,9 +146,9 @@ def at_the_edge(deploy: Path, tmp_path: Path) -> Path:
     """The collaborative example, with the noise added by its learners."""
     folder = tmp_path / "edge"
     shutil.copytree(deploy / "kubernetes" / "base" / "circle" / "deployment", folder)
-    values = yaml.safe_load((folder / "deployment.yaml").read_text())
+    values = yaml.safe_load((folder / "deployment.yaml").read_text(encoding="utf-8"))
     release = {**values.get("release", {}), "noise_at": "learner"}
-    (folder / "deployment.yaml").write_text(yaml.safe_dump({**values, "release": release}))
+    (folder / "deployment.yaml").write_text(yaml.safe_dump({**values, "release": release}), encoding="utf-8")
     return folder
 
 

@@ -18,7 +18,9 @@ from hushstream.agents.metrics import Labels, Metrics
 
 def instructions(path: Path) -> list[tuple[str, str]]:
     """Instruction and argument of each line of a Containerfile; continued lines are joined, comments dropped."""
-    text = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))
+    text = "\n".join(
+        line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")
+    )
     lines = re.sub(r"\\\n\s*", " ", text).splitlines()
     return [(word.upper(), rest.strip()) for word, _, rest in (line.partition(" ") for line in lines if line.strip())]
 
@@ -66,7 +68,7 @@ def test_it_runs_as_a_numbered_user_and_says_how_it_is(recipe: list[tuple[str, s
 
 
 def test_no_secret_enters_the_build(deploy: Path, recipe: list[tuple[str, str]]) -> None:
-    lines = (deploy / "container" / "Containerfile.dockerignore").read_text().splitlines()
+    lines = (deploy / "container" / "Containerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*", "everything is left out but what is named"
     assert {"**/*.key", "**/*.pem"} <= set(rules)
@@ -85,6 +87,7 @@ def health(deploy: Path, port: int, *arguments: str) -> subprocess.CompletedProc
         text=True,
         check=False,
         timeout=60,
+        encoding="utf-8",
     )
 
 
@@ -157,7 +160,7 @@ def test_a_worker_that_does_not_answer_is_not_healthy(deploy: Path) -> None:
 
 
 def test_what_the_pages_write_secrets_into_is_never_committed(deploy: Path) -> None:
-    ignored = (deploy.parent / ".gitignore").read_text().split()
+    ignored = (deploy.parent / ".gitignore").read_text(encoding="utf-8").split()
     pages = [(deploy / page / "README.md").read_text(encoding="utf-8") for page in ("compose", "kubernetes")]
     for page in pages:
         for name in re.findall(r"(?:> |keys generate |--from-file=)(\S*(?:grafana-password|\.key|keys))\b", page):

@@ -64,8 +64,10 @@ def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(
     shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
     build = deploy / "kubernetes" / "build.py"
     assert script(build, tmp_path).returncode == 0
-    assert (tmp_path / "topics.yaml").read_text() == (base / "shop" / "topics.yaml").read_text()
-    (tmp_path / "users.yaml").write_text("[]")
+    assert (tmp_path / "topics.yaml").read_text(encoding="utf-8") == (base / "shop" / "topics.yaml").read_text(
+        encoding="utf-8"
+    )
+    (tmp_path / "users.yaml").write_text("[]", encoding="utf-8")
     answer = script(build, tmp_path, "--check")
     assert answer.returncode == 1
     assert "users.yaml: differs" in answer.stderr
@@ -78,7 +80,9 @@ def sealed(base: Path, tmp_path: Path) -> Path:
     """The example shop with sealed slots; the keys are random, as an operator's are."""
     folder = tmp_path / "deployment"
     shutil.copytree(base / "shop" / "deployment", folder)
-    config = parse_config({**yaml.safe_load((folder / CONFIGURATION).read_text()), "slot": {"sealed": True}})
+    config = parse_config(
+        {**yaml.safe_load((folder / CONFIGURATION).read_text(encoding="utf-8")), "slot": {"sealed": True}}
+    )
     (folder / CONFIGURATION).unlink()
     generate_keys(tmp_path / "keys", ["sealing"])
     prepare(folder, config, keys=KeySource(tmp_path / "keys"))
@@ -217,7 +221,9 @@ def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
         "shop.contexts": ["Read", "Write"],
         "shop.dead-letters-edge": ["Read"],
     }
-    assert (tmp_path / "users.yaml").read_text() == (base / "shop" / "users.yaml").read_text()
+    assert (tmp_path / "users.yaml").read_text(encoding="utf-8") == (base / "shop" / "users.yaml").read_text(
+        encoding="utf-8"
+    )
     assert (script(build, tmp_path, *duty, "--check").returncode, script(build, tmp_path, "--check").returncode) == (
         0,
         1,
@@ -386,7 +392,9 @@ def test_rules_and_dashboards_reach_the_prometheus_and_the_grafana_of_their_kind
         kubernetes_validate.validate(one, VERSION, strict=True)
         assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert json.loads(one["data"][f"{name}.json"])["uid"] == name
-    shown = (folder / "dashboards.yaml").read_text() + (folder / "rules.yaml").read_text()
+    shown = (folder / "dashboards.yaml").read_text(encoding="utf-8") + (folder / "rules.yaml").read_text(
+        encoding="utf-8"
+    )
     private = [spec.name for spec in METRICS if spec.metric_class == "zone-private" and spec.name in shown]
     assert bool(private) == (endpoint == "zone")
 

@@ -18,4 +18,6 @@ def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy: Path, 
     prepare(tmp_path / "shop" / "deployment", sealed, keys=KeySource(tmp_path / "keys"))
     answer = script(deploy / "kubernetes" / "build.py", tmp_path / "shop")
     assert answer.returncode == 0, answer.stderr
-    assert (tmp_path / "shop" / "users.yaml").read_text() == (shop / "users.yaml").read_text()
+    assert (tmp_path / "shop" / "users.yaml").read_text(encoding="utf-8") == (shop / "users.yaml").read_text(
+        encoding="utf-8"
+    )

@@ -15,7 +15,7 @@ NAME = re.compile(r"^[A-Za-z0-9._-]+")
 
 def locked(name: str) -> dict[str, str]:
     """What stands behind the name of each package: version, markers and digests."""
-    entries = re.sub(r"\\\n\s*", " ", (ROOT / name).read_text()).splitlines()
+    entries = re.sub(r"\\\n\s*", " ", (ROOT / name).read_text(encoding="utf-8")).splitlines()
     found: dict[str, str] = {}
     for entry in filter(None, entries):
         package = normal(entry)
@@ -45,7 +45,7 @@ def test_every_entry_has_one_version_and_digests_and_they_are_those_of_the_lock_
 
 
 def test_locks_hold_what_the_project_asks_for_and_its_build_is_pinned() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (backend,) = project["build-system"]["requires"]
     assert re.fullmatch(r"hatchling==[0-9.]+", backend)
     extras = project["project"]["optional-dependencies"]

@@ -36,7 +36,7 @@ _STANDS_FOR = {"$B": "kafka:9092", "ROLE": "learner"}
 
 _ENDS = {";", "&&", "||", "|", "&", "do", "then", "else", "until", "if", "while"}
 _INNER = re.compile(r"\$\(([^()]*)\)")
-_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+_TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def commands_of(code: str) -> Iterator[list[str]]:
@@ -153,7 +153,7 @@ def test_its_configuration_loads_what_is_yaml(block: Any, tmp_path: Path) -> Non
         assert yaml.safe_load(block.code)
         pytest.skip(block.reason)
     path = tmp_path / "block.yaml"
-    path.write_text(block.code)
+    path.write_text(block.code, encoding="utf-8")
     load_yaml(read_yaml(path), str(block))
 
 
@@ -163,7 +163,7 @@ def test_a_configuration_that_ships_is_the_one_that_a_page_shows() -> None:
     }
     assert {"shop.yaml", "club.yaml", "mall.yaml"} <= set(shown)
     for name, block in shown.items():
-        assert (ROOT / "deploy" / "examples" / name).read_text() == block.code, name
+        assert (ROOT / "deploy" / "examples" / name).read_text(encoding="utf-8") == block.code, name
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy" / "examples").glob("*.yaml")), ids=lambda path: path.stem)

@@ -17,9 +17,9 @@ PAGE = '<html><head>{head}</head><body id="top"><a href="{link}">there</a></body
 
 
 def _site(folder: Path, head: str = "", link: str = "other.html#top", css: str = "") -> list[str]:
-    (folder / "page.html").write_text(PAGE.format(head=head, link=link))
-    (folder / "other.html").write_text(PAGE.format(head="", link="https://example.org/"))
-    (folder / "site.css").write_text(css)
+    (folder / "page.html").write_text(PAGE.format(head=head, link=link), encoding="utf-8")
+    (folder / "other.html").write_text(PAGE.format(head="", link="https://example.org/"), encoding="utf-8")
+    (folder / "site.css").write_text(css, encoding="utf-8")
     return list(site_module("build").faults(folder))
 
 
@@ -50,10 +50,12 @@ def test_a_link_to_nowhere_or_something_from_elsewhere_is_named(
 
 def test_every_system_has_its_settings_and_its_page() -> None:
     docs = SITE.parent
-    shown = re.findall(r"^```{settings} (\w+)$", (docs / "reference" / "settings.md").read_text(), re.MULTILINE)
+    shown = re.findall(
+        r"^```{settings} (\w+)$", (docs / "reference" / "settings.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert shown == list(kinds())
     for name in kinds():
-        text = (docs / "systems" / f"{name}.md").read_text()
+        text = (docs / "systems" / f"{name}.md").read_text(encoding="utf-8")
         for part in (
             f"```{{about}} {name}",
             "## What it is for",
@@ -65,7 +67,7 @@ def test_every_system_has_its_settings_and_its_page() -> None:
 
 
 def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:
-    _, _, section = (SITE.parent / "runbook.md").read_text().partition("\n## Topics wiped\n")
+    _, _, section = (SITE.parent / "runbook.md").read_text(encoding="utf-8").partition("\n## Topics wiped\n")
     section = " ".join(section.partition("\n## ")[0].split())
     for advice in ("restore the topics", "if that was intended", "under another name", "`hushstream dev reset`"):
         assert advice in IF_INTENDED
@@ -73,26 +75,26 @@ def test_worker_and_runbook_give_one_advice_on_topics_that_are_gone() -> None:
 
 
 def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
-    stored = json.loads((SITE.parents[1] / "examples" / "which-epsilon.ipynb").read_text())
+    stored = json.loads((SITE.parents[1] / "examples" / "which-epsilon.ipynb").read_text(encoding="utf-8"))
     outputs = [output for cell in stored["cells"] for output in cell.get("outputs", [])]
     printed = "\n".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
     rows = re.findall(
         r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) to ([\d.]+) \|$",
-        (SITE.parent / "which-epsilon.md").read_text(),
+        (SITE.parent / "which-epsilon.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     assert len(rows) == 3
     for epsilon, *figures in rows:
         assert re.search(rf"^{float(epsilon)} +{' +'.join(figures)}$", printed, re.MULTILINE), epsilon
     ratio, low, high = rows[1][1:]
-    p2b = " ".join((SITE.parent / "systems" / "p2b.md").read_text().split())
+    p2b = " ".join((SITE.parent / "systems" / "p2b.md").read_text(encoding="utf-8").split())
     assert f"({ratio} times the reward, {low} to {high})" in p2b
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:
     """It is no page of the site, so the build does not look at it."""
     root = SITE.parents[2]
-    text = (root / "README.md").read_text()
+    text = (root / "README.md").read_text(encoding="utf-8")
     headings = {
         re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.M)
     }

@@ -79,17 +79,17 @@ class Scraper:
         self._home = folder / f"prometheus-{configuration}"
         shutil.copytree(HOME, self._home)
         for path in (self._home / "rules").glob("*.yml"):
-            path.write_text(_hurried(path.read_text()))
+            path.write_text(_hurried(path.read_text(encoding="utf-8")), encoding="utf-8")
         path = self._home / f"{configuration}.yml"
-        settings = yaml.safe_load(path.read_text())
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
         settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        path.write_text(yaml.safe_dump(settings))
+        path.write_text(yaml.safe_dump(settings), encoding="utf-8")
         served = [
             {"targets": [f"127.0.0.1:{port}"], "labels": {"deployment": NAME, "role": name.split()[-1]}}
             for name, port in targets.items()
         ]
         for file in (self._home / "targets").glob("*.yml"):
-            file.write_text(yaml.safe_dump(served))
+            file.write_text(yaml.safe_dump(served), encoding="utf-8")
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -175,7 +175,7 @@ async def broker_stopped(scene: Scene) -> None:
     """A broker that keeps its connections and answers nothing, while records are on their way."""
     sending = asyncio.create_task(_send(scene, contexts_of("late", ON_THEIR_WAY)))
     await _journaled(scene, partition_of("late", PARTITIONS))
-    pid = int((scene.kafka / "broker-1" / "pid").read_text())
+    pid = int((scene.kafka / "broker-1" / "pid").read_text(encoding="utf-8"))
     os.kill(pid, signal.SIGSTOP)
     try:
         await asyncio.sleep(STOPPED_SECONDS)
@@ -294,7 +294,7 @@ async def _tried(scene: Scene, scrapers: Sequence[Scraper], cause: Cause) -> set
 
 def _say_the_rest(tried: set[str]) -> None:
     """Every alert of the rules is tried, or has its reason why it is not."""
-    rules = [yaml.safe_load(path.read_text()) for path in (HOME / "rules").glob("*.yml")]
+    rules = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (HOME / "rules").glob("*.yml")]
     alerts = {rule["alert"] for one in rules for group in one["groups"] for rule in group["rules"] if "alert" in rule}
     assert alerts == tried | NOT_LIVE.keys(), f"neither tried nor excused: {alerts - tried - NOT_LIVE.keys()}"
     for name, reason in NOT_LIVE.items():

@@ -83,7 +83,11 @@ def verify(folder: Path, bootstrap: str) -> subprocess.CompletedProcess[str]:
     """Recompute the learner's journal from its inputs."""
     place = ["--deployment", str(folder / NAME), "--bootstrap", bootstrap]
     return subprocess.run(
-        [str(COMMAND), "verify", "--role", "learner", *place], check=False, capture_output=True, text=True
+        [str(COMMAND), "verify", "--role", "learner", *place],
+        check=False,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
     )
 
 

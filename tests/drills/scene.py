@@ -63,7 +63,7 @@ class Learner:
             await asyncio.sleep(0.1)
 
     def _said(self) -> int:
-        return self._log.read_text().count("at journal record") if self._log.exists() else 0
+        return self._log.read_text(encoding="utf-8").count("at journal record") if self._log.exists() else 0
 
     @property
     def pid(self) -> int:
@@ -73,7 +73,7 @@ class Learner:
 
     def peak_megabytes(self) -> int:
         """The most memory that it has had."""
-        return int(Path(f"/proc/{self.pid}/status").read_text().split("VmHWM:")[1].split()[0]) // 1024
+        return int(Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").split("VmHWM:")[1].split()[0]) // 1024
 
     async def end(self, number: int = signal.SIGTERM) -> None:
         """Send it a signal that ends it, and wait for that."""
@@ -189,7 +189,7 @@ async def scene_in(
     folder: Path, kafka: Path, bootstrap: str, options: Sequence[Sequence[str]] = ((), ())
 ) -> AsyncIterator[Scene]:
     """A deployment with some history, two learners with more options each, and questions."""
-    (folder / "drill.yaml").write_text(CONFIGURATION)
+    (folder / "drill.yaml").write_text(CONFIGURATION, encoding="utf-8")
     place = ["--deployment", str(folder / NAME), "--bootstrap", bootstrap]
     for arguments in (
         ["prepare", str(folder / "drill.yaml"), str(folder / NAME)],

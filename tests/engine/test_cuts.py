@@ -15,7 +15,20 @@ from hushstream.agents.intake import InputBuffer
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule
 from hushstream.schemas import codec
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.sweep(
+        keep=[
+            "p2b-0",
+            "p2b-1",
+            "server-0",
+            "learner-0",
+            "noisy-reward-0",
+            "test_what_one_fold_holds_decides_nothing_about_who_is_late",
+            "test_one_click_more_or_less_moves_the_content_of_its_own_user_and_nothing_else[p2b]",
+        ]
+    ),
+]
 
 SEEDS = range(12)
 PLACES = ("server", "learner", "noisy-reward")

@@ -83,18 +83,10 @@ async def both(folder: Path, mode: str) -> Both:
     return Both(system, folder, direct, stream)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
-    """All modes at once: processes that start wait for one another more than they compute."""
-    folders = {mode: tmp_path_factory.mktemp(mode) for mode in RELEASES}
-    found = await asyncio.gather(*(both(folder, mode) for mode, folder in folders.items()))
-    return dict(zip(folders, found, strict=True))
-
-
-@pytest.fixture(params=list(RELEASES))
-def run(runs: dict[str, Both], request: pytest.FixtureRequest) -> Both:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(RELEASES))
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
     """One mode on both runners."""
-    return runs[request.param]
+    return await both(tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture

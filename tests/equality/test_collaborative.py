@@ -32,7 +32,7 @@ from hushstream.replay.studies.colin.run import relation_graph
 from hushstream.schemas import codec
 from hushstream.systems.colin.artefacts import inputs_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["server"])]
 
 USERS, ROUNDS, PHASES = 6, 12, 3
 KEYS = KeySource(seed=11)
@@ -76,15 +76,9 @@ async def both(folder: Path, noise_at: str) -> Both:
     return Both(noise_at, system, direct, stream)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
-    found = await asyncio.gather(*(both(tmp_path_factory.mktemp(noise_at), noise_at) for noise_at in RELEASES))
-    return {made.noise_at: made for made in found}
-
-
-@pytest.fixture(params=list(RELEASES))
-def run(runs: dict[str, Both], request: pytest.FixtureRequest) -> Both:
-    return runs[request.param]
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(RELEASES))
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
+    return await both(tmp_path_factory.mktemp(request.param), request.param)
 
 
 def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:

@@ -39,7 +39,7 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["domains"]), pytest.mark.timeout(600)]
 
 NODES, RECORDS, HORIZON = 8, 640, 16
 KEYS = KeySource(seed=11)
@@ -77,15 +77,9 @@ async def both(folder: Path, kind: str) -> Both:
     return Both(system, stream, direct, streamed)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
-    found = await asyncio.gather(*(both(tmp_path_factory.mktemp(kind), kind) for kind in DOMAINS))
-    return dict(zip(DOMAINS, found, strict=True))
-
-
-@pytest.fixture(params=list(DOMAINS))
-def run(runs: dict[str, Both], request: pytest.FixtureRequest) -> Both:
-    return runs[request.param]
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(DOMAINS))
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
+    return await both(tmp_path_factory.mktemp(request.param), request.param)
 
 
 def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
@@ -130,9 +124,9 @@ def test_debits_are_the_same_in_both_ledgers(run: Both) -> None:
         assert {entry["debit"]["epsilon_micro"] for entry in entries} == {run.system.core.guarantee().epsilon_micro}
 
 
-def test_sharing_on_the_stream_beats_nodes_that_learn_alone(runs: dict[str, Both]) -> None:
+@pytest.mark.parametrize("run", ["domains"], indirect=True)
+def test_sharing_on_the_stream_beats_nodes_that_learn_alone(run: Both) -> None:
     """Seeded: no chance is in it. Two counters of four nodes each, at epsilon 16."""
-    run = runs["domains"]
     labels = run.stream.rows.labels
     shared = np.mean(run.streamed.played.predicted == labels)
     alone = np.mean(isolated_labels(run.stream, run.system.core.config.prediction.local_rate) == labels)
@@ -160,8 +154,8 @@ def with_records(logs: LogCopy, source: tuple[str, int], records: list[Any]) -> 
     return dataclasses.replace(logs, parts={**logs.parts, source: PartitionCopy(part.low, part.high, records)})
 
 
-def test_a_changed_byte_in_any_record_of_any_kind_is_found(runs: dict[str, Both]) -> None:
-    run = runs["domains"]
+@pytest.mark.parametrize("run", ["domains"], indirect=True)
+def test_a_changed_byte_in_any_record_of_any_kind_is_found(run: Both) -> None:
     logs = run.streamed.logs
     sources = [
         source for source, part in logs.parts.items() if part.records and not source[0].startswith(("marks-", "state-"))

@@ -25,7 +25,7 @@ from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["slot-sums"])]
 
 
 def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:
@@ -134,14 +134,14 @@ def is_mark(source: tuple[str, int]) -> bool:
     return source[0].startswith(("marks-", "state-"))
 
 
-def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(runs: Any, key_seed: int) -> None:
-    both = runs["slot-sums"]
-    sources = [source for source, part in both.stream.logs.parts.items() if part.records and not is_mark(source)]
+@pytest.mark.parametrize("run", ["slot-sums"], indirect=True)
+def test_a_changed_byte_in_any_topic_of_a_live_stream_is_found(run: Any, key_seed: int) -> None:
+    sources = [source for source, part in run.stream.logs.parts.items() if part.records and not is_mark(source)]
     assert {topic for topic, _ in sources} >= {
         "contexts", "clicks", "decisions", "reports", "interactions", "journal-shuffler", "crowds", "ledger", "models"
     }  # fmt: skip
     for source in sources:
-        found = verify(with_a_byte_changed(both.stream.logs, source), both.system, KeySource(seed=key_seed))
+        found = verify(with_a_byte_changed(run.stream.logs, source), run.system, KeySource(seed=key_seed))
         assert found.exit_code == 1, source
 
 

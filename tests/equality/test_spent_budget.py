@@ -34,7 +34,7 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 SEED, USERS, ROUNDS, DIMENSION, ARMS = 11, 24, 4, 5, 3
 PHASES, PAID, SHUFFLERS = 3, 2, 2

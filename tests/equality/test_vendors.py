@@ -31,7 +31,7 @@ from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.windows import Schedule
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["serving"])]
 
 VENDORS, CONTEXTS, PHASES, SEED = 2, 450, 3, 11
 KEYS = KeySource(seed=SEED)
@@ -68,15 +68,9 @@ async def both(folder: Path, placement: str) -> Both:
     return Both(placement, system, await on("direct"), await on("stream"))
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Both]:
-    # One after the other: the second has seven workers.
-    return {name: await both(tmp_path_factory.mktemp(name), name) for name in PLACEMENTS}
-
-
-@pytest.fixture(params=PLACEMENTS)
-def run(runs: dict[str, Both], request: pytest.FixtureRequest) -> Both:
-    return runs[request.param]
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=PLACEMENTS)
+async def run(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Both:
+    return await both(tmp_path_factory.mktemp(request.param), request.param)
 
 
 def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]:

@@ -214,6 +214,7 @@ class TestRuns:
         assert np.array_equal(first.regret, again.regret)
         assert first.ridge == again.ridge > 1.0
 
+    @pytest.mark.process
     def test_processes_do_not_change_results(self):
         tasks = [Task(_world(80, seed), "colin", "user-laplace", "learner", 2.0) for seed in (0, 1)]
         alone, together = play_tasks(tasks, processes=1), play_tasks(tasks, processes=2)
@@ -268,6 +269,7 @@ class TestOrderings:
     # Seeds are fixed and shared by what is compared, so a comparison's outcome is fixed too: the false-alarm rate
     # is 0 as long as noise and worlds keep their bits, and a change of them is caught elsewhere.
 
+    @pytest.mark.slow_statistics
     def test_regret_falls_with_epsilon(self, regrets):
         for calibration, algorithm, epsilon in regrets:
             if epsilon == 1.0:
@@ -345,7 +347,7 @@ class TestTable:
         rows = _rows(_world())
         described = Description("colin-table1", "Title", "source", ("colin/uniform",), (0, 1), ())
         findings = colin_table1.TableFindings(described, rows, colin_table1.targets(rows))
-        console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+        console = Console(width=160, record=True, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
         console.print(findings.table())
         text = console.export_text()
         assert NOT_PRIVATE in text

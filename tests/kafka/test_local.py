@@ -22,13 +22,13 @@ def local(*arguments: str | Path, path: Path | None = None) -> subprocess.Comple
     return subprocess.run(
         [sys.executable, str(COMMAND), *map(str, arguments)],
         capture_output=True, text=True, check=False, env=environment, timeout=120,
-    )  # fmt: skip
+    encoding="utf-8")  # fmt: skip
 
 
 def tool(folder: Path, name: str, says: str) -> None:
     """A program of this name that prints one line on standard error."""
     program = folder / name
-    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\n", encoding="utf-8")
     program.chmod(0o755)
 
 
@@ -59,7 +59,7 @@ def test_without_maven_it_says_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(home / "local.py"), "up", "--folder", str(tmp_path / "kafka")],
         capture_output=True, text=True, check=False, env={**os.environ, "PATH": str(tmp_path)}, timeout=60,
-    )  # fmt: skip
+    encoding="utf-8")  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "kafka: expected mvn (Maven) on the path, found none; install it\n"
 
@@ -82,7 +82,7 @@ def test_stopping_what_does_not_run_is_no_mistake_and_killing_it_is(tmp_path: Pa
 )
 async def test_three_brokers_keep_what_was_acknowledged_while_one_is_killed_and_comes_back() -> None:
     assert THREE is not None
-    bootstrap = (THREE / "bootstrap").read_text()
+    bootstrap = (THREE / "bootstrap").read_text(encoding="utf-8")
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     answer = await admin.create_topics([NewTopic("kept", 3, 3)])

@@ -189,6 +189,7 @@ class Scratch:
                 text=True,
                 timeout=TIMEOUT_SECONDS,
                 check=False,
+                encoding="utf-8",
             )
         except subprocess.TimeoutExpired:
             raise BadMutant(f"{module} {arguments[-1]}: expected an end within {TIMEOUT_SECONDS} s") from None

@@ -50,7 +50,7 @@ def test_an_export_loads_into_a_memory_log_and_verifies(deployment: Any, exporte
 def test_only_the_owner_can_read_an_export_and_it_says_why(exported: Path) -> None:
     assert stat.S_IMODE(exported.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in exported.iterdir()} == {0o600}
-    assert "contexts and clicks in clear" in json.loads((exported / MANIFEST).read_text())["notice"]
+    assert "contexts and clicks in clear" in json.loads((exported / MANIFEST).read_text(encoding="utf-8"))["notice"]
 
 
 def test_the_manifest_counts_what_is_there(deployment: Any, exported: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_file_of_another_partition_is_refused(exported: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "hushstream-export", "version": 9}', "\x00"])
 def test_a_folder_without_a_readable_manifest_is_no_export(exported: Path, content: str) -> None:
-    (exported / MANIFEST).write_text(content)
+    (exported / MANIFEST).write_text(content, encoding="utf-8")
     with pytest.raises(DamagedExport, match=MANIFEST):
         open_export(exported)
 
@@ -133,6 +133,6 @@ def test_records_out_of_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(ExportRefused, match=r"cannot write to .*/file/export"):
         export_copy(LogCopy.of(deployment.log), deployment.system, tmp_path / "file" / "export")

@@ -84,7 +84,7 @@ class Deployed:
             topic_prefix=self.connection.prefix, datadir=folder,
         )  # fmt: skip
         work = role_work(name, self.system, self.played.keys)
-        topics, snapshots = role_topics(role, self.system), SnapshotStore(settings)
+        topics, snapshots = role_topics(role, self.system), SnapshotStore(settings, work.make_machine)
         marks = topics.marks and ReleaseMarks(
             settings, topics.marks, topics.evidence, topics.declared, work.make_machine, self, HighWater(settings)
         )

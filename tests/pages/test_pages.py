@@ -84,6 +84,7 @@ async def _look(tab: Browser, text: str, folder: Path, name: str, faults: list[s
     return found
 
 
+@pytest.mark.process
 @needs_chromium
 async def test_every_kind_of_page_looks_as_its_reference_and_its_layout_has_no_fault(tmp_path):
     faults: list[str] = []

@@ -15,7 +15,7 @@ MATERIAL = bytes(range(100, 132))
 def path(tmp_path):
     target = tmp_path / "counter.key"
     target.touch(mode=0o600)
-    target.write_text(MATERIAL.hex() + "\n")
+    target.write_text(MATERIAL.hex() + "\n", encoding="utf-8")
     return target
 
 
@@ -121,7 +121,7 @@ def test_an_epoch_to_come_has_no_key(path):
     ],
 )
 def test_a_damaged_file_is_refused_without_repeating_it(path, lines):
-    path.write_text(f"{MATERIAL.hex()}\n{lines}\n")
+    path.write_text(f"{MATERIAL.hex()}\n{lines}\n", encoding="utf-8")
     for use in (load_ring, load_key, rotate, lambda where: retire(where, 0)):
         with pytest.raises(KeyFileError, match=r"key file .*: expected") as raised:
             use(path)

@@ -17,7 +17,7 @@ from hushstream.replay.datasets.store import cache_folder, inspect, list_dataset
 
 
 def _summarise(folder: Path):
-    return {"rows": len((folder / "rows.txt").read_text().splitlines())}
+    return {"rows": len((folder / "rows.txt").read_text(encoding="utf-8").splitlines())}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from html import unescape
 
@@ -11,8 +12,10 @@ import pytest
 import yaml
 from rich.console import Console
 
+from hushstream.agents.deployment import load
 from hushstream.api import evaluate
 from hushstream.cli.main import main
+from hushstream.engine.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.draft import draft_mapping
 from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.evaluate import policy_values
@@ -124,11 +127,25 @@ def test_references_show_eligible_arms_alone():
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory):
+def own(tmp_path_factory):
+    """Where the internal log lies, and the deployment's folder beside it."""
+    return tmp_path_factory.mktemp("own")
+
+
+@pytest.fixture(scope="module")
+def judged(own):
     """An internal log without propensities, judged by its own draft."""
-    path = tmp_path_factory.mktemp("own") / "log.csv"
+    path = own / "log.csv"
     polars.DataFrame(_table()).write_csv(path)
-    return evaluate(path, mapping=yaml.safe_load(draft_mapping(path)), condition="cold", verify=False)
+    mapping = yaml.safe_load(draft_mapping(path))
+    return evaluate(path, mapping=mapping, condition="cold", verify=False, folder=own / "deployment")
+
+
+def test_the_folder_of_an_internal_log_is_marked_as_what_it_is(judged, own):
+    """Its workers publish contents in clear: whoever finds it has to read that this is no public dataset."""
+    marked = json.loads((own / "deployment" / PUBLIC_DATASET).read_text())
+    assert marked["dataset"].endswith(", INTERNAL, NOT PRIVATE")
+    assert load(own / "deployment").public_dataset
 
 
 def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
@@ -138,7 +155,7 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
     files = judged.save(tmp_path)
     assert [path.name for path in files if path.suffix == ".png"] == ["policies.png"], "its marks are in the picture"
     for path in (path for path in files if path.suffix != ".png"):
-        assert all(mark in path.read_text() for mark in marks)
+        assert all(mark in path.read_text(encoding="utf-8") for mark in marks)
     for text in judged.to_polars()["marks"]:
         assert marks <= set(text.split("; "))
     Console(width=160).print(judged.table())
@@ -149,7 +166,7 @@ def test_every_output_of_an_internal_log_is_marked(judged, tmp_path, capsys):
 def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document(judged, tmp_path):
     assert judged.verdict.startswith(("The best of ", "Judged is ", "No verdict: "))
     assert repr(judged).splitlines()[1] == judged.verdict == judged.as_json()["verdict"]
-    page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text()
+    page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
     outcome = unescape(page[page.index('id="outcome"') :])
     assert outcome.index(judged.verdict) < outcome.index("cold ones by replay")
 
@@ -199,4 +216,4 @@ def test_the_command_drafts_into_a_file_once(tmp_path, capsys):
         captured = capsys.readouterr()
         assert int(ended.value.code or 0) == code
         assert said in captured.out + captured.err
-    assert mapping.read_text() == draft_mapping(path)
+    assert mapping.read_text(encoding="utf-8") == draft_mapping(path)

@@ -39,7 +39,7 @@ def test_the_examples_are_deployments(name, tmp_path):
 
 
 def test_the_readme_shows_the_shop_that_ships():
-    shown = re.search(r"```yaml\n(# shop.yaml\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    shown = re.search(r"```yaml\n(# shop.yaml\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert shown is not None
     assert parse_config(yaml.safe_load(shown[1])) == read_config(EXAMPLES / "shop.yaml")
 
@@ -47,7 +47,7 @@ def test_the_readme_shows_the_shop_that_ships():
 def test_the_folder_keeps_what_was_edited_and_makes_the_deployment_anew(tmp_path):
     first = lay_out(tmp_path)
     path = tmp_path / "fast.yaml"
-    path.write_text(path.read_text().replace("arms: 8 ", "arms: 5 "))
+    path.write_text(path.read_text(encoding="utf-8").replace("arms: 8 ", "arms: 5 "), encoding="utf-8")
     second = lay_out(tmp_path)
     assert (first.core.config.arms, second.core.config.arms) == (8, 5)
     assert first.digest != second.digest
@@ -59,7 +59,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     with pytest.raises(HushstreamError, match="expected a folder that a quickstart made, or none"):
         lay_out(tmp_path)
     assert (tmp_path / "deployment" / "mine").exists()
-    (tmp_path / "fast.yaml").write_text("system: pdol\ndeployment: d\nnodes: 2\nrecords: {dimension: 3}\n")
+    (tmp_path / "fast.yaml").write_text(
+        "system: pdol\ndeployment: d\nnodes: 2\nrecords: {dimension: 3}\n", encoding="utf-8"
+    )
     with pytest.raises(HushstreamError, match="expected a hosted deployment of p2b, got pdol"):
         lay_out(tmp_path)
 
@@ -149,7 +151,9 @@ def test_a_killed_learner_comes_back_what_it_published_is_equal_and_an_end_leave
         "--visitors",
         "30",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    ) as running:
         try:
             assert running.stdout is not None
             lines = iter(running.stdout.readline, "")

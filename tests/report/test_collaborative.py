@@ -83,7 +83,7 @@ def test_what_was_not_verified_is_said(made):
 def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_path):
     paths = write_collaborative_report(made, tmp_path / "new" / "report")
     assert [path.name for path in paths] == ["results.json", "regret.csv", "regret.png", "index.html"]
-    found = json.loads(paths[0].read_text())
+    found = json.loads(paths[0].read_text(encoding="utf-8"))
     assert found["regret"] == [
         {"events": 2, "regret": 0.5, "random_regret": 0.75},
         {"events": 20, "regret": 3.25, "random_regret": 6.5},
@@ -112,14 +112,14 @@ def test_equal_results_give_equal_bytes(made, tmp_path):
 
 def test_the_beginning_is_told_apart_from_the_end(made, tmp_path):
     rows = tuple(RegretRow(n, 4.0 + 0.1 * n if n > 2 else 2.0 * n, 2.0 * n) for n in range(1, 41))
-    page = write_collaborative_report(replace(made, rows=rows), tmp_path)[-1].read_text()
+    page = write_collaborative_report(replace(made, rows=rows), tmp_path)[-1].read_text(encoding="utf-8")
     # Chance has 2 a step; ours 2, 2, then .1 from 4.3 on. The first tenth ends with the fifth row, the last has four.
     assert "45 % to 5 %" in page
     assert "in the first 5 interactions, and in the last 4" in page
 
 
 def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
-    page = write_collaborative_report(made, tmp_path)[-1].read_text()
+    page = write_collaborative_report(made, tmp_path)[-1].read_text(encoding="utf-8")
     for line in made.privacy.lines:
         name, _, fact = line.replace("'", "&#39;").partition(": ")
         assert name in page or name in ("Condition", "Content of persons")
@@ -132,7 +132,7 @@ def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
 
 def test_a_name_from_a_configuration_is_text_and_not_markup(made, tmp_path):
     hostile = replace(made, dataset="<script>x</script>", deployment="[bold]x")
-    page = write_collaborative_report(hostile, tmp_path)[-1].read_text()
+    page = write_collaborative_report(hostile, tmp_path)[-1].read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "<script>x</script>" in shown(hostile)
@@ -158,7 +158,7 @@ def test_what_no_run_gives_is_refused(made, changes, says):
 
 
 def test_a_folder_that_cannot_be_written_is_named(made, tmp_path):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
         write_collaborative_report(made, tmp_path / "file")
 

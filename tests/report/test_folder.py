@@ -46,16 +46,16 @@ def test_the_csv_files_hold_every_row_exactly(written, result):
 
 def test_a_live_run_leaves_no_exact_figure_and_none_of_an_earlier_run(tmp_path, result, live_result):
     write_report(result, tmp_path)
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     write_report(live_result, tmp_path)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {"results.json", "epsilon.png", "index.html", "notes.txt"}
-    document = json.loads((tmp_path / "results.json").read_text())
+    document = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert (document["conditions"], document["rows"], document["cells"]) == ({}, [], None)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, live_result):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
         write_report(live_result, tmp_path / "file")
 

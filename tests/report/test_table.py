@@ -16,13 +16,18 @@ def shown(result, width: int = 100) -> str:
     return console.file.getvalue()
 
 
+def words(text: str) -> str:
+    """Without the places where lines end."""
+    return " ".join(text.split())
+
+
 def test_the_terminal_shows_arms_guarantee_speed_and_verify(result):
     text = shown(result)
     for name, condition in zip(("cold", "warm, NOT PRIVATE", "warm, private"), result.conditions.values(), strict=True):
         line = next(line for line in text.splitlines() if line.strip().startswith(name + " "))
         assert f"{condition.mean:.4f}" in line
     assert text.startswith("Users who start from the private model earn")
-    assert f"guarantee {result.privacy.summary}" in " ".join(text.split())
+    assert f"guarantee {result.privacy.summary}" in words(text)
     assert "demo (hosted)" in text
     assert "events per second 15,527" in text
     assert "verify        float tie" in text
@@ -37,7 +42,7 @@ def test_marks_come_first_on_the_terminal(make_result):
 def test_a_live_run_shows_its_guarantee_without_rewards(live_result):
     text = shown(live_result)
     assert "mean reward" not in text
-    assert live_result.privacy.summary in " ".join(text.split())
+    assert live_result.privacy.summary in words(text)
 
 
 def test_names_are_not_read_as_markup(make_result):

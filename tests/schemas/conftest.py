@@ -55,7 +55,7 @@ def records_of() -> Callable[[SchemaVersion], st.SearchStrategy[dict[str, Any]]]
 def golden() -> Mapping[str, Mapping[str, Any]]:
     """By "Name/vN": the fingerprint, a record, and its frozen value."""
     found = {}
-    for key, entry in json.loads(GOLDEN.read_text()).items():
+    for key, entry in json.loads(GOLDEN.read_text(encoding="utf-8")).items():
         name, number = key.split("/v")
         version = next(v for v in CATALOGUE[name] if v.version == int(number))
         (record,) = json_reader(io.StringIO(json.dumps(entry["record"])), json.loads(version.text))

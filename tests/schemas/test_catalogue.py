@@ -131,7 +131,7 @@ def write(root: Path, path: str, **schema: Any) -> None:
     file = root / path
     file.parent.mkdir(parents=True, exist_ok=True)
     name = file.parent.name
-    file.write_text(json.dumps({"type": "record", "name": name, "namespace": "hushstream", **schema}))
+    file.write_text(json.dumps({"type": "record", "name": name, "namespace": "hushstream", **schema}), encoding="utf-8")
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:

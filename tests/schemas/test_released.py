@@ -11,7 +11,10 @@ RELEASED = Path(__file__).parent / "golden" / "released.sha256"
 
 
 def test_every_committed_version_of_a_schema_is_byte_for_byte_as_it_was_released() -> None:
-    released = {name: digest for digest, name in (line.split("  ") for line in RELEASED.read_text().splitlines())}
+    released = {
+        name: digest
+        for digest, name in (line.split("  ") for line in RELEASED.read_text(encoding="utf-8").splitlines())
+    }
     found = {
         path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in ROOT.rglob("*.avsc")

@@ -70,7 +70,7 @@ def upgraded(tmp_path: Path) -> dict[str, str]:
     package = tmp_path / "upgraded" / "hushstream" / "schemas"
     shutil.copytree(Path(hushstream.schemas.__file__).parent, package)
     for name in CATALOGUE.keys() - set(UNCHANGED):
-        (package / "avro" / name / "v2.avsc").write_text(json.dumps(newer(name)))
+        (package / "avro" / name / "v2.avsc").write_text(json.dumps(newer(name)), encoding="utf-8")
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path / "upgraded"), os.environ.get("PYTHONPATH", "")])}
 
 

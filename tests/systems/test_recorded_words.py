@@ -59,4 +59,4 @@ def _words(promise):
 
 
 def test_what_debits_say_is_what_earlier_records_say():
-    assert {name: _words(promise) for name, promise in _promises()} == json.loads(RECORDED.read_text())
+    assert {name: _words(promise) for name, promise in _promises()} == json.loads(RECORDED.read_text(encoding="utf-8"))

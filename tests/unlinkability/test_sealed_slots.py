@@ -216,7 +216,7 @@ def published(**changes: Any) -> str:
 )
 def test_a_damaged_public_key_is_refused(tmp_path, content, message):
     prepare(tmp_path, parse_config(VALUES), keys=KeySource(seed=1))
-    (tmp_path / SEALING).write_text(content)
+    (tmp_path / SEALING).write_text(content, encoding="utf-8")
     with pytest.raises(ConfigurationError, match=message):
         load(tmp_path)
 

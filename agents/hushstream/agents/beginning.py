@@ -7,6 +7,7 @@ evidence of the loss, wherever it lies: it is refused, or put aside where an ope
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from contextlib import aclosing
@@ -82,7 +83,7 @@ class Beginning:
         machine = self.make_machine(partition)
         journal = machine.journal
         # Read once: another owner may save until this one folds, and what was loaded must not meet their users.
-        users = self.snapshots.users(partition) if machine.keeps_users else None
+        users = await asyncio.to_thread(self.snapshots.users, partition) if machine.keeps_users else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if (await reader.end_offsets([journal]))[journal] == 0:

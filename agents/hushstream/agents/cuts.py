@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,8 @@ from hushstream.agents.snapshots import Snapshot
 from hushstream.engine.machine import Machine, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
 
 Place = tuple[int, Mapping[TopicPartition, int]]
 """The last journal record that a state contains, and its positions."""
@@ -60,27 +61,27 @@ class Cut:
         folded = sum(machine.positions().values())
         return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))
 
-    async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool]) -> Snapshot:
+    async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool], clock: Clock) -> Snapshot:
         """The snapshot, once it may be saved; unless one is in a hurry, the folds have half of the loop's time."""
         try:
-            state = self._slice()
+            state = self._slice(clock)
             while state is None:
                 await asyncio.sleep(0 if in_a_hurry() else SLICE_SECONDS)
-                state = self._slice()
+                state = self._slice(clock)
         finally:
             self.packing.close()
         journal_offset = await self.reached.all_before
         return Snapshot(self.sequence, journal_offset, genesis, state, self.folded, self.reached.record)
 
-    def _slice(self) -> bytes | None:
-        until = time.monotonic() + SLICE_SECONDS
+    def _slice(self, clock: Clock) -> bytes | None:
+        until = clock() + SLICE_SECONDS
         while True:
             try:
                 next(self.packing)
             except StopIteration as end:
                 packed: bytes = end.value
                 return packed
-            if time.monotonic() >= until:
+            if clock() >= until:
                 return None
 
 
@@ -97,6 +98,7 @@ class Cuts:
         interval_seconds: float,
         save: Callable[[Snapshot], Awaitable[None]],
         in_a_hurry: Callable[[], bool],
+        clock: Clock,
     ) -> None:
         """Count from the state that the machine has now.
 
@@ -105,12 +107,14 @@ class Cuts:
             interval_seconds: from one cut to the next.
             save: raises OSError if it could not, to be tried again.
             in_a_hurry: see `Cut.packed`.
+            clock: in seconds, from any time on.
         """
         self._held = held
         self._interval_seconds = interval_seconds
         self._save = save
         self._in_a_hurry = in_a_hurry
-        self._last = time.monotonic()
+        self._clock = clock
+        self._last = clock()
         self._place: Place | None = self._place_at(held.sequence)
         if held.replayed:
             # What was rebuilt is saved at once: the next take-up must not rebuild it again.
@@ -122,7 +126,7 @@ class Cuts:
     @property
     def due(self) -> bool:
         """Whether a snapshot should begin between this fold and the next."""
-        return time.monotonic() - self._last >= self._interval_seconds
+        return self._clock() - self._last >= self._interval_seconds
 
     def again(self) -> None:
         """A snapshot is due now, also of a state that is saved."""
@@ -130,7 +134,7 @@ class Cuts:
 
     def begin(self, sequence: int) -> Cut | None:
         """Cut the state as it is after journal record ``sequence``; None if it is saved, or another is under way."""
-        self._last = time.monotonic()
+        self._last = self._clock()
         place = self._place_at(sequence)
         if not self.idle.is_set() or self._place == place:
             return None
@@ -145,11 +149,11 @@ class Cuts:
         while True:
             cut = await self._begun.get()
             try:
-                await self._save(await cut.packed(self._held.genesis, self._in_a_hurry))
+                await self._save(await cut.packed(self._held.genesis, self._in_a_hurry, self._clock))
             except OSError as error:
                 logger.warning("partition %d: snapshot not written: %s", self._held.machine.journal[1], error)
                 self._place = None
-                self._last = time.monotonic() + _RETRY_SECONDS - self._interval_seconds
+                self._last = self._clock() + _RETRY_SECONDS - self._interval_seconds
             finally:
                 self.idle.set()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,11 +61,14 @@ class PartitionDriver:
         self._machine = held.machine
         self._tools = tools
         self._settings = tools.settings
+        self._clock = tools.clock
         self._arrived = asyncio.Event()
         self.inputs = self._make_buffers(held.machine.inputs)
         self.broadcasts = self._make_buffers(held.machine.broadcasts)
         self._schedule = self._make_schedule()
-        self._gathering = Gathering(self.inputs[0], (*self.broadcasts, *self.inputs), self._settings.gather_seconds)
+        self._gathering = Gathering(
+            self.inputs[0], (*self.broadcasts, *self.inputs), self._settings.gather_seconds, self._clock()
+        )
         self._named = NamedWait(
             held.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
         )
@@ -90,13 +92,15 @@ class PartitionDriver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._failed = False
-        self._cuts = Cuts(held, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing)
+        self._cuts = Cuts(
+            held, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
+        )
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
         self._commit_mark = held.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
-        self._saved = time.monotonic()
+        self._saved = self._clock()
 
     def start(self) -> None:
         """Begin to fold what arrives."""
@@ -115,13 +119,13 @@ class PartitionDriver:
         """
         self._closing = True
         self._arrived.set()
-        deadline = time.monotonic() + timeout_seconds
+        deadline = self._clock() + timeout_seconds
         await asyncio.wait(self._tasks[:1], timeout=timeout_seconds)
-        if not await within(self._drained, deadline) or not self._tasks[0].done():
+        if not await within(self._drained, deadline, self._clock) or not self._tasks[0].done():
             self._failed = True
         if snapshot and not self._failed:
             await self._guarded(self._cut_last)
-        await within(self._cuts.idle, deadline)
+        await within(self._cuts.idle, deadline, self._clock)
         await self._cancel()
         if self._failed:
             return None
@@ -188,21 +192,21 @@ class PartitionDriver:
     @property
     def append_wait(self) -> float:
         """Seconds for which the oldest append has waited for its acknowledgement; 0 where none waits."""
-        return time.monotonic() - self._appended[0] if self._appended else 0.0
+        return self._clock() - self._appended[0] if self._appended else 0.0
 
     @property
     def snapshot_age(self) -> float:
         """Seconds since the state was saved, or was found to be as it was saved."""
-        return time.monotonic() - self._saved
+        return self._clock() - self._saved
 
     def _on_arrival(self) -> None:
-        self._gathering.arrived(time.monotonic())
+        self._gathering.arrived(self._clock())
         self._arrived.set()
 
     async def _fold_loop(self) -> None:
         while not self._closing:
             self._arrived.clear()
-            await self._gathering.until_enough(self._arrived)
+            await self._gathering.until_enough(self._arrived, self._clock)
             if not await self._fold_once():
                 await self._wait_for_input()
             if self._cuts.due:
@@ -218,12 +222,13 @@ class PartitionDriver:
         if not batch:
             return False
         ready = self._machine.ready(batch)
-        awaited = self._named.awaited
-        if await self._named.end():
+        now = self._clock()
+        awaited = self._named.awaited(now)
+        if await self._named.end(now):
             return True
         if not ready:
             return self._schedule.held_back(awaited)
-        started = time.monotonic()
+        started = self._clock()
         observe, partition = self._tools.observe, self.partition
         observe("decoded", partition, self._sequence + 1)
         steps = self._machine.fold(ready)
@@ -257,7 +262,7 @@ class PartitionDriver:
         if step.journal is not None:
             # 1. Write ahead, in the order of the folds: a record that overtook its predecessor would be off the chain.
             self._sequence += 1
-            self._appended.append(time.monotonic())
+            self._appended.append(self._clock())
             append = await self._writer.append(step.journal, self._sequence)
             self._tools.observe("journal_sent", self.partition, self._sequence)
         self._outstanding += 1
@@ -323,7 +328,7 @@ class PartitionDriver:
                 self._commit = work.commit
             self._commit_mark = work.sequence
             metrics = self._tools.metrics
-            metrics.batch(work.step.counts, time.monotonic() - work.started)
+            metrics.batch(work.step.counts, self._clock() - work.started)
             metrics.released(work.step.releases)
             metrics.dead_letters(work.step.dead_letters)
             self._places.release()
@@ -332,11 +337,11 @@ class PartitionDriver:
                 self._drained.set()
 
     async def _wait_for_input(self) -> None:
-        limits = (self._settings.tick_interval_seconds, self._named.seconds_left())
+        limits = (self._settings.tick_interval_seconds, self._named.seconds_left(self._clock()))
         try:
             await asyncio.wait_for(self._arrived.wait(), min(limit for limit in limits if limit is not None))
         except TimeoutError:
-            await self._tick(time.monotonic() - self._gathering.last_arrival)
+            await self._tick(self._clock() - self._gathering.last_arrival)
 
     async def _tick(self, idle_seconds: float) -> None:
         if self._closing or self._settings.schedule == "fixed":
@@ -354,7 +359,7 @@ class PartitionDriver:
         if cut is not None:
             self._confirm.put_nowait(cut.reached)
         elif self._cuts.idle.is_set():
-            self._saved = time.monotonic()
+            self._saved = self._clock()
 
     async def _cut_last(self) -> None:
         await self._cuts.idle.wait()
@@ -363,7 +368,7 @@ class PartitionDriver:
 
     async def _save(self, snapshot: Snapshot) -> None:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
-        self._saved = time.monotonic()
+        self._saved = self._clock()
         self._tools.observe("snapshot", self.partition, snapshot.sequence)
         states = self._tools.states
         if states is not None and await states.keep(self.partition, snapshot, lambda: not self._closing):

@@ -10,8 +10,7 @@ clicks are private.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hushstream.agents.intake import InputBuffer
 
@@ -32,17 +31,20 @@ _SMOOTHING = 8
 class Gathering:
     """Of one partition: when what waits in its buffers should be folded.
 
+    Moments are seconds on a clock that only goes forward; whoever calls reads it.
+
     Attributes:
-        last_arrival: when something came last, by the monotonic clock.
+        last_arrival: when something came last.
     """
 
-    def __init__(self, leading: InputBuffer, buffers: Sequence[InputBuffer], wait_seconds: float) -> None:
+    def __init__(self, leading: InputBuffer, buffers: Sequence[InputBuffer], wait_seconds: float, now: float) -> None:
         """Watch buffers from now on.
 
         Args:
             leading: of the input that sets the pace, one of ``buffers``.
             buffers: all of the partition.
             wait_seconds: the longest that a record of the leading input waits for another; 0 for none.
+            now: the moment.
         """
         self._leading = leading
         self._buffers = buffers
@@ -50,7 +52,7 @@ class Gathering:
         self._gap = wait_seconds * _WAITS
         """Seconds from one record of the leading input to the next, smoothed."""
         self._seen = leading.next_offset
-        self.last_arrival = self._last_leading = time.monotonic()
+        self.last_arrival = self._last_leading = now
         self._since: float | None = None
         """When the first of what waits came."""
         self._leading_since: float | None = None
@@ -85,9 +87,9 @@ class Gathering:
     def _enough(self) -> bool:
         return len(self._leading) >= _ENOUGH_RECORDS or self._leading.size >= _ENOUGH_BYTES
 
-    async def until_enough(self, arrived: asyncio.Event) -> None:
-        """Wait as long as it is worth it; ``arrived`` is set whenever something comes."""
-        while (left := self.seconds_left(time.monotonic())) > 0:
+    async def until_enough(self, arrived: asyncio.Event, clock: Callable[[], float]) -> None:
+        """Wait as long as it is worth it by ``clock``; ``arrived`` is set whenever something comes."""
+        while (left := self.seconds_left(clock())) > 0:
             arrived.clear()
             try:
                 await asyncio.wait_for(arrived.wait(), left)

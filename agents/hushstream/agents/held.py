@@ -10,7 +10,14 @@ from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing
 
 
-class MachineFactory(Protocol):
+class HoldsStateKeys(Protocol):
+    """A machine factory that knows the key file of its zone."""
+
+    def state_keys(self) -> KeyRing:
+        """The keys under which states are sealed, on disk and where they are published."""
+
+
+class MachineFactory(HoldsStateKeys, Protocol):
     """Makes the machines of a role, and knows the key file of its zone."""
 
     def __call__(self, partition: int) -> Machine:
@@ -21,9 +28,6 @@ class MachineFactory(Protocol):
 
     def mark_keys(self) -> KeyRing:
         """The keys under which marks are sealed; not asked of a role without marks."""
-
-    def state_keys(self) -> KeyRing:
-        """The keys under which states are sealed."""
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ class Homes:
         self._intake = intake
         self._metrics = metrics
         self._fatal = fatal
-        self._snapshots = SnapshotStore(settings)
+        self._snapshots = SnapshotStore(settings, make_machine)
         self._marks = _marks(settings, make_machine, topics, stream)
         self._states = _states(settings, make_machine, topics, stream, self._snapshots)
         self.broadcast = BroadcastReader(settings)

@@ -58,7 +58,7 @@ class Seat:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         unready = self._folder / f".{self._name}"
-        file = unready.open("w")
+        file = unready.open("w", encoding="utf-8")
         # Locked before it has its name: nobody sees it without.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(member_id)
@@ -92,7 +92,7 @@ def is_taken(datadir: Path) -> bool:
 def _of_the_dead(path: Path) -> str | None:
     """The member id in a file that nobody locks; None while somebody does, or where locks cannot be had."""
     try:
-        with path.open("r+") as file:
+        with path.open("r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return file.read()
     except OSError:

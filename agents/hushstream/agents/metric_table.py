@@ -7,9 +7,9 @@ own endpoint. Labels come from fixed lists: what is not on the list is counted a
 The learner takes in clicks, and a batch of clicks alone shows that there was one. So its batches, its recoveries and
 the lag of its clicks have zone-private metrics of their own (``hushstream_edge_*``); decisions are counted in public.
 
-The shuffler and the counter hold content, too, and yet their times are slot-public: they do the same for a null as for
-a report and the same for any reward, so
-a batch takes as long as its slots are many. An aggregator works on what is published.
+The shuffler, the collector and the counters hold content, too, and yet their times are slot-public: they do the same
+for a null as for a report and the same for any reward, so a batch takes as long as its slots are many. A role that
+cannot do so declares its work private (`Role.private_work`). An aggregator works on what is published.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ the last records yet; what arrived behind it by then does not wait for a while o
 from __future__ import annotations
 
 import logging
-import time
 
 from aiokafka.errors import KafkaError
 
@@ -23,7 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class NamedWait:
-    """What the first record of one partition waits for, and since when."""
+    """What the first record of one partition waits for, and since when.
+
+    Moments are seconds on a clock that only goes forward; whoever calls reads it.
+    """
 
     def __init__(
         self, machine: Machine, leading: InputBuffer, seconds: float, end_offsets: EndOffsets, metrics: Metrics
@@ -46,24 +48,23 @@ class NamedWait:
         self._since = 0.0
         self._quiet = Quiet(logger)
 
-    @property
-    def awaited(self) -> Awaited | None:
-        """What the machine waits for now; called after each `Machine.ready`."""
+    def awaited(self, now: float) -> Awaited | None:
+        """What the machine waits for at this moment; called after each `Machine.ready`."""
         awaited = self._machine.awaited
         if awaited != self._awaited:
-            self._awaited, self._since = awaited, time.monotonic()
+            self._awaited, self._since = awaited, now
         return awaited
 
-    def seconds_left(self) -> float | None:
+    def seconds_left(self, now: float) -> float | None:
         """Until the log is to be asked; None where nothing waits."""
-        return None if self._awaited is None else max(0.0, self._since + self._seconds - time.monotonic())
+        return None if self._awaited is None else max(0.0, self._since + self._seconds - now)
 
-    async def end(self) -> bool:
-        """If it waited long enough, ask; whether something need not wait any more."""
+    async def end(self, now: float) -> bool:
+        """If it has waited long enough by now, ask; whether something need not wait any more."""
         awaited = self._awaited
-        if awaited is None or self.seconds_left():
+        if awaited is None or self.seconds_left(now):
             return False
-        self._since = time.monotonic()
+        self._since = now
         arrived = self._leading.next_offset
         topic, partition = awaited.source
         try:

@@ -1,8 +1,10 @@
 """Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth.
 
-They are a cache: where any owner of a partition finds its state is `hushstream.agents.state_topic`. What is published
-is one stream of bytes: the snapshot behind its length, then spilled users, if there are any, one after the other, and
-zeros.
+They are a cache: where any owner of a partition finds its state is `hushstream.agents.state_topic`. On disk everything
+is sealed under a key of the zone (`hushstream.engine.sealed_storage`).
+
+What is published is one stream of bytes: the snapshot behind its length, then spilled users, if there are any, one
+after the other, and zeros.
 """
 
 from __future__ import annotations
@@ -13,24 +15,27 @@ import json
 import logging
 import os
 import struct
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Protocol
 
 from hushstream.agents.datadir import force_folder
+from hushstream.agents.held import HoldsStateKeys
+from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.user_store import UserDatabase, is_clear_users
 from hushstream.engine.published_state import padded
+from hushstream.engine.sealed_storage import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.engine.spilled_users import StoredUser
 
 logger = logging.getLogger(__name__)
 
 _MAGIC = b"hushstream-snapshot-1\n"
+_ASIDE = (".other-version", ".damaged")
 _DIGEST_BYTES = 32
 _LENGTH_BYTES = 8
 _USER = struct.Struct("<qII")
@@ -63,8 +68,17 @@ class Snapshot:
         return self.sequence, self.folded
 
 
+class Readable(Protocol):
+    """A stream of bytes that is read from its beginning to its end."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes: ``size``, or as many as there are."""
+
+
 class SnapshotStore:
-    """One file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600.
+    """One file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600, sealed.
+
+    A snapshot that an earlier release has left in clear is sealed when it is first read, in the place of the other.
 
     The snapshot of a partition whose users are kept on disk lies with them, in ``<partition>.users``.
 
@@ -72,8 +86,10 @@ class SnapshotStore:
     done with a partition that is taken up, `settled` is awaited.
     """
 
-    def __init__(self, settings: WorkerSettings) -> None:
-        """Keep the snapshots of this deployment and role."""
+    def __init__(self, settings: WorkerSettings, keys: HoldsStateKeys) -> None:
+        """Keep the snapshots of this deployment and role, sealed under the keys of its zone."""
+        self._settings = settings
+        self._keys = keys
         self._directory = Path(settings.datadir) / settings.deployment / settings.role
         self._users: dict[int, UserDatabase] = {}
         self._saving: dict[int, asyncio.Future[None]] = {}
@@ -84,9 +100,9 @@ class SnapshotStore:
         if partition in self._users and not path.exists():
             self._users.pop(partition).close()
         if partition in self._users:
-            self._users[partition].rewind()
+            self._users[partition].rewind(self._seal(partition))
         else:
-            self._users[partition] = UserDatabase(path)
+            self._users[partition] = UserDatabase(path, self._seal(partition))
         return self._users[partition]
 
     def behind(self, partition: int) -> bool:
@@ -122,17 +138,57 @@ class SnapshotStore:
             await asyncio.wait({saving})
 
     def load(self, partition: int) -> Snapshot | None:
-        """The last snapshot; None when there is none, or when it is damaged (which is logged)."""
-        path = self.path(partition)
-        kept = self._users[partition].snapshot() if partition in self._users else None
+        """The last snapshot; None when there is none, or none that can be used (which is logged).
+
+        It cannot be used when it is damaged, or under a key that the zone does not keep: then a published state and
+        the journal are read instead, and the users that lie with it are forgotten.
+        """
+        self._remove_clear_copies(partition)
+        path, users = self.path(partition), self._users.get(partition)
         try:
-            content = path.read_bytes() if kept is None else kept
-        except FileNotFoundError:
-            return None
-        snapshot = unpack(content)
+            kept = None if users is None else users.snapshot()
+            if kept is None:
+                if not path.exists():
+                    return None
+                kept = self._opened(partition, path)
+            else:
+                # Of a time when no users were kept on disk: what lies with the users is newer.
+                path.unlink(missing_ok=True)
+            snapshot = unpack(kept)
+            why = "" if snapshot is not None else "expected a snapshot, got something else"
+        except SealBroken as error:
+            snapshot, why = None, str(error)
         if snapshot is None:
-            logger.warning("snapshot %s is damaged and was ignored; the journal is read instead", path)
+            logger.warning("snapshot %s is damaged and was ignored; the journal is read instead: %s", path, why)
+            if users is not None:
+                users.clear()
         return snapshot
+
+    def _opened(self, partition: int, path: Path) -> bytes:
+        """What a snapshot's file holds; one in clear, or under an earlier key, is sealed under the current one first.
+
+        Raises:
+            SealBroken: it cannot be opened.
+        """
+        seal, content = self._seal(partition), path.read_bytes()
+        if content.startswith(_MAGIC):
+            logger.warning("snapshot %s was left in clear by an earlier release; it is sealed now", path)
+            self._write(partition, content)
+            return content
+        opened = seal.unpack_file(content)
+        if seal.is_other_key(content):
+            self._write(partition, opened)
+        return opened
+
+    def _remove_clear_copies(self, partition: int) -> None:
+        """Of what earlier releases put aside in clear: it would hold for ever what is sealed everywhere else."""
+        for path in self._directory.glob(f"{partition}.*"):
+            if path.suffix in _ASIDE and _is_clear(path):
+                logger.warning("%s was put aside in clear by an earlier release; it is removed", path)
+                path.unlink(missing_ok=True)
+
+    def _seal(self, partition: int) -> StorageSeal:
+        return StorageSeal(self._settings.deployment, self._settings.role, partition, self._keys.state_keys())
 
     def pieces(self, partition: int, snapshot: Snapshot, at_most: int) -> Iterator[bytes]:
         """What was just saved as one stream of bytes, cut into pieces; it may be gone through in other threads.
@@ -144,19 +200,19 @@ class SnapshotStore:
         users = self._users[partition].saved_with(content) if partition in self._users else iter(())
         return _cut(chain((len(content).to_bytes(_LENGTH_BYTES, "little"), content), map(_pack_user, users)), at_most)
 
-    def incoming(self) -> BinaryIO:
+    def incoming(self) -> SealedSpool:
         """Where a state that comes from somewhere else is gathered: a file without a name, gone with the process."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cast(BinaryIO, tempfile.TemporaryFile(dir=self._directory))
+        return SealedSpool(self._directory)
 
-    def install(self, partition: int, file: BinaryIO) -> None:
+    def install(self, partition: int, file: SealedSpool) -> None:
         """Put a gathered stream of bytes, which is known to be whole, in the place of the snapshot.
 
         Raises:
             OSError: it could not be written; the old one is as it was.
             UsersLost: users lie with it, and another owner has written them meanwhile.
         """
-        file.seek(0)
+        file.rewind()
         content, users = read_stream(file)
         if partition in self._users:
             self._users[partition].install(content, users)
@@ -189,7 +245,8 @@ class SnapshotStore:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(content)
+            for piece in self._seal(partition).pack_file(os.urandom(SALT_BYTES), content):
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, self.path(partition))
@@ -205,7 +262,13 @@ class SnapshotStore:
                 path.unlink()
 
 
-def read_stream(file: BinaryIO) -> tuple[bytes, Iterator[StoredUser]]:
+def _is_clear(path: Path) -> bool:
+    """Whether a file that was put aside is in clear."""
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC or is_clear_users(path)
+
+
+def read_stream(file: Readable) -> tuple[bytes, Iterator[StoredUser]]:
     """What a snapshot's file holds, and the users that lie with it, of which no other call may read meanwhile."""
     content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
     return content, _read_users(file)
@@ -229,7 +292,7 @@ def _pack_user(user: StoredUser) -> bytes:
     return _USER.pack(user.seen_ms, len(user.key), len(user.value)) + user.key + user.value
 
 
-def _read_users(file: BinaryIO) -> Iterator[StoredUser]:
+def _read_users(file: Readable) -> Iterator[StoredUser]:
     while len(head := file.read(_USER.size)) == _USER.size:
         seen_ms, key_bytes, value_bytes = _USER.unpack(head)
         if not key_bytes:
@@ -252,7 +315,7 @@ def _pack(snapshot: Snapshot) -> bytes:
 
 
 def unpack(content: bytes) -> Snapshot | None:
-    """What a snapshot's file holds; None where it is damaged."""
+    """What a snapshot's file holds when it is opened; None where it is damaged."""
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
     intact = content.startswith(_MAGIC) and (

@@ -17,12 +17,14 @@ import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
+from hushstream.agents.held import HoldsStateKeys
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader
+from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.engine.checkpoints import Checkpoint
@@ -41,7 +43,6 @@ from hushstream.engine.published_state import (
     slot_key,
     state_hasher,
 )
-from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -53,13 +54,6 @@ _BURST = 16
 """How much faster than on average a publication is sent, once it is: its parts leave room for the journal's."""
 
 _READ_AT_ONCE = 64
-
-
-class HoldsStateKeys(Protocol):
-    """A machine factory that knows the key file of its zone."""
-
-    def state_keys(self) -> KeyRing:
-        """The keys under which states are sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +95,7 @@ class PublishedStates:
         sender: where publications go.
         snapshots: what lies on the worker's disk: the cache.
         output_ends: where everything ends that the role of a home partition writes to besides its journal.
+        clock: in seconds, from any time on; it only goes forward.
     """
 
     settings: WorkerSettings
@@ -109,6 +104,7 @@ class PublishedStates:
     sender: Sender
     snapshots: SnapshotStore
     output_ends: Callable[[int], Awaitable[Mapping[TopicPartition, int]]]
+    clock: Callable[[], float] = time.monotonic
     _last: dict[int, _Last] = field(default_factory=dict)
 
     @property
@@ -138,7 +134,7 @@ class PublishedStates:
             for record in reversed(await reader.read(place, low, high)):
                 found = _opened(seal, record, ignored)
                 if isinstance(found, Found):
-                    _note(last, found)
+                    _note(last, found, self.clock())
                     yield found
                 elif found is not None and not last.size:
                     # Of a publication that nobody ended, in whichever slot.
@@ -167,7 +163,7 @@ class PublishedStates:
             self.distrust(partition)
         return why
 
-    async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: BinaryIO) -> str:
+    async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: SealedSpool) -> str:
         place, seal, head = (self.topic, partition), self.seal(partition), found.head
         gathered = Assembly(found.publication, head)
         low = max(head.first_offset, (await reader.first_offsets([place]))[place])
@@ -193,7 +189,7 @@ class PublishedStates:
             place: its last journal record, and how many input records it contains.
         """
         last = self._last[partition]
-        age = time.monotonic() - last.sent
+        age = self.clock() - last.sent
         if place == last.place:
             return age >= REFRESH_SECONDS
         settings = self.settings
@@ -257,7 +253,7 @@ class PublishedStates:
             snapshot.record, number, size, hasher.digest(), first, slots,
         )  # fmt: skip
         await self._send(partition, slot_key(slot, HEAD), seal.pack_head(name, head))
-        self._last[partition] = _Last(slot, size, snapshot.place, time.monotonic(), slots)
+        self._last[partition] = _Last(slot, size, snapshot.place, self.clock(), slots)
         return True
 
     async def _send(self, partition: int, key: bytes, value: bytes) -> int:
@@ -278,11 +274,11 @@ def _opened(seal: StateSeal, record: InputRecord, ignored: list[str]) -> Part | 
         return None
 
 
-def _note(last: _Last, found: Found) -> None:
-    """Remember the newest publication."""
+def _note(last: _Last, found: Found, now: float) -> None:
+    """Remember the newest publication; ``now`` is on the clock that only goes forward."""
     if last.size:
         return
     head = found.head
     last.slot, last.size, last.place = head.slot, head.size, head.place
-    last.sent = time.monotonic() - max(0.0, time.time() - found.time_ms / 1000)
+    last.sent = now - max(0.0, time.time() - found.time_ms / 1000)
     last.slots = [max(pair) for pair in zip(last.slots, head.slots, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Tools:
         read_journal: reads (offset, value) of a journal from an offset to its end.
         notify_room: tells the fetcher that a buffer was emptied.
         lost: told when the partition cannot go on, with the reason.
+        clock: in seconds, from any time on; it only goes forward.
     """
 
     settings: WorkerSettings
@@ -43,3 +45,4 @@ class Tools:
     read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
     notify_room: Callable[[], None]
     lost: Callable[[int, BaseException], None]
+    clock: Callable[[], float] = time.monotonic

@@ -5,6 +5,10 @@ one is closed and another begun; saving moves what was cut into the file, in one
 the machine goes on reading and putting. So the file holds every user as they were at that snapshot, a crash leaves it
 there, and a recovery reads the users that it meets and no others.
 
+What is put is sealed under a key of the zone before SQLite sees it (`hushstream.engine.sealed_storage`), so it is
+sealed in the file, in its log and in the private databases. When the zone's key has turned, all of it is sealed anew
+the next time that the partition is taken up. A file that an earlier release has left in clear is sealed then, too.
+
 Each snapshot in the file has a number that is drawn for it. Whoever reads the file or writes a snapshot first sees
 whether the one that is there is theirs; when another owner of the partition has written it since, they may do neither
 any more, until they begin anew with what is there (`UserDatabase.rewind`). No transaction outlives a call, so that an
@@ -17,31 +21,49 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import JournalLost, WorkerError
+from hushstream.engine.sealed_storage import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.engine.spilled_users import StoredUser
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
 
-_USERS = "CREATE TABLE IF NOT EXISTS users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)"
-_SEEN = "CREATE INDEX IF NOT EXISTS seen ON users (seen_ms)"
-_SNAPSHOT = "CREATE TABLE IF NOT EXISTS snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)"
-_PUT = "INSERT OR REPLACE INTO users VALUES (?, ?, ?)"
-_GET = "SELECT value FROM users WHERE key = ?"
-_UNSEEN = "SELECT key, seen_ms, value FROM users WHERE seen_ms < ?"
-_ALL = "SELECT key, seen_ms, value FROM users"
-_GENERATION = "SELECT coalesce((SELECT generation FROM snapshot), 0)"
+_USERS = "CREATE TABLE IF NOT EXISTS sealed_users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)"
+_SEEN = "CREATE INDEX IF NOT EXISTS sealed_seen ON sealed_users (seen_ms)"
+_SNAPSHOT = "CREATE TABLE IF NOT EXISTS sealed_snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)"
+_CLEAR = "CREATE TABLE users "
+"""How earlier releases began, which wrote users in clear: so it stands in a file's first page."""
+
+_FIND_CLEAR = "SELECT count(*) FROM sqlite_master WHERE name = 'users'"
+_SEAL_CLEAR = (
+    "DELETE FROM sealed_users",
+    "INSERT INTO sealed_users SELECT key, seen_ms, sealed_user(value, key, seen_ms) FROM users",
+    "INSERT OR REPLACE INTO sealed_snapshot SELECT id, generation, sealed_file(content) FROM snapshot",
+    "DROP TABLE users",
+    "DROP TABLE snapshot",
+)
+_SEAL_ANEW = (
+    "UPDATE sealed_users SET value = sealed_user(opened_user(value, key, seen_ms), key, seen_ms)",
+    "UPDATE sealed_snapshot SET generation = drawn(), content = sealed_file(opened_file(content))",
+)
+_PUT = "INSERT OR REPLACE INTO sealed_users VALUES (?, ?, ?)"
+_GET = "SELECT value, seen_ms FROM sealed_users WHERE key = ?"
+_GET_VALUE = "SELECT value FROM sealed_users WHERE key = ?"
+_GET_SEEN = "SELECT seen_ms FROM sealed_users WHERE key = ?"
+_UNSEEN = "SELECT key, seen_ms, value FROM sealed_users WHERE seen_ms < ?"
+_ALL = "SELECT key, seen_ms, value FROM sealed_users"
+_GENERATION = "SELECT coalesce((SELECT generation FROM sealed_snapshot), 0)"
 # One statement sees one state of the file: whose it is, and what is in it.
-_GET_WHOSE = f"SELECT ({_GENERATION}), ({_GET})"
-_CONTENT_WHOSE = f"SELECT ({_GENERATION}), (SELECT content FROM snapshot)"
+_GET_WHOSE = f"SELECT ({_GENERATION}), ({_GET_VALUE}), ({_GET_SEEN})"
+_CONTENT_WHOSE = f"SELECT ({_GENERATION}), (SELECT content FROM sealed_snapshot)"
 _UNSEEN_WHOSE = (
     f"SELECT whose.generation, key, seen_ms, value "
-    f"FROM ({_GENERATION} AS generation) AS whose LEFT JOIN users ON seen_ms < ?"
+    f"FROM ({_GENERATION} AS generation) AS whose LEFT JOIN sealed_users ON seen_ms < ?"
 )
 _CACHE = "PRAGMA cache_size = -8192"
 _BUSY_SECONDS = 0.5
@@ -49,6 +71,10 @@ _BUSY_SECONDS = 0.5
 
 _GENERATION_BYTES = 7
 """Of a snapshot's number: SQLite's integers have eight, with a sign."""
+
+_PURPOSE = "user"
+_SEEN_BYTES = 8
+_FIRST_PAGE_BYTES = 64 * 1024
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -70,8 +96,14 @@ class UserDatabase:
 
     durable = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, seal: StorageSeal) -> None:
         """Open or make the file; one that is damaged is put aside, as the journal holds all that it held.
+
+        One under a key that is not at hand is put aside, too.
+
+        Args:
+            path: of the file.
+            seal: how its content is sealed.
 
         Raises:
             UsersLost: another process holds the file now.
@@ -82,7 +114,8 @@ class UserDatabase:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Private databases hold users too: beside the file, not in a directory that others share.
             os.environ.setdefault("SQLITE_TMPDIR", str(path.parent))
-            self._main = _open_file(path)
+            self._main = _open_file(path, seal)
+            self._seal_under(seal)
             self._generation = _generation(self._main)
             self._layers = [_open_private()]
             """What was put since the file's snapshot, the oldest first: the last one takes what is put now."""
@@ -91,8 +124,15 @@ class UserDatabase:
         self._lock = threading.Lock()
         """Held while layers and numbers are read or changed, never for as long as a save takes."""
 
-    def rewind(self) -> None:
+    def _seal_under(self, seal: StorageSeal) -> None:
+        self._seal = seal
+        self._writer = seal.writer(_PURPOSE, os.urandom(SALT_BYTES))
+
+    def rewind(self, seal: StorageSeal | None = None) -> None:
         """Forget what was put since the last snapshot, and read the file as it is now: for a new machine.
+
+        Args:
+            seal: how its content is sealed from now on, if the zone's keys may have changed.
 
         Raises:
             UsersLost, DatadirUnusable, DamagedUserStore: the file cannot be read.
@@ -100,6 +140,9 @@ class UserDatabase:
         with self._judged(), self._lock:
             for layer in self._layers:
                 layer.close()
+            if seal is not None:
+                _seal_anew(self._main, seal)
+                self._seal_under(seal)
             self._layers = [_open_private()]
             self._generation = _generation(self._main)
 
@@ -119,10 +162,10 @@ class UserDatabase:
             for layer in reversed(self._layers):
                 row = layer.execute(_GET, (key,)).fetchone()
                 if row is not None:
-                    return bytes(row[0])
-            generation, value = self._main.execute(_GET_WHOSE, (key,)).fetchone()
+                    return self._opened(key, row[1], row[0])
+            generation, value, seen_ms = self._main.execute(_GET_WHOSE, (key, key)).fetchone()
             self._require_own(generation)
-        return None if value is None else bytes(value)
+            return None if value is None else self._opened(key, seen_ms, value)
 
     def put(self, users: Iterable[StoredUser]) -> bool:
         return self._put(self._layers[-1], users)
@@ -145,17 +188,17 @@ class UserDatabase:
             since: list[StoredUser] = []
             with self._lock:
                 for layer in reversed(self._layers):
-                    found = [StoredUser(*row) for row in layer.execute(_UNSEEN, (seen_ms,))]
+                    found = [self._user(*row) for row in layer.execute(_UNSEEN, (seen_ms,))]
                     since.extend(user for user in found if user.key not in newer)
-                    newer.update(bytes(key) for (key,) in layer.execute("SELECT key FROM users"))
+                    newer.update(bytes(key) for (key,) in layer.execute("SELECT key FROM sealed_users"))
                 rows = self._main.execute(_UNSEEN_WHOSE, (seen_ms,))
                 generation, *first = rows.fetchone()
                 self._require_own(generation)
             if first[0] is not None and bytes(first[0]) not in newer:
-                yield StoredUser(*first)
+                yield self._user(*first)
             for _, *row in rows:
                 if bytes(row[0]) not in newer:
-                    yield StoredUser(*row)
+                    yield self._user(*row)
         yield from since
 
     def snapshot(self) -> bytes | None:
@@ -163,11 +206,12 @@ class UserDatabase:
 
         Raises:
             UsersLost: another owner has written the file.
+            SealBroken: it was altered.
         """
         with self._judged(), self._lock:
             generation, content = self._main.execute(_CONTENT_WHOSE).fetchone()
             self._require_own(generation)
-        return None if content is None else bytes(content)
+        return None if content is None else self._seal.unpack_file(bytes(content))
 
     def save(self, content: bytes) -> None:
         """Write a snapshot, and everybody who was put before its cut or completes it, at once or not at all.
@@ -179,7 +223,7 @@ class UserDatabase:
         """
         if not self._path.exists():
             raise UsersLost(f"{self._path}: somebody took the file away")
-        saving = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
+        saving, sealed = _drawn(), self._sealed_file(content)
         try:
             cut = self._merged()
             with closing(_connect(self._path)) as writer:
@@ -188,7 +232,7 @@ class UserDatabase:
                 self._saving = saving
                 for layer in cut:
                     writer.executemany(_PUT, layer.execute(_ALL))
-                writer.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?, ?)", (saving, content))
+                writer.execute("INSERT OR REPLACE INTO sealed_snapshot VALUES (0, ?, ?)", (saving, sealed))
                 writer.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             self._saving = None
@@ -211,10 +255,11 @@ class UserDatabase:
         try:
             with closing(_connect(self._path)) as reading:
                 reading.execute("BEGIN")
-                if reading.execute("SELECT content FROM snapshot").fetchone() != (content,):
+                row = reading.execute("SELECT content FROM sealed_snapshot").fetchone()
+                if row is None or row[0] is None or self._seal.unpack_file(bytes(row[0])) != content:
                     raise UsersLost(f"{self._path}: another snapshot was written meanwhile")
                 for row in reading.execute(_ALL):
-                    yield StoredUser(*row)
+                    yield self._user(*row)
         except sqlite3.DatabaseError as error:
             raise OSError(f"{self._path}: {error}") from None
 
@@ -225,14 +270,14 @@ class UserDatabase:
             OSError: they could not be written; the file is as it was.
             UsersLost: another owner has written the file, which is as they left it.
         """
-        drawn = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
+        sealed = self._sealed_file(content)
         try:
             with closing(_connect(self._path)) as writer:
                 writer.execute("BEGIN IMMEDIATE")
                 self._require_own(_generation(writer))
-                writer.execute("DELETE FROM users")
-                writer.executemany(_PUT, users)
-                writer.execute("INSERT OR REPLACE INTO snapshot VALUES (0, ?, ?)", (drawn, content))
+                writer.execute("DELETE FROM sealed_users")
+                writer.executemany(_PUT, map(self._sealed, users))
+                writer.execute("INSERT OR REPLACE INTO sealed_snapshot VALUES (0, ?, ?)", (_drawn(), sealed))
                 writer.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             raise OSError(f"{self._path}: {error}") from None
@@ -253,9 +298,8 @@ class UserDatabase:
         """Go on without any of the file's users and its snapshot."""
         with self._judged(), closing(_connect(self._path)) as writer:
             writer.execute("BEGIN IMMEDIATE")
-            writer.execute("DELETE FROM users")
-            drawn = int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
-            writer.execute("UPDATE snapshot SET generation = ?, content = NULL", (drawn,))
+            writer.execute("DELETE FROM sealed_users")
+            writer.execute("UPDATE sealed_snapshot SET generation = ?, content = NULL", (_drawn(),))
             writer.execute("COMMIT")
         self.rewind()
 
@@ -268,7 +312,7 @@ class UserDatabase:
     def _put(self, layer: sqlite3.Connection, users: Iterable[StoredUser]) -> bool:
         try:
             with layer:
-                layer.executemany(_PUT, users)
+                layer.executemany(_PUT, map(self._sealed, users))
         except sqlite3.OperationalError as error:
             logger.warning("%s: users stay in memory, as none can be spilled: %s", self._path, error)
             return False
@@ -285,6 +329,18 @@ class UserDatabase:
             newer.close()
         return self._layers[:-1]
 
+    def _sealed(self, user: StoredUser) -> tuple[bytes, int, bytes]:
+        return user.key, user.seen_ms, self._writer.seal(user.value, _bound(user.key, user.seen_ms))
+
+    def _sealed_file(self, content: bytes) -> bytes:
+        return b"".join(self._seal.pack_file(os.urandom(SALT_BYTES), content))
+
+    def _opened(self, key: bytes, seen_ms: int, value: bytes) -> bytes:
+        return self._seal.open(_PURPOSE, bytes(value), _bound(key, seen_ms))
+
+    def _user(self, key: bytes, seen_ms: int, value: bytes) -> StoredUser:
+        return StoredUser(key, seen_ms, self._opened(key, seen_ms, value))
+
     def _require_own(self, generation: int) -> None:
         if generation not in (self._generation, self._saving):
             raise UsersLost(f"{self._path}: another owner of the partition has written a newer snapshot")
@@ -296,18 +352,23 @@ class UserDatabase:
             yield
         except sqlite3.DatabaseError as error:
             raise self._meaning(error) from None
+        except SealBroken as error:
+            raise self._damaged(error) from None
         except OSError as error:
             raise self._unusable(error.strerror or type(error).__name__) from None
 
     def _meaning(self, error: sqlite3.DatabaseError) -> HushstreamError:
         if _code(error) in _DAMAGED:
-            return DamagedUserStore(
-                f"{self._path}: expected the users of this partition, got a file that cannot be read ({error}); "
-                f"move it away and start again: the journal is read instead"
-            )
+            return self._damaged(error)
         if _code(error) in _HELD:
             return UsersLost(f"{self._path}: another process holds the users of this partition ({error})")
         return self._unusable(str(error))
+
+    def _damaged(self, error: Exception) -> DamagedUserStore:
+        return DamagedUserStore(
+            f"{self._path}: expected the users of this partition, got a file that cannot be read ({error}); "
+            f"move it away and start again: the journal is read instead"
+        )
 
     def _unusable(self, why: str) -> DatadirUnusable:
         return DatadirUnusable(
@@ -324,34 +385,121 @@ def _code(error: sqlite3.DatabaseError) -> int:
     return code & 0xFF
 
 
-def _open_file(path: Path) -> sqlite3.Connection:
-    """A connection to the file, made if there is none; put aside is only what SQLite itself calls damaged."""
+def _drawn() -> int:
+    """A number for a snapshot that no other has."""
+    return int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
+
+
+def _bound(key: bytes, seen_ms: int) -> bytes:
+    """Whose value it is: one of another user, or another time, does not open in its place."""
+    return seen_ms.to_bytes(_SEEN_BYTES, "little", signed=True) + key
+
+
+def is_clear_users(path: Path) -> bool:
+    """Whether an earlier release has written users in clear into a file."""
+    with path.open("rb") as file:
+        return _CLEAR.encode() in file.read(_FIRST_PAGE_BYTES)
+
+
+def _open_file(path: Path, seal: StorageSeal) -> sqlite3.Connection:
+    """A connection to the file, made if there is none; put aside is what is damaged, or under a key not at hand."""
     _make_private_file(path)
     try:
-        return _prepared(path)
+        return _prepared(path, seal)
+    except SealBroken as error:
+        why = str(error)
     except sqlite3.DatabaseError as error:
         if _code(error) not in _DAMAGED:
             raise
-        logger.warning("%s is damaged (%s); it was put aside and the journal is read instead", path, error)
+        why = str(error)
+    logger.warning("%s is damaged (%s); it was put aside and the journal is read instead", path, why)
     os.replace(path, path.with_suffix(".damaged"))
     _make_private_file(path)
-    return _prepared(path)
+    return _prepared(path, seal)
 
 
 def _make_private_file(path: Path) -> None:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
-def _prepared(path: Path) -> sqlite3.Connection:
+def _prepared(path: Path, seal: StorageSeal) -> sqlite3.Connection:
     main = _connect(path)
     try:
         for statement in ("PRAGMA journal_mode = WAL", _USERS, _SEEN, _SNAPSHOT):
             main.execute(statement)
+        _seal_clear(main, seal)
+        _seal_anew(main, seal)
         _generation(main)
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, SealBroken):
         main.close()
         raise
     return main
+
+
+def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
+    """Seal what an earlier release has left in clear; its pages are overwritten with zeros."""
+    if not main.execute(_FIND_CLEAR).fetchone()[0]:
+        return
+    logger.warning("users were left in clear by an earlier release; they are sealed now")
+    main.execute("PRAGMA secure_delete = ON")
+    _rewrite(main, seal, _SEAL_CLEAR)
+    # What the file's log still holds of the old pages goes with it.
+    main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _seal_anew(main: sqlite3.Connection, seal: StorageSeal) -> None:
+    """Seal all of it under the zone's current key, if the last snapshot is under another one.
+
+    Raises:
+        SealBroken: that one is not at hand.
+    """
+    row = main.execute("SELECT content FROM sealed_snapshot WHERE content IS NOT NULL").fetchone()
+    if row is not None and seal.is_other_key(bytes(row[0])):
+        _rewrite(main, seal, _SEAL_ANEW)
+
+
+def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[str]) -> None:
+    """Run statements that seal, all or none.
+
+    Raises:
+        SealBroken: something could not be opened.
+    """
+    writer, broken = seal.writer(_PURPOSE, os.urandom(SALT_BYTES)), list[SealBroken]()
+
+    def opened(open_it: Callable[[], bytes]) -> bytes:
+        try:
+            return open_it()
+        except SealBroken as error:
+            broken.append(error)
+            raise
+
+    def sealed_user(value: bytes, key: bytes, seen_ms: int) -> bytes:
+        return writer.seal(value, _bound(key, seen_ms))
+
+    def opened_user(value: bytes, key: bytes, seen_ms: int) -> bytes:
+        return opened(lambda: seal.open(_PURPOSE, value, _bound(key, seen_ms)))
+
+    def sealed_file(content: bytes | None) -> bytes | None:
+        return None if content is None else b"".join(seal.pack_file(os.urandom(SALT_BYTES), content))
+
+    def opened_file(content: bytes) -> bytes:
+        return opened(lambda: seal.unpack_file(content))
+
+    for name, arguments, function in (
+        ("sealed_user", 3, sealed_user), ("opened_user", 3, opened_user),
+        ("sealed_file", 1, sealed_file), ("opened_file", 1, opened_file), ("drawn", 0, _drawn),
+    ):  # fmt: skip
+        main.create_function(name, arguments, function)
+    main.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in statements:
+            main.execute(statement)
+        main.execute("COMMIT")
+    except sqlite3.DatabaseError:
+        main.execute("ROLLBACK")
+        if broken:
+            raise broken[0] from None
+        raise
 
 
 def _connect(path: Path) -> sqlite3.Connection:

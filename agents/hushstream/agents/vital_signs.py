@@ -88,13 +88,13 @@ class Darkness:
         """Nothing waits."""
         self._since: dict[int, tuple[int, float]] = {}
 
-    def seconds(self, partition: int, folded_to: int, end: int) -> float:
+    def seconds(self, partition: int, folded_to: int, end: int, now: float) -> float:
         """Look at a partition that is folded up to an offset, of a log that ends at another."""
-        low, since = self._since.get(partition, (folded_to, time.monotonic()))
+        low, since = self._since.get(partition, (folded_to, now))
         if low != folded_to or end <= folded_to:
-            since = time.monotonic()
+            since = now
         self._since[partition] = (folded_to, since)
-        return time.monotonic() - since
+        return now - since
 
     def keep(self, partitions: Collection[int]) -> None:
         """Forget the partitions that are elsewhere now."""
@@ -136,16 +136,17 @@ class VitalSigns:
             state_disk_free_ratio=_free(self._datadir),
         )
         self._darkness.keep(self._homes.drivers.keys())
+        now = time.monotonic()
         for driver in drivers:
-            self._show_dark(driver, ends)
+            self._show_dark(driver, ends, now)
         self._say(fetched)
 
-    def _show_dark(self, driver: PartitionDriver, ends: Callable[[tuple[str, int]], int | None]) -> None:
+    def _show_dark(self, driver: PartitionDriver, ends: Callable[[tuple[str, int]], int | None], now: float) -> None:
         leading = driver.inputs[0]
         if leading.source[0] in self._private:
             return
         end = max(leading.next_offset, ends(leading.source) or 0)
-        seconds = self._darkness.seconds(driver.partition, leading.low, end)
+        seconds = self._darkness.seconds(driver.partition, leading.low, end, now)
         self._metrics.dark(driver.partition, _stepped(seconds))
 
     def _say(self, fetch_age_seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Callable
 
 _TURNS = 8
 """Turns of the event loop between two folds. A record takes about four from its append to the wire, and its
@@ -11,10 +11,10 @@ acknowledgement six from there to who waits for it; a fold holds the loop, so wi
 fold or two (at half of the highest rate: 25 ms in place of 13 from the start of a fold to the acknowledgement)."""
 
 
-async def within(event: asyncio.Event, deadline: float) -> bool:
-    """Whether it comes to an event before a moment of the monotonic clock."""
+async def within(event: asyncio.Event, deadline: float, clock: Callable[[], float]) -> bool:
+    """Whether it comes to an event before a moment of this clock."""
     try:
-        await asyncio.wait_for(event.wait(), max(0.0, deadline - time.monotonic()))
+        await asyncio.wait_for(event.wait(), max(0.0, deadline - clock()))
     except TimeoutError:
         return False
     return True

@@ -63,7 +63,10 @@ def play(page: str, steps: Iterable[Block]) -> bool:
     began = time.monotonic()
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("HUSHSTREAM_BOOTSTRAP", None)
-    with tempfile.TemporaryDirectory(prefix="hushstream-story-") as folder, tempfile.TemporaryFile("w+") as output:
+    with (
+        tempfile.TemporaryDirectory(prefix="hushstream-story-") as folder,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as output,
+    ):
         script = with_free_ports(script_of(steps))
         told = subprocess.Popen(
             ["bash", "-c", script],

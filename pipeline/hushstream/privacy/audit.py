@@ -50,6 +50,7 @@ class AuditResult:
         calibrated_lower_bound: the same against the exact trade-off curve: the epsilon to which the mechanism is
             calibrated is at least this. None where no curve was given.
         structure: what was seen of places that share noise, in words; empty where nothing was.
+        remark: what is to be said beside the verdict.
     """
 
     claimed: Cost
@@ -59,6 +60,7 @@ class AuditResult:
     hits: tuple[int, int]
     calibrated_lower_bound: float | None = None
     structure: str = ""
+    remark: str = ""
 
     @property
     def strongest(self) -> float:

@@ -87,5 +87,5 @@ async def _run(settings: BrokerSettings, ready_file: Path | None) -> None:
 def _write_whole(path: Path, text: str) -> None:
     """A reader that sees the file sees all of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(text)
+    temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

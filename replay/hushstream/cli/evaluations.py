@@ -154,6 +154,9 @@ def audit(
         int | None, typer.Option(help="Releases with the slot, and as many without (default 10000).")
     ] = None,
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
+    calibrate: Annotated[
+        int | None, typer.Option(help="Of --all or --only: run each row so many times, and count how often it fails.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.
@@ -165,7 +168,12 @@ def audit(
             raise HushstreamError("audit: expected --all or --only alone, got settings of one mechanism beside it")
         if quick and thorough:
             raise HushstreamError("audit: expected --quick or --thorough, got both")
-        _audit_all(only or [], "quick" if quick else "thorough" if thorough else "full", false_alarm, json)
+        effort: Effort = "quick" if quick else "thorough" if thorough else "full"
+        if calibrate is not None:
+            _calibrate(only or [], calibrate, effort, false_alarm, json)
+        _audit_all(only or [], effort, false_alarm, json)
+    if calibrate is not None:
+        raise HushstreamError("audit: expected --calibrate with --all or --only, got it alone")
     if all(value is None for value in (mechanism, config, epsilon, levels, runs)):
         _list_audits(json)
     _audit_one(mechanism, config, epsilon, levels, 10_000 if runs is None else runs, false_alarm, json)
@@ -200,6 +208,23 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
     else:
         print_table(as_table(rows))
     raise typer.Exit(0 if all(row.passed for row in rows) else 1)
+
+
+def _calibrate(names: list[str], times: int, effort: Effort, false_alarm: float, json: bool) -> NoReturn:
+    from hushstream.replay.audits.calibration import calibrate, calibration_json, calibration_table
+    from hushstream.replay.audits.catalogue import count_audits
+
+    rows = []
+    with progress_bar(json) as bar:
+        task = bar.add_task("counting alarms", total=count_audits(names))
+        for row in calibrate(times, names, effort, false_alarm):
+            rows.append(row)
+            bar.update(task, advance=1, description=row.name)
+    if json:
+        print_json(calibration_json(rows, effort))
+    else:
+        print_table(calibration_table(rows))
+    raise typer.Exit(0 if all(row.as_stated for row in rows) else 1)
 
 
 def _audit_one(

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a clear refusal or a failed check (the reason is on standa
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         SystemExit: always; see the module for the codes.
     """
     _quiet_libraries()
+    _print_what_a_terminal_lacks()
     try:
         app(None if arguments is None else list(arguments), prog_name="hushstream")
     except HushstreamError as error:
@@ -70,6 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _refuse(reason: str) -> None:
     print(f"hushstream: {reason}", file=sys.stderr)
     raise SystemExit(1) from None
+
+
+def _print_what_a_terminal_lacks() -> None:
+    """Print what the locale has no character for as an escape: half of a table and a traceback would help nobody."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _quiet_libraries() -> None:

@@ -152,7 +152,9 @@ class Worker:
         try:
             return await asyncio.wait_for(asyncio.shield(self.exited), patience(timeout_seconds))
         except TimeoutError:
-            raise AssertionError(f"worker still runs; its log:\n{self.log.read_text()[-3000:]}") from None
+            raise AssertionError(
+                f"worker still runs; its log:\n{self.log.read_text(encoding='utf-8')[-3000:]}"
+            ) from None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if not self.exited.done():
@@ -163,9 +165,11 @@ class Worker:
         """Wait until the worker's log holds ``text``, or one of the others."""
         texts = (text, *others)
         waiting = Patience(timeout_seconds)
-        while not any(wanted in self.log.read_text() for wanted in texts):
-            assert not self.exited.done(), f"worker ended before {texts}:\n{self.log.read_text()[-3000:]}"
-            assert not waiting.over, f"no {texts} in:\n{self.log.read_text()[-3000:]}"
+        while not any(wanted in self.log.read_text(encoding="utf-8") for wanted in texts):
+            assert not self.exited.done(), (
+                f"worker ended before {texts}:\n{self.log.read_text(encoding='utf-8')[-3000:]}"
+            )
+            assert not waiting.over, f"no {texts} in:\n{self.log.read_text(encoding='utf-8')[-3000:]}"
             await asyncio.sleep(0.03)
 
 
@@ -287,7 +291,7 @@ class Deployment:
         for crash in crashes:
             worker = await self.start(crash)
             code = await worker.exit_code()
-            assert code == -signal.SIGKILL, f"{crash}: exit {code}\n{worker.log.read_text()[-3000:]}"
+            assert code == -signal.SIGKILL, f"{crash}: exit {code}\n{worker.log.read_text(encoding='utf-8')[-3000:]}"
         await self.finish()
 
     async def finish(self) -> None:
@@ -297,7 +301,7 @@ class Deployment:
         await self.folded_all()
         worker.kill(signal.SIGTERM)
         code = await worker.exit_code()
-        assert code == 0, worker.log.read_text()[-3000:]
+        assert code == 0, worker.log.read_text(encoding="utf-8")[-3000:]
 
     async def taken_up(self, worker: Worker, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until one worker has every partition: what was journaled before may not have been released yet."""
@@ -313,13 +317,13 @@ class Deployment:
         await sleeper.logged("observer: signal")
         heir = await self.start(batch_records=batches[1])
         await self.folded_all()
-        assert "at journal record" in heir.log.read_text(), "the heir took the partitions over"
+        assert "at journal record" in heir.log.read_text(encoding="utf-8"), "the heir took the partitions over"
         sleeper.kill(signal.SIGCONT)
         await asyncio.sleep(1.0)
         await self.folded_all()
         for worker in (heir, sleeper):
             worker.kill(signal.SIGTERM)
-            assert await worker.exit_code() == 0, worker.log.read_text()[-3000:]
+            assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
 
     async def folded_all(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every frozen input record was folded and released (by the committed marks and logs)."""
@@ -346,7 +350,9 @@ class Deployment:
         return [ends[place] for place in places]
 
     def _complaint(self) -> str:
-        return "not folded in time:\n" + "\n".join(w.log.read_text()[-2500:] for w in self._workers[-2:])
+        return "not folded in time:\n" + "\n".join(
+            w.log.read_text(encoding="utf-8")[-2500:] for w in self._workers[-2:]
+        )
 
     async def output_ends(self) -> dict[Place, int]:
         """Where all logs end that the role writes."""

@@ -18,7 +18,7 @@ def bootstrap() -> Iterator[str]:
         yield given
         return
     command = [sys.executable, "-m", "hushstream.broker", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().split()[-1]

@@ -171,7 +171,7 @@ class Disturbed:
         await asyncio.sleep(1.0)
         first.kill(signal.SIGTERM)
         code = await first.exit_code(PATIENCE_SECONDS)
-        assert code == 0, first.log.read_text()[-3000:]
+        assert code == 0, first.log.read_text(encoding="utf-8")[-3000:]
         second.kill()
         await second.exit_code(PATIENCE_SECONDS)
         await third.logged("at journal record", PATIENCE_SECONDS)
@@ -232,7 +232,7 @@ class Disturbed:
         await run.folded_all(PATIENCE_SECONDS)
         worker.kill(signal.SIGTERM)
         code = await worker.exit_code(PATIENCE_SECONDS)
-        assert code == 0, worker.log.read_text()[-3000:]
+        assert code == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
         assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
         await self._subject.promises(self._subject.role, run, audit, self._subject.frozen)
@@ -249,12 +249,12 @@ class Disturbed:
 
     async def _killed(self, worker: Any) -> None:
         code = await worker.exit_code(PATIENCE_SECONDS)
-        assert code == -signal.SIGKILL, f"{self._name}: exit {code}\n{worker.log.read_text()[-3000:]}"
+        assert code == -signal.SIGKILL, f"{self._name}: exit {code}\n{worker.log.read_text(encoding='utf-8')[-3000:]}"
 
     async def _refused(self, run: Any, says: str, **started: Any) -> None:
         worker = await run.start_armed([], **started)
         code = await worker.exit_code(PATIENCE_SECONDS)
-        log = worker.log.read_text()
+        log = worker.log.read_text(encoding="utf-8")
         assert (code, says in log, "Traceback" in log) == (1, True, False), f"{self._name}: exit {code}\n{log[-3000:]}"
 
     async def _run_until_snapshots(self) -> None:
@@ -270,7 +270,8 @@ class Disturbed:
 
     def _snapshots(self) -> dict[int, int]:
         """The sequence numbers of the snapshots that are there, by home partition."""
-        store = SnapshotStore(self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])}))
+        settings = self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])})
+        store = SnapshotStore(settings, self._run.make_machine)
         found = {}
         for home in self._undisturbed.journals:
             users = None
@@ -301,7 +302,7 @@ class Disturbed:
     async def _until(self, reached: Callable[[Mapping[Any, int]], bool], worker: Any) -> None:
         waiting = Patience(PATIENCE_SECONDS)
         while not reached(await self._run.output_ends()):
-            assert not waiting.over, worker.log.read_text()[-3000:]
+            assert not waiting.over, worker.log.read_text(encoding="utf-8")[-3000:]
             await asyncio.sleep(0.2)
 
 

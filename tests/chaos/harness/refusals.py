@@ -139,7 +139,7 @@ class Surroundings:
             if name != "missing key file":
                 generate_keys(keys, ("edge",))
             if name == "short key file":
-                path.write_text("0123456789")
+                path.write_text("0123456789", encoding="utf-8")
             if name == "world-readable key file":
                 path.chmod(0o644)
             arguments = self._worker("learner", prefix, deployment=live)
@@ -199,7 +199,8 @@ class Surroundings:
             deployment=self._frozen.system.config.deployment,
             datadir=self._folder / prefix,
         )
-        SnapshotStore(settings).save(home, Snapshot(sequence, sequence + 1, genesis, machine.snapshot()))
+        keys = role_work(role, self._frozen.system, KeySource(seed=self._seed)).make_machine
+        SnapshotStore(settings, keys).save(home, Snapshot(sequence, sequence + 1, genesis, machine.snapshot()))
 
     def _slice(self, topic: str, partition: int, high: int | None = None) -> InputSlice:
         records = self._frozen.records_of(topic, partition)[:high]

@@ -22,7 +22,7 @@ def small_disk(folder: str, kibibytes: int, full: bool = False) -> None:
     if user:
         _check(libc.unshare(_CLONE_NEWUSER), "unshare")
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-            Path(f"/proc/self/{name}").write_text(text)
+            Path(f"/proc/self/{name}").write_text(text, encoding="utf-8")
     _check(libc.unshare(_CLONE_NEWNS), "unshare")
     _check(libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None), "mount")
     _check(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={kibibytes}k".encode()), "mount")

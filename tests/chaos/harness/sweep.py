@@ -108,7 +108,7 @@ class Sweep:
                 worker = await run.start()
                 await run.folded_all(PATIENCE_SECONDS)
                 worker.kill(signal.SIGTERM)
-                assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text()[-3000:]
+                assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text(encoding="utf-8")[-3000:]
                 audit = await run.audit()
                 assert audit.repeats == audit.off_chain == 0, name
                 await subject.promises(subject.role, run, audit, subject.frozen)
@@ -217,7 +217,7 @@ class Sweep:
         subject = self._subjects[name]
         await run.folded_all(PATIENCE_SECONDS)
         worker.kill(signal.SIGTERM)
-        assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text()[-3000:]
+        assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
         assert audit == self._undisturbed[name], f"{name}: other bytes than with brokers that stay"
         await subject.promises(subject.role, run, audit, subject.frozen)

@@ -21,7 +21,7 @@ import pytest_asyncio
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.schemas import codec
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]
 
 TESTS = Path(__file__).parents[2]
 KEY_SEED = 4
@@ -171,5 +171,5 @@ async def test_topics_older_than_what_was_released_are_refused_and_nothing_is_wr
         before = await older.output_ends()
         worker = await older.start()
         assert await worker.exit_code() == 1
-        assert "the topics are an older copy" in worker.log.read_text()
+        assert "the topics are an older copy" in worker.log.read_text(encoding="utf-8")
         assert await older.output_ends() == before, "nothing is drawn again"

@@ -76,8 +76,8 @@ def test_the_catalogue_finds_it_beside_the_built_in_ones(kind: Any) -> None:
 
 def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind: Any, cli: Command, tmp_path: Path) -> None:
     config, options = tmp_path / "drinks.yaml", tmp_path / "options"
-    config.write_text("system: poll\ndeployment: drinks\nepsilon: 0.5\nvotes_per_user: 3\n")
-    options.write_text("tea\ncoffee\n")
+    config.write_text("system: poll\ndeployment: drinks\nepsilon: 0.5\nvotes_per_user: 3\n", encoding="utf-8")
+    options.write_text("tea\ncoffee\n", encoding="utf-8")
     checked = json.loads(cli("config", "check", config, "--json"))
     assert checked["budgets"][0]["epsilon"] == "1.5"
     said = cli("guarantee", config)
@@ -99,7 +99,7 @@ def test_a_folder_is_checked_promised_and_prepared_by_the_commands(kind: Any, cl
 def test_a_folder_without_what_it_needs_is_refused(
     kind: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "drinks.yaml").write_text("system: poll\ndeployment: drinks\n")
+    (tmp_path / "drinks.yaml").write_text("system: poll\ndeployment: drinks\n", encoding="utf-8")
     refusals = {
         (): "expected --options with",
         ("--graph", "g"): "(what can be voted for, one a line) for poll, got --graph",

@@ -33,6 +33,7 @@ def started(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        encoding="utf-8",
     )
 
 

@@ -43,12 +43,12 @@ class SecuredKafka:
     @property
     def passwords(self) -> str:
         """The listener for passwords."""
-        return (self.folder / "bootstrap").read_text()
+        return (self.folder / "bootstrap").read_text(encoding="utf-8")
 
     @property
     def certificates(self) -> str:
         """The listener for certificates."""
-        return (self.folder / "bootstrap-certificate").read_text()
+        return (self.folder / "bootstrap-certificate").read_text(encoding="utf-8")
 
     def file(self, name: str) -> Path:
         """A client's settings file."""

@@ -70,7 +70,7 @@ class Workers:
         arguments += ["--zone-metrics-port", str(self.ports[role][1]), "--bootstrap", self.kafka.passwords]
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         if role == BY_ENVIRONMENT:
-            secret = (self.kafka.folder / "security" / f"{role}.password").read_text()
+            secret = (self.kafka.folder / "security" / f"{role}.password").read_text(encoding="utf-8")
             given = {"PROTOCOL": "SASL_SSL", "USERNAME": role, "PASSWORD": secret}
             given["CA_FILE"] = str(self.kafka.folder / "security" / "ca.pem")
             environment |= {f"HUSHSTREAM_SECURITY__{name}": value for name, value in given.items()}
@@ -146,7 +146,7 @@ async def played(
             codes = await asyncio.to_thread(workers.stop)
         finally:
             for role in system.role_names:
-                print((folder / f"{role}.log").read_text()[-1500:])
+                print((folder / f"{role}.log").read_text(encoding="utf-8")[-1500:])
     logs = await copy_async(admin, system.partitions)
     await export_async(admin, system, folder / "export")
     yield Played(system, keys, folder, logs, pages, codes, result.decisions)
@@ -243,7 +243,9 @@ def holders(secrets: Mapping[str, bytes], places: Mapping[str, bytes]) -> set[tu
 async def test_no_key_and_no_password_is_in_anything_that_was_left(kafka: Any, played: Played) -> None:
     secrets = {f"password of {path.stem}": path.read_bytes() for path in (kafka.folder / "security").glob("*.password")}
     secrets |= {
-        f"key of {zone}": bytes.fromhex(re.findall(r"[0-9a-f]{64}", key_path(played.keys, zone).read_text())[0])
+        f"key of {zone}": bytes.fromhex(
+            re.findall(r"[0-9a-f]{64}", key_path(played.keys, zone).read_text(encoding="utf-8"))[0]
+        )
         for zone in ("edge", "shuffler")
     }
     places = {f"{topic}/{number}": b"\0".join(record.value for record in part.records)

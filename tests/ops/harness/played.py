@@ -74,11 +74,13 @@ class Played:
 
     Attributes:
         stood: by journal, the offsets of the records on which its states stand.
+        disks: by role, where its workers keep their snapshots.
     """
 
     system: System
     logs: LogCopy
     stood: Mapping[TopicPartition, list[int]]
+    disks: Mapping[str, Path]
     keys: KeySource = KEYS
 
     @property
@@ -115,7 +117,7 @@ class Publisher:
             bootstrap="127.0.0.1:1", role=role.name, group="g", deployment=system.config.deployment, datadir=folder,
             state_bytes_per_second=1 << 30,
         )  # fmt: skip
-        self.snapshots = SnapshotStore(settings)
+        self.snapshots = SnapshotStore(settings, self.work.make_machine)
         self.states = PublishedStates(
             settings, role.state.name, self.work.make_machine, kept, self.snapshots, self.ends
         )
@@ -183,4 +185,4 @@ async def _with_states(system: System, logs: LogCopy, folder: Path) -> Played:
                 await Publisher(system, role, home, logs, kept, folder / role.name).publish(places)
                 stood[role.journal, home] = places
     parts = {**logs.parts, **{source: whole(records) for source, records in kept.records.items()}}
-    return Played(system, LogCopy(parts), stood)
+    return Played(system, LogCopy(parts), stood, {role.name: folder / role.name for role in system.roles})

@@ -12,7 +12,17 @@ from hushstream.replay.experiments.catalogue import find_experiment, run_experim
 from hushstream.replay.studies.bgt import schedules, table, three_slots
 from hushstream.replay.studies.bgt.bench import bgt_rows
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.slow_statistics(
+        keep=[
+            "bgt-dropouts",
+            "test_printed_figures_stand_beside_their_schedules",
+            "test_targets_judge_the_rows_that_they_name",
+            "test_the_benchmark_has_rows_with_names_units_and_targets",
+        ]
+    ),
+]
 
 NAMES = ("bgt-dropouts", "bgt-poisoning", "bgt-schedules", "bgt-table", "bgt-three-slots")
 
@@ -34,7 +44,7 @@ def test_a_quick_run_writes_rows_and_pictures(name, played) -> None:
         f"{name}.json",
         f"{name}.png",
     }
-    read = json.loads(next(path for path in outcome.files if path.suffix == ".json").read_text())
+    read = json.loads(next(path for path in outcome.files if path.suffix == ".json").read_text(encoding="utf-8"))
     assert read["rows"]
     assert len(find_experiment(name).pictures) == 1
 

@@ -34,10 +34,10 @@ def test_a_run_tells_errors_of_every_round_beside_those_of_the_device_alone(resu
 def test_the_report_says_whether_anything_is_gained(result, tmp_path):
     files = {path.name for path in write_bgt_report(result, tmp_path)}
     assert files == {"results.json", "rounds.csv", "rmse.png", "index.html"}
-    found = json.loads((tmp_path / "results.json").read_text())
+    found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert found["baselines"]["local"]["rmse"] == result.baselines["local"][0]
     assert [row["rmse"] for row in found["rounds"]] == [row.rmse for row in result.rounds]
-    page = (tmp_path / "index.html").read_text()
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert result.gain_text in page
     assert "2,068" not in page, "slots are of the configured size"
     assert f"{result.slot_bytes:,} bytes" in page
@@ -55,7 +55,7 @@ def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
     rows = [(f"u{user}", 1 + (user * 7 + step) % 12, 1 + (user + step) % 5) for user in range(20) for step in range(6)]
     path, mapping = tmp_path / f"mine.{kind}", tmp_path / "mapping.yaml"
     if kind == "csv":
-        path.write_text("who,film,stars\n" + "\n".join(",".join(map(str, row)) for row in rows))
+        path.write_text("who,film,stars\n" + "\n".join(",".join(map(str, row)) for row in rows), encoding="utf-8")
     else:
         parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet files need pyarrow")
         arrow = pytest.importorskip("pyarrow", reason="Parquet files need pyarrow")
@@ -63,10 +63,10 @@ def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
         parquet.write_table(arrow.table(columns), path)
     text = "user: who\nitem: film\nrating: stars\nlowest: 1\nhighest: 5\nitems: 12\npublic: {}\n"
     world = {"file": str(path), "mapping": str(mapping)}
-    mapping.write_text(text.format("true"))
+    mapping.write_text(text.format("true"), encoding="utf-8")
     result = run_bgt(BgtOptions("own-ratings", world=world, config={"release": {"pairs": 8, "top": 6}}))
     assert (result.users, result.items, result.judged) == (20, 12, 24)
-    mapping.write_text(text.format("false"))
+    mapping.write_text(text.format("false"), encoding="utf-8")
     with pytest.raises(HushstreamError, match="expected a public one"):
         run_bgt(BgtOptions("own-ratings", world=world))
 

@@ -9,7 +9,7 @@ from hushstream.replay.studies.bgt.stream_bench import StreamSizes, bgt_stream_r
 SIZES = StreamSizes(items=300, ratings=20, slots=3_000, short=5)
 
 
-@pytest.mark.slow
+@pytest.mark.process
 def test_a_collectors_worker_takes_all_slots_and_its_pace_is_told_of_clock_and_cpu() -> None:
     wall, cpu = bgt_stream_rows(lambda _: None, rounds=1, sizes=SIZES)
     assert (wall.unit, cpu.unit) == ("slots/s", "slots/CPU s")

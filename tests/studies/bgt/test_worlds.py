@@ -45,7 +45,7 @@ def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [("ann", 1, 5.0), ("bob", 4, 0.0), ("ann", 1, 2.5), ("cy", 2, 4.0)]
     text = tmp_path / "ratings.csv"
-    text.write_text("u,i,r,other\n" + "".join(f"{u},{i},{r},x\n" for u, i, r in rows))
+    text.write_text("u,i,r,other\n" + "".join(f"{u},{i},{r},x\n" for u, i, r in rows), encoding="utf-8")
     table = tmp_path / "ratings.parquet"
     columns = dict(zip(("u", "i", "r"), map(list, zip(*rows, strict=True)), strict=True))
     parquet.write_table(pyarrow.table(columns), table)
@@ -58,7 +58,7 @@ def test_own_ratings_come_from_csv_and_parquet_alike(tmp_path) -> None:
 
 def test_names_of_items_may_be_listed_or_for_public_data_left_out(tmp_path) -> None:
     path = tmp_path / "ratings.csv"
-    path.write_text("u;i;r\n7;b;1\n7;a;2\n8;b;3\n")
+    path.write_text("u;i;r\n7;b;1\n7;a;2\n8;b;3\n", encoding="utf-8")
     named = parse_rating_mapping({**PLAIN, "items": ["a", "b", "c"], "delimiter": ";"}, "m")
     assert load_ratings(path, named).items.tolist() == [1, 0, 1]
     free = parse_rating_mapping(
@@ -106,7 +106,7 @@ def test_missing_keys_and_unnamed_items_are_refused() -> None:
 )
 def test_rows_that_cannot_be_are_named_and_not_repeated(tmp_path, row: str, match: str) -> None:
     path = tmp_path / "ratings.csv"
-    path.write_text(f"u,i,r\n{row}\n")
+    path.write_text(f"u,i,r\n{row}\n", encoding="utf-8")
     with pytest.raises(LogError, match=match) as caught:
         load_ratings(path, RatingMapping(user="u", item="i", rating="r", lowest=0, highest=5, items=4))
     assert "5.01" not in str(caught.value)
@@ -116,7 +116,7 @@ def test_own_ratings_are_played_like_any_world(tmp_path) -> None:
     world = tastes(users=200, items=60, ratings=10)
     path = tmp_path / "ratings.csv"
     rows = zip(world.users, world.items + 1, world.values * 5, strict=True)
-    path.write_text("u,i,r\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
+    path.write_text("u,i,r\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows), encoding="utf-8")
     mapping = RatingMapping(user="u", item="i", rating="r", lowest=0, highest=5, items=60)
     played = play_world(Task("own", "three", 10.0, 0), load_ratings(path, mapping))
     assert len(played.kinds) == 3

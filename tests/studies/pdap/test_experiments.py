@@ -23,7 +23,7 @@ def outcomes(tmp_path_factory):
 def test_a_quick_run_writes_rows_and_pictures(name, outcomes):
     files = {path.name for path in outcomes[name].files}
     assert files == {f"{name}.csv", f"{name}-targets.csv", f"{name}.html", f"{name}.json", f"{name}.png"}
-    read = json.loads(next(path for path in outcomes[name].files if path.suffix == ".json").read_text())
+    read = json.loads(next(path for path in outcomes[name].files if path.suffix == ".json").read_text(encoding="utf-8"))
     assert read["rows"]
     assert len(find_experiment(name).pictures) == 1
 

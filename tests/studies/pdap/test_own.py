@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from hushstream.engine.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.run import options_of, run_with
 from hushstream.replay.studies.pdap.logged_vendors import ClickFit, LoggedVisits
@@ -38,7 +39,7 @@ ROWS = [
 
 def written(folder, rows=ROWS, columns=COLUMNS):
     path = folder / "visits.csv"
-    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]))
+    path.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]), encoding="utf-8")
     return str(path)
 
 
@@ -168,15 +169,17 @@ def table(folder, count=400):
 def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(tmp_path, data):
     world = {"file": table(tmp_path), "mapping": {**MAPPING, "data": data}}
     asked = {"dataset": "own-vendors", "contexts": 600, "first_window": 150, "world": world}
-    result = run_with(options_of("pdap", asked))
+    result = run_with(options_of("pdap", {**asked, "folder": tmp_path / "deployment"}))
     assert [row.vendor for row in result.vendors] == ["north", "south"]
     assert sum(row.visits for row in result.vendors) == 600
     assert not any(check.changed for check in result.verify.values())
     files = write_pdap_report(result, tmp_path / "report")
-    told = json.loads(files[0].read_text())
+    told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"
+    told_there = json.loads((tmp_path / "deployment" / PUBLIC_DATASET).read_text())["dataset"]
+    assert told_there.endswith(", INTERNAL, NOT PRIVATE") is marked
     assert ("INTERNAL, NOT PRIVATE" in told["marks"]) is marked
-    assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text()) is marked
+    assert ("INTERNAL, NOT PRIVATE" in files[-1].read_text(encoding="utf-8")) is marked
     with files[1].open() as rows:
         assert [("INTERNAL, NOT PRIVATE" in row["marks"].split("; ")) for row in csv.DictReader(rows)] == [marked] * 2
     if marked:

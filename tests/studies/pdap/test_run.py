@@ -45,10 +45,10 @@ def test_what_was_published_follows_from_the_logs(direct):
 def test_it_is_marked_and_written(direct, tmp_path):
     files = write_pdap_report(direct, tmp_path / "report")
     assert [path.name for path in files] == ["results.json", "vendors.csv", "vendors.png", "index.html"]
-    told = json.loads(files[0].read_text())
+    told = json.loads(files[0].read_text(encoding="utf-8"))
     assert told["marks"] == ["REPRODUCIBLE, NOT PRIVATE"]
     assert [row["vendor"] for row in told["vendors"]] == ["vendor-0", "vendor-1", "vendor-2"]
-    page = files[-1].read_text()
+    page = files[-1].read_text(encoding="utf-8")
     assert "REPRODUCIBLE, NOT PRIVATE" in page
     assert all(row.vendor in page for row in direct.vendors)
 

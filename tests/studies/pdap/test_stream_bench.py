@@ -8,7 +8,7 @@ import pytest
 
 from hushstream.replay.studies.pdap.stream_bench import Sizes, pdap_stream_rows
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 
 
 def test_every_figure_is_a_number_above_zero_and_windows_close_meanwhile():

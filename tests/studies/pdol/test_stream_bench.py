@@ -6,7 +6,7 @@ import pytest
 
 from hushstream.replay.studies.pdol.stream_bench import StreamSizes, pdol_stream_rows
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.process
 # Three folds of a worker for each node, whatever fits into one.
 SIZES = StreamSizes(dimension=100, features=5, nodes=3, busy=2, slots=64, leaves=96, event_leaves=48)
 

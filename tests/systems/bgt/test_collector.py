@@ -11,6 +11,7 @@ from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.errors import BadSlots
 from hushstream.systems.bgt.rounds import first_round
 from hushstream.systems.bgt.sensitivity import deviation_of, squared_clip, squared_sensitivity
+from hushstream.systems.bgt.shuffler import sums
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums
 from hushstream.systems.bgt.slots import NOTHING, Slots, null_slots
@@ -205,9 +206,9 @@ def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches
     known, _ = ratings(config, 20)
     slots = slots_of(known, asked, config)
 
-    def released(taken: Slots, nonce: bytes = bytes(32)) -> np.ndarray:
+    def released(taken: Slots, nonce: bytes = bytes(32), names: list[bytes] | None = None) -> np.ndarray:
         collector = collector_of(asked, config, nonce=nonce)
-        collector.take(taken, ids(len(taken)))
+        collector.take(taken, ids(len(taken)) if names is None else names)
         return collector.release().sums - collector.sums.cells()
 
     def in_batches(taken: Slots) -> np.ndarray:
@@ -219,7 +220,9 @@ def test_other_slots_meet_other_noise_and_the_same_slots_the_same_in_any_batches
 
     assert (released(slots) == released(slots)).all()
     assert (released(slots) == in_batches(slots)).all()
-    assert (released(slots) == released(slots[np.arange(20)[::-1]])).all(), "nor how senders raced"
+    back = np.arange(20)[::-1]
+    assert (released(slots) == released(slots[back], names=ids(20)[::-1])).all(), "nor how senders raced"
+    assert (released(slots) != released(slots[back])).any(), "the same contents under other ids"
     assert (released(slots) != released(slots[:19])).any()
     assert (released(slots) != released(slots, b"n" * 32)).any()
 
@@ -245,3 +248,11 @@ def test_slots_of_another_size_and_ids_of_another_length_are_refused(config) -> 
 
 def _columns(slots: Slots) -> tuple[np.ndarray, ...]:
     return slots.items, slots.values, slots.weights, slots.directions
+
+
+def test_unused_places_take_turns_with_spare_cells():
+    """A processor adds to one cell one after the other: nulls would take three times as long as slots with items."""
+    config = config_of()
+    places = sums._places(null_slots(1, config), config.items)[0]
+    assert len(set(places[:8])) == 8
+    assert set(places) == set(range(config.items, config.items + 8))

@@ -36,6 +36,20 @@ def test_each_user_sends_one_slot_of_one_size_a_round_and_the_end_is_passed_on_b
     assert kinds == ["RatingSlot"] * 3 + ["Seal"]
 
 
+def test_slots_of_a_round_leave_in_the_order_of_their_ids_whoever_joined_first(films, rig):
+    """Of forty users: any other order that follows them is that of ids with probability below 1e-47."""
+    for number in np.random.default_rng(1).permutation(40).tolist():
+        rig.rate(f"user-{number}", [number], [4.0] if number % 3 else [1.0])
+    for number in range(0, 40, 4):
+        rig.forget(f"user-{number}")
+    rig.end(0)
+    ids = [slot["slot_id"] for slot in rig.slots(rig.fold())]
+    assert len(set(ids)) == 40
+    assert ids == sorted(ids)
+    joined = [agent._key.prf("bgt-slot", 0)[:16] for agent in rig.machine.users._agents.values()]
+    assert sorted(joined) == ids != joined
+
+
 def test_what_users_rated_moves_the_content_of_slots_and_nothing_else_that_leaves(films):
     left = []
     for value in (1.0, 5.0):
@@ -137,7 +151,8 @@ def test_an_erasure_leaves_null_slots_and_refills_nothing(films, rig):
     for value in (server.genesis, server.journal[0]):
         rig.put("models", value)
     rig.put("rounds", server.seen.releases("rounds")[0].value)
-    rig.rate("bob")
+    # Whatever the noise has put at the top, some of it.
+    rig.rate("bob", range(films.ITEMS), [5.0] * films.ITEMS)
     rig.end(1)
     rig.fold()
     first, *later = rig.slots()

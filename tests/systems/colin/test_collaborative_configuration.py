@@ -210,8 +210,9 @@ def test_a_wrong_edge_list_names_the_line_and_what_is_wrong(text, says):
 @pytest.mark.parametrize("name", ["missing", "binary"])
 def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsys, option, name):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "edges").write_text("ann,bob\n")
-    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(asdict(make(privacy=PrivacyConfig("unprotected")))))
+    (tmp_path / "edges").write_text("ann,bob\n", encoding="utf-8")
+    config = make(privacy=PrivacyConfig("unprotected"))
+    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(asdict(config)), encoding="utf-8")
     files = {"--graph": tmp_path / "edges", option: tmp_path / name}
     words = [str(word) for pair in files.items() for word in pair]
     with pytest.raises(SystemExit) as ended:

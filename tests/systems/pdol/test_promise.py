@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from itertools import combinations
 
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -92,7 +93,7 @@ def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds() 
     assert promise.claimed.epsilon_micro == 1_000_000
     assert NOT_PRIVATE in page_text(Promises(promise))
     three = guarantee_of(gossip("own", records_per_user=3)).lifetime.cost.epsilon_micro
-    assert three == 1_000_000 * (3 + (199 + 198 + 197) / 2)
+    assert three == 1_000_000 * (3 + (200 - 3) / 2)
 
 
 def test_gradients_at_what_was_sent_cost_epsilon_a_record() -> None:
@@ -105,11 +106,15 @@ def test_gradients_at_what_was_sent_cost_epsilon_a_record() -> None:
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
 def test_the_true_epsilon_is_the_sum_of_what_each_round_can_tell(rounds: int) -> None:
-    """Of round t: epsilon at once, half of it at each of the T - t later rounds."""
+    """Of a person's rounds epsilon each, of every other one after their first half of it; their worst rounds."""
     form = GossipConfig(epsilon=0.3, rounds=rounds, gradient_at="own")
-    for records in range(1, rounds + 2):
-        each = [0.3 * (1 + (rounds - t) / 2) for t in range(1, min(records, rounds) + 1)]
-        assert float(gossip_epsilon(form, records)) == pytest.approx(sum(each))
+    for records in range(1, rounds + 1):
+        worst = max(
+            sum(0.3 if round_ in own else 0.15 for round_ in range(min(own), rounds))
+            for own in combinations(range(rounds), records)
+        )
+        assert float(gossip_epsilon(form, records)) == pytest.approx(worst)
+    assert gossip_epsilon(form, rounds + 1) == gossip_epsilon(form, rounds), "nobody has more records than rounds"
 
 
 @pytest.mark.parametrize(

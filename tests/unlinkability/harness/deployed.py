@@ -217,7 +217,7 @@ class Worker:
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:
-        assert failed or self._process.poll() is None, self._log.read_text()[-800:]
+        assert failed or self._process.poll() is None, self._log.read_text(encoding="utf-8")[-800:]
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(20)

@@ -29,6 +29,9 @@ from hushstream.systems.bgt.slots import Float64
 TRACK = "ratings"
 """The one model track."""
 
+NAMED_BY = "named_by"
+"""The parameter that says what is in the name of a round's noise; earlier releases, which named contents, had none."""
+
 _ROOM_BYTES = 1 << 16
 """Of a record, for all but its columns."""
 
@@ -90,9 +93,15 @@ class BgtSystem:
         """Of a collector's noise in one journal and epoch; round and content are filled in for each release."""
         return bgt_address(self.config, self.digest, nonce, epoch, partition)
 
-    def parameters(self, number: int, kind: Kind) -> str:
-        """Every parameter of a round's noise, as the journal has it."""
-        values: dict[str, Any] = {"kind": kind}
+    def parameters(self, number: int, kind: Kind, with_ids: bool = True) -> str:
+        """Every parameter of a round's noise, as the journal has it.
+
+        Args:
+            number: of the round.
+            kind: what its slots hold.
+            with_ids: whether ids of slots are in the noise's name; False for rounds that an earlier release began.
+        """
+        values: dict[str, Any] = {"kind": kind, **({NAMED_BY: "ids and contents"} if with_ids else {})}
         if self.config.release.noise != "exact":
             values["variance"] = "/".join(map(str, variance_of(number, kind, self.config)))
         return json.dumps(values, sort_keys=True, separators=(",", ":"))

@@ -58,7 +58,7 @@ def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted", rounds: i
         residue_units=_residue(config, cost.epsilon_micro, 1, rounds),
         not_protected=(*_PUBLIC, _HOSTED if deployment == "hosted" else _EDGE),
         conditions=(
-            "a person has one account: another one costs as much again, and two that are linked four times the rho",
+            "a person has one account: m of them move every sum m times as far, at m^2 times the rho (two: four times)",
         ),
         contents=bgt_contents(config),
         rho_micro=_rho(config, rounds),
@@ -87,8 +87,7 @@ def _rho(config: BgtConfig, rounds: int) -> int:
 
 def _half(config: BgtConfig) -> int:
     """The delta at which rho is stated; what is left of the configured one is for the noise's tables."""
-    units = delta_units(config.release.delta)
-    return units - units // 2 if units % 2 == 0 else units // 2
+    return delta_units(config.release.delta) // 2
 
 
 def _residue(config: BgtConfig, epsilon_micro: int, times: int, rounds: int) -> int:

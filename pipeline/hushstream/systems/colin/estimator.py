@@ -27,7 +27,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import dsymv, dsyrk
 
 from hushstream.learners.errors import LearnerError
 from hushstream.systems.colin.relation import Relation
@@ -300,6 +299,9 @@ class CollaborativeState:
         return first
 
     def _flush(self) -> None:
+        # Imported here: every process of any system imports this module, and SciPy takes a tenth of its start.
+        from scipy.linalg.blas import dsyrk
+
         self._c = dsyrk(-1.0, self._panel[: self._waiting].T, beta=1.0, c=self._c, overwrite_c=1)
         self._mirror_blocks()
         self._waiting = 0
@@ -327,6 +329,8 @@ class CollaborativeState:
 
     def _all_scores(self) -> Float64:
         """C times the moment."""
+        from scipy.linalg.blas import dsymv
+
         scores: Float64 = dsymv(1.0, self._c, self._moment, lower=0)
         panel = self._panel[: self._waiting]
         scores -= (panel @ self._moment) @ panel

@@ -22,7 +22,6 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from hushstream.systems.pdap.beliefs import Float64
 from hushstream.systems.pdap.cells import Int64
@@ -98,6 +97,8 @@ def draw_tickets(beliefs: CellBeliefs, digest: bytes) -> Int64:
 @lru_cache(maxsize=1)
 def _normals() -> Float32:
     """Normal quantiles at the middles of 2^16 equal parts, in multiples of 2^-12."""
+    from scipy.special import ndtri
+
     middles = (np.arange(1 << 16) + 0.5) / (1 << 16)
     return np.asarray(np.rint(ndtri(middles) * _NORMAL_STEPS) / _NORMAL_STEPS, dtype=np.float32)
 

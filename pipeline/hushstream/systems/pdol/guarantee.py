@@ -15,7 +15,9 @@ Lemma 1 says. What then, given that theta~_(t+1) is equal on both sides?
   which differs. The next record is the same on both sides, so its hinge gradient is 0 on one side and -y x on the other
   at worst, not 2 L apart but L: theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since it
   differs again, so does each later round, up to T. epsilon (1 + (T - t) / 2) for the record of round t; the first has
-  the most to lose. "Disjoint data" (Theorem 1) does not help: later data are not what leaks.
+  the most to lose. "Disjoint data" (Theorem 1) does not help: later data are not what leaks. With r
+  records of a person every round moves by one of these two bounds, whatever the rounds before it did: r epsilon for
+  theirs and epsilon / 2 for each other one after the first, so r epsilon + (T - r) epsilon / 2 at worst.
 * A node that mixes its own theta_t from before the noise in place of theta~_t^i carries a_ii of every difference on:
   sum_k a_ii^k epsilon = epsilon / (1 - a_ii). It is nowhere offered.
 """
@@ -106,9 +108,9 @@ def gossip_epsilon(gossip: GossipConfig, records: int = 1) -> Fraction:
     claimed = Fraction(epsilon_micro(gossip.epsilon), MICRO)
     if gossip.gradient_at == "sent":
         return records * claimed
-    # The first `records` rounds are the worst; the sum over t of 1 + (T - t) / 2.
+    # From round 1 on: epsilon in a round of theirs, half of it in any other.
     count = min(records, gossip.rounds)
-    return claimed * (count + Fraction(count * gossip.rounds, 2) - Fraction(count * (count + 1), 4))
+    return claimed * (count + Fraction(gossip.rounds - count, 2))
 
 
 def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
@@ -143,9 +145,9 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
 def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost:
     """The true epsilon, and the delta of the noise's tables for all that is drawn of one node."""
     micro = epsilon_micro(gossip_epsilon(gossip, records))
-    changed = gossip.rounds * config.records.dimension if gossip.gradient_at == "own" else config.records.dimension
+    rounds = gossip.rounds if gossip.gradient_at == "own" else records
     first = noise_law(gossip, 1, config.records.dimension)
-    return Cost(micro, residue_units(records * changed * first.residue, micro))
+    return Cost(micro, residue_units(rounds * config.records.dimension * first.residue, micro))
 
 
 def _nothing(config: PdolConfig) -> Guarantee:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
@@ -25,6 +25,9 @@ from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
 from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
+
+Done = TypeVar("Done")
+"""What was found of one row."""
 
 
 @cache
@@ -52,15 +55,18 @@ def run_audits(
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    chosen = _chosen(names)
-    attack = partial(_attack, effort=effort, false_alarm=false_alarm)
-    count = min(len(chosen), processes or os.cpu_count() or 1)
+    yield from abreast(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
+
+
+def abreast(work: Callable[[str], Done], names: Sequence[str], processes: int | None = None) -> Iterator[Done]:
+    """What some work gives of each row, in their order, rows side by side in so many processes."""
+    count = min(len(names), processes or os.cpu_count() or 1)
     if count == 1:
-        yield from map(attack, chosen)
+        yield from map(work, names)
         return
     # Fresh interpreters: a forked one would share locks with threads of this process.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        yield from pool.map(attack, chosen)
+        yield from pool.map(work, names)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
@@ -69,7 +75,7 @@ def count_audits(names: Sequence[str] = ()) -> int:
     Raises:
         HushstreamError: an unknown name.
     """
-    return len(_chosen(names))
+    return len(chosen_audits(names))
 
 
 def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM) -> AuditReport:
@@ -87,7 +93,12 @@ def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM
     return study_of(config.system).audit_config(config, runs, false_alarm)
 
 
-def _chosen(names: Sequence[str]) -> list[str]:
+def chosen_audits(names: Sequence[str]) -> list[str]:
+    """The named rows, or all, in the order of the table.
+
+    Raises:
+        HushstreamError: an unknown name.
+    """
     known = _known()
     for name in names:
         if name not in known:
@@ -96,7 +107,12 @@ def _chosen(names: Sequence[str]) -> list[str]:
 
 
 def _attack(name: str, effort: Effort, false_alarm: float) -> Row:
-    return _known()[name].make()(effort, false_alarm)
+    return make_audit(name)(effort, false_alarm)
+
+
+def make_audit(name: str) -> Audit:
+    """The audit of a known row."""
+    return _known()[name].make()
 
 
 def _one_thread() -> None:

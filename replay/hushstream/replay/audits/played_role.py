@@ -18,19 +18,28 @@ from hushstream.schemas import codec
 class PlayedRole:
     """A role on one home partition, from its genesis on."""
 
-    def __init__(self, make: Callable[[], Machine], log: MemoryLog | None = None, nonce: bytes | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Machine],
+        log: MemoryLog | None = None,
+        nonce: bytes | None = None,
+        doubt: bytes = b"",
+    ) -> None:
         """Begin a journal with a nonce of its own, unless one is given.
 
         Args:
             make: a machine that was not started.
             log: to go on with one that holds records already.
             nonce: of the journal.
+            doubt: nonce of a doubt whether the journal ends where it ended; empty for none.
         """
         self._make = make
         self.log = MemoryLog() if log is None else log
         self.machine = make()
         self._genesis = self.machine.genesis(fresh_nonce() if nonce is None else nonce)
         self.machine.start(self._genesis)
+        if doubt:
+            self.machine.distrust(doubt)
         self.journal: list[bytes] = []
         self.kept = b"", 0
         """The last snapshot that was kept, and how many journal records it covers."""

@@ -58,7 +58,13 @@ class AuditReport:
         ]
         if curve is not None:
             lines.append(f"By the exact trade-off curve the noise is that of epsilon {curve:.4f} or more.")
-        lines.append(f"The lower bound {'stays within' if result.passed else 'EXCEEDS'} the claim.")
+        if result.strongest:
+            lines.append(f"The lower bound {'stays within' if result.passed else 'EXCEEDS'} the claim.")
+        else:
+            lines.append(
+                "This tells nothing: a bound of 0 comes of noise that this attack cannot see through in so few runs, "
+                "whether it is as large as claimed or not. Take more by --runs."
+            )
         return "\n".join(lines) + "\n"
 
 

@@ -35,8 +35,8 @@ Read = Callable[[], NDArray[np.float64]]
 """Begins journals, and gives the noise of some runs."""
 
 
-def audit_places(read: Read, axes: Axes, law: Sizes, claimed: Cost) -> Run:
-    """The audit of places whose noise ``read`` gives, (width, *axes)."""
+def audit_places(read: Read, axes: Axes, law: Sizes | None, claimed: Cost) -> Run:
+    """The audit of places whose noise ``read`` gives, (width, *axes); without a law of independence alone."""
     name = _name(axes)
 
     def run(runs: int, false_alarm: float) -> AuditResult:

@@ -108,7 +108,7 @@ class Row:
         if not self.result.passed:
             return "EXCEEDS the claim"
         if self.claim_broken is None:
-            return "within the claim"
+            return f"within the claim; {self.result.remark}" if self.result.remark else "within the claim"
         return f"{NOT_PRIVATE}, claim broken" if self.claim_broken else "the paper's claim was not broken"
 
     def as_json(self) -> dict[str, Any]:

@@ -4,6 +4,13 @@ Releases are A x + L z with known signs L (`Factorisation`), so with the content
 release brings one node after the other, and the pseudo-inverse of L gives each node's noise by itself, as it was
 drawn. Counters with Gaussian noise: with L L^T = C C^T and C lower triangular, C^-1 L z has independent entries of the
 variance of one draw, one for each release: what that release adds to all before it (its innovation).
+
+What is solved for in floats is off by some 1e-16 of what went in, so a draw of exactly 0 comes out as a rounding whose
+sign follows from the machine's linear algebra. Signs are what `hushstream.privacy.audit_structure` tests: those of
+roundings agree for no reason of the noise. So draws return to the whole numbers that they are (`Unmixed.step`).
+Innovations are no whole numbers; they return to a grid that is far coarser than any rounding, and so fine that a value
+of it is 0 with probability below 1e-6. That a value is taken for 0 if it is small, whatever its sign, leaves the signs
+of the others as even as they were.
 """
 
 from __future__ import annotations
@@ -22,16 +29,20 @@ _SIZES = Family(lambda epsilon: laplace_pair(epsilon).power, lambda epsilon: eps
 _COARSE = 1 << 10
 """A lattice of so many steps to a scale is one still; all others here have more than 2^20."""
 
+INNOVATION_STEPS = 1 << 20
+"""Steps of the grid to one deviation of an innovation."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unmixed:
     """How a counter's draws follow from its first releases.
 
     Attributes:
-        solve: float64 (draws, leaves): from the noise of releases to draws, in units of ``unit``.
+        solve: float64 (draws, leaves): from the noise of releases to draws, both in lattice units.
         holders: bool (draws, leaves): which draws hold which leaf.
         law: of one draw's size in these units.
         unit: for pure epsilon what is over epsilon in a draw's scale, else its deviation; in lattice units.
+        step: draws are multiples of it, in lattice units.
         spreads: float64 (leaves,): the noise of each release in these is no smaller in law than a draw.
     """
 
@@ -39,6 +50,7 @@ class Unmixed:
     holders: NDArray[np.bool_]
     law: Sizes
     unit: float
+    step: float
     spreads: NDArray[np.float64]
 
     @property
@@ -47,8 +59,9 @@ class Unmixed:
         return len(self.solve)
 
     def __call__(self, noise: NDArray[np.float64]) -> NDArray[np.float64]:
-        """From the noise of releases (leaves, ...) to draws (draws, ...)."""
-        return np.asarray(np.tensordot(self.solve, noise, axes=1))
+        """From the noise of releases (leaves, ...) to draws (draws, ...), multiples of ``step`` over ``unit``."""
+        solved = np.tensordot(self.solve, noise, axes=1)
+        return np.asarray(np.rint(solved / self.step) * (self.step / self.unit))
 
 
 def unmixed(plan: Plan, leaves: int) -> Unmixed:
@@ -63,18 +76,20 @@ def unmixed(plan: Plan, leaves: int) -> Unmixed:
         covariance = factors.left @ factors.left.T
         solve = np.linalg.inv(np.linalg.cholesky(covariance))
         scale = plan.noise.variance**0.5 * 2.0**-fine
+        if scale < _COARSE:
+            raise HushstreamError(f"audit: expected Gaussian noise of {_COARSE} lattice units or more, got {scale:.3g}")
         law = half_normal_sizes(float(plan.budget.rho), GAUSSIAN_FAMILY)
         spreads = scale * np.sqrt(np.diag(covariance))
-        return Unmixed(solve / scale, np.tri(leaves, dtype=np.bool_), law, scale, spreads)
+        step = scale / INNOVATION_STEPS
+        return Unmixed(solve, np.tri(leaves, dtype=np.bool_), law, scale, step, spreads)
     if not isinstance(plan, NegativeDigitTree):
         raise HushstreamError(f"audit: expected a digit tree or Gaussian noise, got {plan.mechanism}")
     inverse = np.linalg.pinv(factors.left)
     # At the end of the releases two nodes may have come together: those are left out.
     alone = np.abs(inverse @ factors.left - np.eye(factors.left.shape[1])).max(axis=1) < 1e-6
     spread = plan.levels * plan.sensitivity
-    return Unmixed(
-        inverse[alone] / spread, factors.right[alone] > 0, _law(plan, spread), spread, np.full(leaves, spread)
-    )
+    spreads = np.full(leaves, float(spread))
+    return Unmixed(inverse[alone], factors.right[alone] > 0, _law(plan, spread), spread, 1.0, spreads)
 
 
 def _law(plan: NegativeDigitTree, spread: int) -> Sizes:

@@ -106,11 +106,11 @@ def pin(running: Running, core: int) -> None:
 
 
 def _process_seconds(pid: int) -> float:
-    user, system = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    user, system = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13]
     return (int(user) + int(system)) / _TICKS_PER_SECOND
 
 
 def _machine_seconds() -> float:
-    first = Path("/proc/stat").read_text().partition("\n")[0]
+    first = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0]
     told = dict(zip(_COLUMNS, map(int, first.split()[1:]), strict=False))
     return sum(told[name] for name in _BUSY) / _TICKS_PER_SECOND

@@ -33,7 +33,7 @@ class Running:
             BenchFailed: with the last line that it wrote.
         """
         if self.process.returncode is not None:
-            lines = self.log.read_text(errors="replace").strip().splitlines() or ["it wrote nothing"]
+            lines = self.log.read_text(errors="replace", encoding="utf-8").strip().splitlines() or ["it wrote nothing"]
             raise BenchFailed(f"{self.name} ended with code {self.process.returncode}: {lines[-1]}")
 
     def peak_memory_bytes(self) -> int:
@@ -43,7 +43,7 @@ class Running:
             BenchFailed: this system does not say.
         """
         try:
-            status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+            status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise BenchFailed(f"memory of {self.name}: expected /proc, got {error.strerror}") from None
         return 1024 * int(next(line for line in status if line.startswith("VmHWM")).split()[1])
@@ -89,4 +89,4 @@ async def embedded_broker(folder: Path) -> AsyncIterator[str]:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"expected the broker to listen within {START_SECONDS:g} s")
             await asyncio.sleep(0.02)
-        yield ready.read_text().strip()
+        yield ready.read_text(encoding="utf-8").strip()

@@ -40,5 +40,5 @@ def _first_ephemeral() -> int:
     """The first port that the system hands out, where it says so and leaves room below."""
     if not _EPHEMERAL.exists():
         return _EPHEMERAL_ELSEWHERE
-    first = int(_EPHEMERAL.read_text().split()[0])
+    first = int(_EPHEMERAL.read_text(encoding="utf-8").split()[0])
     return first if first > 2 * _LEAST else _EPHEMERAL_ELSEWHERE

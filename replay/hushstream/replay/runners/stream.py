@@ -157,11 +157,11 @@ class StreamSession:
         ready.unlink(missing_ok=True)
         self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
         deadline = time.monotonic() + BROKER_START_SECONDS
-        while not ready.exists() or not ready.read_text().strip():
+        while not ready.exists() or not ready.read_text(encoding="utf-8").strip():
             if self._processes["broker"].poll() is not None or time.monotonic() > deadline:
                 raise WorkerDied(f"broker did not start: {self._last_words('broker')}")
             await asyncio.sleep(0.05)
-        return ready.read_text().strip()
+        return ready.read_text(encoding="utf-8").strip()
 
     async def _make_topics(self) -> None:
         created = await apply_async(self.connection(), self._system)
@@ -211,7 +211,7 @@ class StreamSession:
         return self._place.folder / f"{name}.log"
 
     def _last_words(self, name: str) -> str:
-        lines = self._log_path(name).read_text(errors="replace").strip().splitlines()
+        lines = self._log_path(name).read_text(errors="replace", encoding="utf-8").strip().splitlines()
         return lines[-1] if lines else "it wrote nothing"
 
 
@@ -228,6 +228,6 @@ def _scrape_events(port: int) -> Counter[str]:
 
 def _peak_memory(pid: int) -> int:
     with contextlib.suppress(OSError, StopIteration, ValueError):
-        lines: Iterator[str] = iter(Path(f"/proc/{pid}/status").read_text().splitlines())
+        lines: Iterator[str] = iter(Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines())
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
     return 0

@@ -27,7 +27,7 @@ print(",".join(sorted(name for name in loaded if name.startswith("hushstream.sch
 
 
 def test_it_imports_numpy_and_stages_and_nothing_else():
-    found = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=True, encoding="utf-8")
     third_party, ours, schemas = found.stdout.splitlines()
     assert third_party == "numpy"
     assert set(ours.split(",")) == {

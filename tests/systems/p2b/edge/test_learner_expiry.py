@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from storage import SEAL
 
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine.spilled_users import MemoryUserStore
@@ -61,7 +62,7 @@ def test_a_slot_in_progress_keeps_its_target_over_an_expiry(rigs):
 def test_very_many_expire_at_once_wherever_they_lie(rigs, tmp_path):
     system = rigs.make_system(users={"expire_after_seconds": HOUR})
     counts = []
-    for store, limit in ((None, None), (MemoryUserStore(), 40), (UserDatabase(tmp_path / "0.users"), 40)):
+    for store, limit in ((None, None), (MemoryUserStore(), 40), (UserDatabase(tmp_path / "0.users", SEAL), 40)):
         rig = rigs.LearnerRig(system)
         if store is not None:
             rig.machine.keep_users(store, limit)

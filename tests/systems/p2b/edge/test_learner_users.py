@@ -6,6 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from storage import SEAL
 
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine import packed
@@ -107,7 +108,7 @@ def test_a_learner_taken_up_from_disk_at_every_cut_goes_on_byte_for_byte(rigs, s
     play(straight, rigs, after_each=newer_model(straight, models))
     broken = rig_with(rigs, system, models)
     place = tmp_path / "0.users"
-    with closing(UserDatabase(place)) as store:
+    with closing(UserDatabase(place, SEAL)) as store:
         broken.machine.keep_users(store, 4)
         cuts = []
         add = newer_model(broken, models)
@@ -187,6 +188,7 @@ class FullDatabase(UserDatabase):
         return False
 
 
+@pytest.mark.sweep(keep=["centroid-0-UserDatabase", "centroid-0-FullDatabase", "onehot-0-None"])
 @pytest.mark.parametrize("store", [UserDatabase, FullDatabase, None])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
@@ -198,7 +200,7 @@ def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
     straight = rig_with(rigs, system, models)
     play(straight, rigs, 300, seed, after_each=newer_model(straight, models))
     broken = rig_with(rigs, system, models)
-    with closing((store or UserDatabase)(tmp_path / "0.users")) as users:
+    with closing((store or UserDatabase)(tmp_path / "0.users", SEAL)) as users:
         if store is not None:
             broken.machine.keep_users(users, 4)
         cuts = Cuts(broken, None if store is None else users, system, seed)
@@ -212,7 +214,7 @@ def test_a_snapshot_that_is_packed_while_folds_go_on_is_that_of_its_cut(
 @pytest.mark.parametrize("shown", [True, False])
 def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_they_are_then(rigs, tmp_path, shown):
     rig = rigs.LearnerRig()
-    with closing(UserDatabase(tmp_path / "0.users")) as store:
+    with closing(UserDatabase(tmp_path / "0.users", SEAL)) as store:
         rig.machine.keep_users(store, 100)
         rig.decide("e1", "ann")
         if shown:
@@ -233,7 +235,7 @@ def test_a_user_whose_wait_ended_between_two_snapshots_is_in_the_second_as_they_
 
 def test_a_snapshot_with_users_on_disk_holds_none_of_them(rigs, tmp_path):
     rig = rigs.LearnerRig()
-    with closing(UserDatabase(tmp_path / "0.users")) as store:
+    with closing(UserDatabase(tmp_path / "0.users", SEAL)) as store:
         rig.machine.keep_users(store, 4)
         rig.interact("ann", 2)
         few = len(rig.machine.snapshot())
@@ -324,7 +326,7 @@ def begun_anew(rig, rigs, store=None):
 
 def test_who_began_anew_while_there_was_no_room_has_what_they_learned_since(rigs, tmp_path):
     straight, crowded = rigs.LearnerRig(), rigs.LearnerRig()
-    with closing(CrowdedDatabase(tmp_path / "0.users")) as store:
+    with closing(CrowdedDatabase(tmp_path / "0.users", SEAL)) as store:
         crowded.machine.keep_users(store, 2)
         begun_anew(straight, rigs)
         begun_anew(crowded, rigs, store)
@@ -340,7 +342,7 @@ def test_who_began_anew_while_there_was_no_room_has_what_they_learned_since(rigs
 
 def test_a_snapshot_has_who_began_anew_while_there_was_no_room(rigs, tmp_path):
     rig = rigs.LearnerRig()
-    with closing(CrowdedDatabase(tmp_path / "0.users")) as store:
+    with closing(CrowdedDatabase(tmp_path / "0.users", SEAL)) as store:
         rig.machine.keep_users(store, 100)
         begun_anew(rig, rigs, store)
         store.full = True

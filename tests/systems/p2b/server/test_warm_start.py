@@ -72,6 +72,7 @@ def test_noise_and_codes_cost_what_was_measured(demo):
     assert demo["seven"].mean() > 0.80 * demo["exact"].mean()
 
 
+@pytest.mark.slow_statistics
 def test_20_000_slots_at_ln_2_come_within_four_percent_of_non_private(simulate):
     # Reward scale .5, 32 codes. Measured over 16 worlds: a ratio of .980 with a standard error of .004, here
     # .006. (With 14,000 slots .963 at 32 codes and .972 at the 16 that auto_codes chooses.)

@@ -31,7 +31,7 @@ class Refusal(IntEnum):
 def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     """A `Refusal` for each slot, int8 (n,).
 
-    The same operations on arrays of the same sizes whatever the slots hold.
+    The same operations on arrays of the same sizes whatever the slots hold, and none that stops or branches at content.
 
     Raises:
         BadSlots: slots of another size than the configuration has.
@@ -44,31 +44,30 @@ def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
         got = slots.items.shape[1], slots.directions.shape[1]
         raise BadSlots(f"slots: expected {width[0]} pairs and {width[1]} directions, got {got[0]} and {got[1]}")
     why = np.zeros(len(slots), dtype=np.int8)
-    _mark(why, _wrong_kind(slots, asked), Refusal.KIND)
-    _mark(why, _too_long(slots, asked, config), Refusal.NORM)
+    why = _marked(why, _wrong_kind(slots, asked), Refusal.KIND)
+    why = _marked(why, _too_long(slots, asked, config), Refusal.NORM)
     used = slots.items != NOTHING
     rising = ((slots.items[:, 1:] > slots.items[:, :-1]) & used[:, :-1]) | ~used[:, 1:]
-    _mark(why, ~rising.all(axis=1) | ((slots.values != 0) & ~used).any(axis=1), Refusal.ORDER)
+    why = _marked(why, _any(~rising) | _any((slots.values != 0) & ~used), Refusal.ORDER)
     unknown = np.asarray((slots.items < NOTHING) | (slots.items >= config.items))
     if asked.kind == "pairs":
-        # One place more, for the unused ones.
-        known = np.zeros(config.items + 1, dtype=bool)
+        # Two places more: for items that there are not, and the last one for unused places.
+        known = np.zeros(config.items + 2, dtype=bool)
         known[asked.top] = known[-1] = True
-        unknown = unknown | ~known[np.where(unknown | ~used, config.items, slots.items)]
-    _mark(why, np.any(unknown, axis=1), Refusal.ITEM)
-    return why
+        unknown = unknown | ~known[np.clip(slots.items, NOTHING, config.items)]
+    return _marked(why, _any(unknown), Refusal.ITEM)
 
 
 def _wrong_kind(slots: Slots, asked: Round) -> NDArray[np.bool_]:
     factors = asked.model.factors.shape[1] if asked.kind == "factors" else 0
-    directed = (slots.directions[:, factors:] != 0).any(axis=1)
+    directed = _any(slots.directions[:, factors:] != 0)
     weighted = (slots.weights < 0) if asked.kind == "items" else (slots.weights != 0)
     return np.asarray(directed | weighted)
 
 
 def _too_long(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.bool_]:
     """Squares are of numbers of at most 2^20, so that P of them stay far below 2^63."""
-    far = _far(slots.values).any(axis=1) | _far(slots.weights) | _far(slots.directions).any(axis=1)
+    far = _any(_far(slots.values)) | _far(slots.weights) | _any(_far(slots.directions))
     values, weights = (np.clip(column, -UNIT, UNIT).astype(np.int64) for column in (slots.values, slots.weights))
     directions = np.clip(slots.directions, -UNIT, UNIT).astype(np.int64)
     used = np.count_nonzero(slots.items != NOTHING, axis=1)
@@ -81,5 +80,11 @@ def _far(numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
     return np.asarray((numbers > UNIT) | (numbers < -UNIT))
 
 
-def _mark(why: NDArray[np.int8], where: NDArray[np.bool_], refusal: Refusal) -> None:
-    why[where] = refusal
+def _any(where: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether any of a row is; `numpy.any` would stop at the first."""
+    return np.asarray(np.count_nonzero(where, axis=1) > 0)
+
+
+def _marked(why: NDArray[np.int8], where: NDArray[np.bool_], refusal: Refusal) -> NDArray[np.int8]:
+    """The refusal where it holds, in the place of an earlier one: by arithmetic."""
+    return why + where * (np.int8(refusal) - why)

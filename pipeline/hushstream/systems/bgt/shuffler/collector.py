@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -24,8 +27,19 @@ from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots, packed_slots
 COLLECTED = {"sums": "bytes", "slots": "long", "history": "bytes"}
 """Avro fields of `Collector.dump`."""
 
-_HISTORIES = 1 << 256
+_HISTORY_BYTES = 32
+_HISTORIES = 1 << 8 * _HISTORY_BYTES
 """Digests of slots are added up within so much, so that their order does not matter."""
+
+
+class Naming(IntEnum):
+    """What of a slot is in the name of its round's noise; the number is in the packed state."""
+
+    CONTENTS = 1
+    """Its content alone, as in rounds that an earlier release began. Then a rolled back round that holds a guess under
+    another id has the same noise exactly if the guess is right."""
+    IDS = 2
+    """Its id and its content."""
 
 
 @dataclass(slots=True)
@@ -45,19 +59,27 @@ class Collector:
     """One round at one collector.
 
     A slot has an id, a pseudorandom function of user and round: whoever sends twice in a round is taken once. A sum of
-    digests over all that was taken is part of the noise's address, beside the sums themselves, so a collector that was
-    rolled back and met other slots draws other noise, and one that meets the same slots in another order or in other
-    batches the same.
+    keyed digests over ids and contents of all that was taken is part of the noise's address, beside the sums
+    themselves. So a collector that was rolled back and met other slots, or equal contents under other ids, draws other
+    noise, and one that meets the same slots in another order or in other batches the same.
 
     Attributes:
         asked: what users were asked for.
         sums: of what was taken.
         history: the sum of its digests.
+        naming: what these are of.
     """
 
-    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "history", "sums")
+    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "history", "naming", "sums")
 
-    def __init__(self, asked: Round, config: BgtConfig, key: Key | None, address: NoiseAddress) -> None:
+    def __init__(
+        self,
+        asked: Round,
+        config: BgtConfig,
+        key: Key | None,
+        address: NoiseAddress,
+        naming: Naming = Naming.IDS,
+    ) -> None:
         """Begin a round.
 
         Args:
@@ -65,6 +87,7 @@ class Collector:
             config: of the deployment.
             key: of the collector's zone; None where there is no noise.
             address: see `hushstream.systems.bgt.deployment.bgt_address`.
+            naming: of its noise; another one only to replay what an earlier release journaled.
 
         Raises:
             BadSlots: noise without a key.
@@ -74,7 +97,7 @@ class Collector:
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
-        self.history = 0
+        self.history, self.naming = 0, naming
         self._released = False
 
     def draw_under(self, key: Key | None, address: NoiseAddress) -> None:
@@ -91,13 +114,16 @@ class Collector:
         if len(ids) != len(slots) or any(len(one) != ID_BYTES for one in ids):
             raise BadSlots(f"take: expected an id of {ID_BYTES} bytes for each of {len(slots)} slots")
         repeated = self.repeated(ids)
-        slots = slots[~repeated]
         why = np.zeros(len(ids), dtype=np.int8)
-        why[~repeated] = self.fold(slots)
+        why[~repeated] = self.fold(slots[~repeated], list(compress(ids, ~repeated)))
         return Taken(why, repeated)
 
-    def fold(self, slots: Slots) -> NDArray[np.int8]:
+    def fold(self, slots: Slots, ids: Sequence[bytes]) -> NDArray[np.int8]:
         """Fold slots, each of which counts; what is refused counts as null, so that refusals move no public number.
+
+        Args:
+            slots: to fold.
+            ids: of each of them.
 
         Returns:
             A `Refusal` for each, int8 (n,).
@@ -110,10 +136,18 @@ class Collector:
         why = self.refusals(slots)
         taken = _nulled(slots, why != Refusal.TAKEN)
         self.sums.add(taken)
-        for slot in packed_slots(taken):
-            digest = hashlib.blake2b(slot, digest_size=32, person=b"hush-bgt-slots").digest()
-            self.history = (self.history + int.from_bytes(digest, "little")) % _HISTORIES
+        digests = self._digests(packed_slots(taken), ids)
+        self.history = (self.history + sum(int.from_bytes(one, "little") for one in digests)) % _HISTORIES
         return why
+
+    def _digests(self, packed: Sequence[bytes], ids: Sequence[bytes]) -> Iterator[bytes]:
+        """Of each slot; keyed, so that whoever sends slots cannot look for some whose digests add up alike."""
+        if self.naming is Naming.CONTENTS:
+            return (hashlib.blake2b(slot, digest_size=32, person=b"hush-bgt-slots").digest() for slot in packed)
+        key = b"" if self._key is None else self._key.prf("bgt-slots")
+        digest = partial(hashlib.blake2b, digest_size=_HISTORY_BYTES, key=key, person=b"hush-bgt-named")
+        # Ids have one size, and so have slots: the joined bytes can be read in one way.
+        return (digest(one + slot).digest() for one, slot in zip(ids, packed, strict=True))
 
     def refusals(self, slots: Slots) -> NDArray[np.int8]:
         return admit(slots, self.asked, self._config)
@@ -137,7 +171,7 @@ class Collector:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
         exact = self.sums.exact.astype("<i8").tobytes()
-        content = self._key.digest("bgt-round", self.history.to_bytes(32, "little"), exact)
+        content = self._key.digest("bgt-round", self.history_bytes, exact)
         parameters = {"kind": self.asked.kind, "variance": "/".join(map(str, variance))}
         address = replace(self._address, window=self.asked.number, parameters=parameters, content=content)
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)
@@ -147,14 +181,25 @@ class Collector:
         return {
             "sums": self.sums.exact.astype("<i8").tobytes(),
             "slots": self.sums.slots,
-            "history": self.history.to_bytes(32, "little"),
+            "history": self.history_bytes,
         }
+
+    @property
+    def history_bytes(self) -> bytes:
+        """The sum of digests, and behind it what they are of; earlier releases, which named contents, said nothing."""
+        told = bytes((self.naming,)) if self.naming is not Naming.CONTENTS else b""
+        return self.history.to_bytes(_HISTORY_BYTES, "little") + told
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Return to a dumped state of the same round."""
         exact = np.frombuffer(state["sums"], "<i8").astype(np.int64)
         self.sums.exact, self.sums.slots = exact.reshape(self.sums.exact.shape), state["slots"]
-        self.history, self._released = int.from_bytes(state["history"], "little"), False
+        history, told = state["history"][:_HISTORY_BYTES], state["history"][_HISTORY_BYTES:]
+        self.history, self._released = int.from_bytes(history, "little"), False
+        if told:
+            self.naming = Naming(told[0])
+        elif self.sums.slots:
+            self.naming = Naming.CONTENTS
 
     def repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
         """Which ids came before; all of them are known from then on."""
@@ -166,10 +211,9 @@ class Collector:
 
 
 def _nulled(slots: Slots, refused: NDArray[np.bool_]) -> Slots:
-    rows = refused[:, None]
-    return Slots(
-        np.where(rows, np.int32(NOTHING), slots.items),
-        np.where(rows, np.int32(0), slots.values),
-        np.where(refused, np.int32(0), slots.weights),
-        np.where(rows, np.int32(0), slots.directions),
-    )
+    """The slots, nulls in place of those refused: by arithmetic, which takes as long whichever they are."""
+    null = refused.astype(np.int32)
+    kept = 1 - null
+    rows = kept[:, None]
+    items = slots.items * rows + NOTHING * null[:, None]
+    return Slots(items, slots.values * rows, slots.weights * kept, slots.directions * rows)

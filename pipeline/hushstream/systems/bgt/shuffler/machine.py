@@ -16,14 +16,14 @@ the end of the round is passed on alone: the server then asks for no more.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.machine import InputRecord, InputSlice, Output, Step
 from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.refusals import Refused
@@ -34,13 +34,13 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.bgt.budget import MECHANISM
-from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.deployment import NAMED_BY, BgtSystem
 from hushstream.systems.bgt.errors import BadSlots, BgtError
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
 from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
 from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
 from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
-from hushstream.systems.bgt.shuffler.collector import COLLECTED, Collector
+from hushstream.systems.bgt.shuffler.collector import COLLECTED, Collector, Naming
 from hushstream.systems.bgt.slots import ID_BYTES, Int32
 from hushstream.systems.bgt.topics import SHUFFLER_ZONE
 
@@ -92,7 +92,10 @@ class CollectorMachine(ReopeningRole[Ended]):
         ended=boolean(),
         collector=Several({"round": "bytes", **COLLECTED}, _pack_round, _unpack_round),
     )
-    derived: ClassVar[Mapping[str, str]] = {"_rows": "empty between two folds (`settle`)"}
+    derived: ClassVar[Mapping[str, str]] = {
+        "_rows": "empty between two folds (`settle`)",
+        "_naming": "that of every new round but while a record is replayed, which says it",
+    }
 
     system: BgtSystem
 
@@ -108,9 +111,11 @@ class CollectorMachine(ReopeningRole[Ended]):
         """The round that is open, or comes next."""
         self.ended = False
         """Whether a round was withheld: nothing is summed any more."""
+        self._naming = Naming.IDS
+        """Of the noise of rounds that open: while a journal record is replayed, what that one says."""
         self.collector: Collector | None = self.opened(first_round(system.config))
-        self._rows: list[Int32] = []
-        """Slots that came and are not folded yet."""
+        self._rows: list[tuple[bytes, Int32]] = []
+        """Slots that came and are not folded yet, each with its id."""
 
     @property
     def expects(self) -> frozenset[str]:
@@ -118,8 +123,9 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise."""
-        return False
+        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise, but for the ids of those of a round
+        that an earlier release began; what is left of that one is gone on with as noise without a name is."""
+        return self.collector is not None and self.collector.naming is Naming.CONTENTS
 
     @property
     def waits(self) -> bool:
@@ -133,6 +139,21 @@ class CollectorMachine(ReopeningRole[Ended]):
     def adopt(self, fields: Mapping[str, Any]) -> None:
         """See `ReopeningRole.adopt`: what the record released is over, whatever its slots were."""
         self._close_round(fields["round"], fields["released"])
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: the round of a record that an earlier release wrote has its noise by contents alone."""
+        self._naming = self._naming_of(value)
+        if self.collector is not None and not self.collector.sums.slots:
+            self.collector.naming = self._naming
+        try:
+            return super().replay(value, slices)
+        finally:
+            self._naming = Naming.IDS
+
+    def _naming_of(self, value: bytes) -> Naming:
+        # The record may be anybody's: whether it counts is looked at later.
+        parameters = self.chain.read(value)[1].get("parameters", "")
+        return Naming.IDS if f'"{NAMED_BY}":' in parameters else Naming.CONTENTS
 
     # One record.
 
@@ -188,18 +209,17 @@ class CollectorMachine(ReopeningRole[Ended]):
             return
         gathered.ids[name] = None
         gathered.counts[Outcome.SLOT] += 1
-        self._rows.append(row)
+        self._rows.append((fields["slot_id"], row))
         if len(self._rows) >= _AT_ONCE:
             self._fold_rows(gathered)
 
     def _fold_rows(self, gathered: Gathered) -> None:
         if self.collector is None or not self._rows:
             return
-        why = self.collector.fold(slots_of_rows(np.stack(self._rows), self.system.config))
+        ids, rows = zip(*self._rows, strict=True)
+        why = self.collector.fold(slots_of_rows(np.stack(rows), self.system.config), ids)
         self._rows = []
-        refused = int(np.count_nonzero(why != Inadmissible.TAKEN))
-        if refused:
-            gathered.counts[BgtOutcome.NULLED_SLOT] += refused
+        gathered.counts[BgtOutcome.NULLED_SLOT] += int(np.count_nonzero(why != Inadmissible.TAKEN))
 
     def settle(self, gathered: Gathered) -> None:
         """See `ReleasingRole.settle`: slots are folded, and their ids are known again."""
@@ -240,7 +260,7 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     def opened(self, asked: Round) -> Collector:
         """A collector of this round that nothing was put into, under the noise of this epoch."""
-        return Collector(asked, self.system.config, *self._noise())
+        return Collector(asked, self.system.config, *self._noise(), self._naming)
 
     def _noise(self) -> tuple[Key | None, Any]:
         nonce = self.nonce or _NO_NONCE
@@ -249,16 +269,19 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
         """What the journal record holds beside its head, debit and key; a round that nobody opened has no slots."""
-        history = b"" if collector is None else collector.history.to_bytes(32, "little")
+        history = b"" if collector is None else collector.history_bytes
         return {
             "round": self.next,
             "kind": "" if collector is None else collector.asked.kind,
             "slots": 0 if collector is None else collector.sums.slots,
             "released": release is not None,
             "mechanism": MECHANISM,
-            "parameters": "{}" if collector is None else self.system.parameters(self.next, collector.asked.kind),
+            "parameters": "{}" if collector is None else self._parameters(collector),
             "history": self.key.digest("slots", history),
         }
+
+    def _parameters(self, collector: Collector) -> str:
+        return self.system.parameters(self.next, collector.asked.kind, collector.naming is Naming.IDS)
 
     def _released(self, release: Release | None) -> tuple[Output, ...]:
         if release is None:

@@ -1,6 +1,11 @@
 """Exact sums of slots: whole numbers, the same whatever the order and the batches.
 
 Batches go through floats where these are exact: sums of whole numbers below 2^53 are.
+
+A null takes as long as a slot that holds something (PRIVACY rule 10). Nothing branches on content: what is chosen by it
+is chosen by arithmetic, as a branch that goes now this way, now that, takes five times as long as one that always goes
+the same way. And no two neighbouring places of a slot are added up in one cell, which a processor can only do one after
+the other (three times as long): unused places take turns with spare cells behind the items.
 """
 
 from __future__ import annotations
@@ -19,6 +24,9 @@ from hushstream.systems.bgt.slots import NOTHING, Int64, Slots
 _AT_ONCE = 1 << 12
 """Slots of a batch: 2^12 products of norm 2^20 x 2^20 sum up to at most 2^52, which a float holds exactly."""
 
+_SPARE = 8
+"""Cells for unused places: when it is a cell's turn again, the addition before is done."""
+
 
 class Sums:
     """The sums of one round, and how many slots there were."""
@@ -28,6 +36,7 @@ class Sums:
     def __init__(self, asked: Round, config: BgtConfig) -> None:
         """Sums of nothing."""
         self._asked, self._items = asked, config.items
+        # By item; the last one is for `NOTHING`.
         self._place = np.full(config.items + 1, len(asked.top), dtype=np.int64)
         self._place[asked.top] = np.arange(len(asked.top))
         shape = {
@@ -59,21 +68,21 @@ class Sums:
         return self.exact
 
     def _fold_items(self, slots: Slots) -> Int64:
-        where = _places(slots, self._items)
+        where = _places(slots, self._items).ravel()
         weights = np.broadcast_to(slots.weights[:, None], slots.items.shape).ravel()
         return np.stack([_counted(where, column, self._items) for column in (weights, slots.values.ravel())])
 
     def _fold_pairs(self, slots: Slots) -> Int64:
         top = len(self._asked.top)
-        dense = np.zeros((len(slots), top + 1))
-        place = self._place[np.where(slots.items == NOTHING, self._items, slots.items)]
-        # Unused places all meet in the last column, which stands for nothing.
+        dense = np.zeros((len(slots), top + _SPARE))
+        # Unused places go to the columns behind, which stand for nothing.
+        place = self._place[slots.items] + _spare_cells(slots)
         dense[np.arange(len(slots))[:, None], place] = slots.values
         dense = dense[:, :top]
         return np.asarray(dense.T @ dense).astype(np.int64)
 
     def _fold_factors(self, slots: Slots) -> Int64:
-        where, kept = _places(slots, self._items), self._asked.model.factors.shape[1]
+        where, kept = _places(slots, self._items).ravel(), self._asked.model.factors.shape[1]
         values, directions = slots.values.astype(np.int64), slots.directions.astype(np.int64)
         columns = []
         for factor in range(kept):
@@ -84,10 +93,16 @@ class Sums:
 
 
 def _places(slots: Slots, items: int) -> Int64:
-    """Where each pair goes; unused places go to a cell of their own, so that work follows no content."""
-    return np.where(slots.items == NOTHING, items, slots.items).astype(np.int64).ravel()
+    """Where each pair goes, (n, P): to its item, or to one of the spare cells behind all items if it is unused."""
+    return np.asarray(slots.items + _spare_cells(slots, items - NOTHING))
+
+
+def _spare_cells(slots: Slots, first: int = 0) -> Int64:
+    """Which spare cell each unused place has, counted from ``first``, (n, P); 0 for those in use."""
+    return np.asarray((slots.items == NOTHING) * (first + np.arange(slots.items.shape[1]) % _SPARE))
 
 
 def _counted(where: Int64, values: NDArray[np.integer[Any]], items: int) -> Int64:
     """Sums by place: exact, as 2^12 slots of values below 2^20 stay below 2^53."""
-    return np.bincount(where, weights=values, minlength=items + 1)[:items].astype(np.int64)
+    sums = np.bincount(where, weights=values, minlength=items + _SPARE)
+    return np.asarray(sums[:items].astype(np.int64))

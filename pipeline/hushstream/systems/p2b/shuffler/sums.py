@@ -117,8 +117,12 @@ class Reports:
             raise ShufflingError(f"expected a mask of {len(self)} booleans, got {mask.dtype} {mask.shape}")
 
     def _cells(self) -> Int64:
-        """(n,) the cell of each slot; the one after the last cell for what does not count."""
-        return np.where(self.counted, self.codes * self.domain.arms + self.arms, self.domain.cells)
+        """(n,) the cell of each slot; the one after the last cell for what does not count.
+
+        Chosen by arithmetic: a choice that goes now this way, now that, takes five times as long as one that does not.
+        """
+        beside = self.domain.cells
+        return beside + self.counted * (self.codes * self.domain.arms + self.arms - beside)
 
     def _tuples(self) -> Int64:
         """(k K (M + 1),) how many of those that count hold each tuple, in lexicographic order."""

@@ -23,11 +23,15 @@ from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.work import audit_of
+from hushstream.replay.studies.bgt.forks import fork_rows
 from hushstream.replay.studies.bgt.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
+from hushstream.replay.studies.bgt.work import works
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.guarantee import guarantee_of
 from hushstream.systems.bgt.rounds import Model, Round, first_round
 from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots
@@ -165,24 +169,22 @@ def _deviations(config: BgtConfig) -> Sequence[float]:
 
 def _rho(config: BgtConfig) -> float:
     """What the stated epsilon leaves room for, at half of delta."""
-    return ConcentratedFilter.for_cost(_stated(config)).rho_micro / 1e6
-
-
-def _stated(config: BgtConfig) -> Cost:
-    return Cost(epsilon_micro(config.release.epsilon), delta_units(config.release.delta))
+    release = config.release
+    stated = Cost(epsilon_micro(release.epsilon), delta_units(release.delta))
+    return ConcentratedFilter.for_cost(stated).rho_micro / 1e6
 
 
 def slots_family(config: BgtConfig) -> Family:
     """Two normal laws, as far apart as all three releases together hold a user from null."""
     apart = float(np.sqrt(np.mean(sum((rows**2).sum(axis=1) for rows in _moves(config)))))
     # Epsilon is stated at half of delta.
-    return of_rho(lambda other: gaussian_curve(apart * (other / _rho(config)) ** 0.5), _DELTA / 2)
+    return of_rho(lambda other: gaussian_curve(apart * (other / _rho(config)) ** 0.5), float(config.release.delta) / 2)
 
 
 def audit_slots(rig: Rig) -> Run:
     """A user against null, all that is released seen."""
     return lambda runs, false_alarm: audit_attack(
-        slots_attack(rig), _stated(rig.config), slots_family(rig.config), runs, false_alarm
+        slots_attack(rig), guarantee_of(rig.config).cost, slots_family(rig.config), runs, false_alarm
     )
 
 
@@ -216,4 +218,11 @@ def audits() -> tuple[Audit, ...]:
             factor=1,
             paper_claim=Cost(epsilon_micro(EPSILON), delta_units(PAPER_DELTA)),
         ),
+        *map(audit_of, works()),
     )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    config = audited_config()
+    return (*map(made, audits()), *fork_rows(config, audited_rounds(config)))

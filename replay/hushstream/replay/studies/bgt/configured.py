@@ -23,8 +23,9 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
             "audit: expected release.noise gaussian, got exact, which promises nothing and is for public data alone"
         )
     small = audited_config(release.shares)
-    same = {name: getattr(release, name) for name in ("epsilon", "clip", "factor_clip", "count_weight")}
+    same = {name: getattr(release, name) for name in ("epsilon", "delta", "clip", "factor_clip", "count_weight")}
     attacked = replace(small, release=replace(small.release, **same))
     result = audit_slots(Rig(attacked))(runs, false_alarm)
     settings = {"system": config.system, "epsilon": release.epsilon, "shares": list(release.shares)}
-    return AuditReport("three-slots", settings, result, guarantee_of(attacked), "all three releases")
+    seen = f"all three releases, of users who rate {attacked.release.pairs} of {attacked.items} items, up to each clip"
+    return AuditReport("three-slots", settings, result, guarantee_of(config), seen)

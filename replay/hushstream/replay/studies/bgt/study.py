@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hushstream.engine.declaration import Report
-from hushstream.replay.audits.row import Recipe, made
-from hushstream.replay.studies.bgt.audits import audits
+from hushstream.replay.studies.bgt.audits import rows
 from hushstream.replay.studies.bgt.bench import bgt_rows
 from hushstream.replay.studies.bgt.configured import audit_config
 from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
@@ -32,10 +31,6 @@ def _advise_users(config: BgtConfig, users: int | None, ratings: int | None) -> 
     return sizes(config, each) if users is None else advise(config, users, each)
 
 
-def _audits() -> tuple[Recipe, ...]:
-    return tuple(made(audit) for audit in audits())
-
-
 STUDY = Study(
     system="bgt",
     options=BgtOptions,
@@ -52,7 +47,7 @@ STUDY = Study(
     plays=lambda made: made is RatingWorld,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
-    audits=_audits,
+    audits=rows,
     audit_config=audit_config,
     advise_users=_advise_users,
     bench=bgt_rows,

@@ -22,8 +22,11 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.work import audit_of
+from hushstream.replay.studies.pdap.forks import fork_rows
 from hushstream.replay.studies.pdap.paper import PaperRun, PaperTask, paper_guarantee
+from hushstream.replay.studies.pdap.work import works
 from hushstream.replay.studies.pdap.worlds import names, vendors
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.cells import ROOT, Int64
@@ -253,4 +256,10 @@ def audits() -> tuple[Audit, ...]:
             audit_paper(),
             paper_claim=Cost(epsilon_micro(PAPER_EPSILON)),
         ),
+        *map(audit_of, works()),
     )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    return (*map(made, audits()), *fork_rows(config_of(BlockConfig(), ARMS_ABREAST)))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.replay.audits.row import made
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.advice import Advice, advise
-from hushstream.replay.studies.pdap.audits import audit_config, audits
+from hushstream.replay.studies.pdap.audits import audit_config, rows
 from hushstream.replay.studies.pdap.bench import pdap_rows
 from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
 from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
@@ -50,7 +49,7 @@ STUDY = Study(
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
-    audits=lambda: tuple(map(made, audits())),
+    audits=rows,
     audit_config=audit_config,
     bench=pdap_rows,
     stream_bench=pdap_stream_rows,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -32,7 +32,8 @@ from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, gaussian_curve,
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
-from hushstream.replay.audits.row import Audit, Run
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.studies.pdol.forks import fork_rows
 from hushstream.systems.pdol.aggregate import Aggregate
 from hushstream.systems.pdol.configuration import (
     UNIT,
@@ -321,3 +322,9 @@ def audits() -> tuple[Audit, ...]:
             subjects=(gossip_config("own").gossip,),
         ),
     )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    gossip = replace(gossip_config("own"), records=RecordConfig(ABREAST))
+    return (*map(made, audits()), *fork_rows(audited_config("blt"), audited_config("negative-digit"), gossip))

@@ -47,4 +47,4 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     run = partial(audit_attack, domain_attack(attacked, Domain()), guarantee_of(attacked).cost, domain_family(attacked))
     settings |= {"epsilon": sharing.epsilon, "horizon": sharing.horizon, "releases": SEEN}
     seen = f"the first {SEEN} of at most {sharing.horizon} releases of a counter, of {ABREAST} features"
-    return AuditReport(sharing.counter, settings, run(runs, false_alarm), guarantee_of(attacked), seen)
+    return AuditReport(sharing.counter, settings, run(runs, false_alarm), guarantee_of(config), seen)

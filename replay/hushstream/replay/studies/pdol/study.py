@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.replay.audits.row import Recipe, made
-from hushstream.replay.studies.pdol.audits import audits
+from hushstream.replay.studies.pdol.audits import rows
 from hushstream.replay.studies.pdol.bench import pdol_rows
 from hushstream.replay.studies.pdol.configured import audit_config
 from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
@@ -21,10 +20,6 @@ from hushstream.replay.study import Study
 
 def _document(result: PdolResult) -> dict[str, Any]:
     return result.as_json()
-
-
-def _audits() -> tuple[Recipe, ...]:
-    return tuple(made(audit) for audit in audits())
 
 
 STUDY = Study(
@@ -48,7 +43,7 @@ STUDY = Study(
     plays=lambda made: made is RecordStream,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,
-    audits=_audits,
+    audits=rows,
     audit_config=audit_config,
     bench=pdol_rows,
     stream_bench=pdol_stream_rows,

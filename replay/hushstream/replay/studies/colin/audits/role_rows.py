@@ -9,7 +9,8 @@ from hushstream.replay.audits.role_noise import LEAVES
 from hushstream.replay.audits.role_rows import FEWER_RUNS, attack_row, noise_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.colin.audits import role_attacks, role_noise
-from hushstream.systems.colin.configuration import ContinualConfig, NoiseAt
+from hushstream.replay.studies.colin.audits.forks import fork_rows
+from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseAt, NoiseLaw
 
 EPSILON = 8.0
 """Of one reward, so that few runs see it."""
@@ -24,7 +25,7 @@ TARGET_EPSILON = 4.0
 
 def role_rows() -> tuple[Recipe, ...]:
     """All of them, in the order of the table."""
-    return (*_counters(), *_edge(), *_attacks())
+    return (*_counters(), *_edge(), *_attacks(), *fork_rows(EVERY_COUNTER, NOISY))
 
 
 def _counters() -> tuple[Recipe, ...]:
@@ -54,21 +55,13 @@ def _counters() -> tuple[Recipe, ...]:
 
 
 def _edge() -> tuple[Recipe, ...]:
-    noisy = _release(
-        noise_at="learner",
-        mechanism="noisy-reward",
-        epsilon=3.0,
-        reward_levels=4,
-        horizon=TARGETS,
-        rewards_per_user=TARGETS,
-    )
     return (
         noise_row(
             "edge-counters-each-user",
             "users, entries, steps",
             partial(role_noise.counter_users, _release(noise_at="learner")),
         ),
-        noise_row("noisy-rewards-each-user", "users, rewards", partial(role_noise.noisy_rewards, noisy)),
+        noise_row("noisy-rewards-each-user", "users, rewards", partial(role_noise.noisy_rewards, NOISY)),
     )
 
 
@@ -118,3 +111,24 @@ def target_release(noise_at: NoiseAt) -> ContinualConfig:
 
 def _release(**settings: Any) -> ContinualConfig:
     return ContinualConfig(**{"epsilon": EPSILON, "horizon": 63, "rewards_per_user": 63, **settings})
+
+
+COUNTERS: tuple[tuple[NoiseLaw, tuple[Mechanism, ...]], ...] = (
+    ("laplace", ("negative-digit", "binary", "honaker")),
+    ("k-norm", ("negative-digit", "binary", "honaker")),
+    ("gaussian", ("negative-digit", "binary", "honaker", "blt")),
+)
+"""That a configuration may name."""
+
+EVERY_COUNTER = tuple(
+    _release(mechanism=mechanism, noise=noise) for noise, mechanisms in COUNTERS for mechanism in mechanisms
+)
+
+NOISY = _release(
+    noise_at="learner",
+    mechanism="noisy-reward",
+    epsilon=3.0,
+    reward_levels=4,
+    horizon=TARGETS,
+    rewards_per_user=TARGETS,
+)

@@ -8,9 +8,11 @@ from typing import get_args
 
 from hushstream.replay.audits import mechanisms
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, made
+from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.audits import releases as collaborative
 from hushstream.replay.studies.colin.audits.role_rows import role_rows
+from hushstream.replay.studies.colin.audits.work import works
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseAt, NoiseLaw
 
 FEATURES = 4
@@ -47,6 +49,7 @@ def rows() -> tuple[Recipe, ...]:
         made(_noisy_reward("noisy-reward-laplace", 3.0, 2_000)),
         Recipe("colin-paper", _paper),
         *role_rows(),
+        *map(made, map(audit_of, works())),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
+from hushstream.replay.audits.forks import AS_IT_WAS, Branch
 from hushstream.replay.audits.played_role import PlayedRole
 from hushstream.replay.audits.worked import means, phase_end_fields, restart_between
 from hushstream.schemas.partitioning import partition_of
@@ -24,6 +25,7 @@ def played_rewards(
     features: NDArray[np.float32],
     steps: NDArray[np.float64],
     nonce: bytes | None = None,
+    branch: Branch = AS_IT_WAS,
 ) -> NDArray[np.float64]:
     """Sums of every user after each step as a counter publishes them, float64 (steps, users, d).
 
@@ -33,10 +35,11 @@ def played_rewards(
         features: of every row, (d,).
         steps: rewards, (steps, users).
         nonce: of the journal; a new one unless given.
+        branch: of a journal that was rolled back.
     """
-    role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce)
+    role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce, doubt=branch.doubt)
     for number, rewards in enumerate(steps):
-        role.put("rewards", "Rewards", reward_fields(system, number, features, rewards))
+        role.put("rewards", "Rewards", reward_fields(system, branch.number(number), features, rewards))
         role.work()
         restart_between(role, number, len(steps))
     return _released(system, role, len(steps), range(system.nodes))
@@ -49,15 +52,16 @@ def played_rows(
     steps: NDArray[np.float64],
     partition: int = 0,
     nonce: bytes | None = None,
+    branch: Branch = AS_IT_WAS,
 ) -> NDArray[np.float64]:
     """`played_rewards` of a learner whose users' counters are in it; each step ends with a phase end.
 
     Users are those of its partition, in their order; a reward of 0 is one that never comes.
     """
-    role = PlayedRole(partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce)
+    role = PlayedRole(partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce, doubt=branch.doubt)
     homes = homes_of(system, partition)
     for number, rewards in enumerate(steps):
-        events = {f"{number}-{node}": system.graph.users[node] for node in homes}
+        events = {f"{branch.number(number)}-{node}": system.graph.users[node] for node in homes}
         for event, user in events.items():
             context = features.astype("<f4").tobytes()
             role.put("contexts", "Context", {"event_id": event, "user": user, "context": context}, partition)

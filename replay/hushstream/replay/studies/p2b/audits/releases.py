@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.budget import BudgetConfig
 from hushstream.privacy.audit import Attack, audit_attack
 from hushstream.privacy.audit_laws import Family, Pair, laplace_pair, pure, sampled_pair
 from hushstream.privacy.keys import Key
@@ -43,7 +44,7 @@ TARGET = 1
 """The arm that the unit's report names; what is known of the others is in arm 0, or in the same cell."""
 
 
-def p2b(release: ReleaseConfig, lift: LiftConfig | None = None) -> P2BSystem:
+def p2b(release: ReleaseConfig, lift: LiftConfig | None = None, budget: BudgetConfig | None = None) -> P2BSystem:
     """A deployment with `CELLS` codes."""
     return stand_in(
         P2BConfig(
@@ -54,6 +55,7 @@ def p2b(release: ReleaseConfig, lift: LiftConfig | None = None) -> P2BSystem:
             encoder=EncoderConfig(codes=CELLS),
             release=release,
             lift=LiftConfig() if lift is None else lift,
+            budget=budget,
         )
     )
 

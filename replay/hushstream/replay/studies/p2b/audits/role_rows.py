@@ -7,6 +7,7 @@ from functools import partial
 from hushstream.replay.audits.role_rows import attack_row, noise_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.p2b.audits import role_noise
+from hushstream.replay.studies.p2b.audits.forks import fork_rows
 from hushstream.replay.studies.p2b.audits.worked import audit_worked_windows
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
 
@@ -26,4 +27,5 @@ def role_rows() -> tuple[Recipe, ...]:
         attack_row(
             "counted-windows-through-the-role", slot, 2_000, partial(audit_worked_windows, running, 32), factor=1
         ),
+        *fork_rows(LIFT),
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
+from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.p2b.audits import attacks, releases
 from hushstream.replay.studies.p2b.audits.role_rows import role_rows
+from hushstream.replay.studies.p2b.audits.work import works
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
 from hushstream.systems.p2b.promise import PAPER_THRESHOLD
 
@@ -26,67 +29,78 @@ POPULAR = 30
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
 
 
-def _releases() -> tuple[Audit, ...]:
+def _releases() -> tuple[Recipe, ...]:
     fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=HORIZON)
     tuples = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)
     crowds = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD)
     paper = ReleaseConfig(mode="paper", sampling=SAMPLING)
     slot, unique = "a report against null in one slot", "a tuple that nobody else has, under a popular code"
-    crowd, attack = releases.audit_tuples_release(releases.p2b(tuples), WORST_CROWD), releases.audit_unique_tuple
+
+    def crowd() -> Audit:
+        run = releases.audit_tuples_release(releases.p2b(tuples), WORST_CROWD)
+        return Audit("tuples", "release", slot, 5_000, run, factor=10, subjects=(tuples, bernoulli))
+
+    def alone() -> Audit:
+        run = releases.audit_unique_tuple(releases.p2b(crowds), POPULAR)
+        return Audit("tuples-unique", "release", unique, 1_000, run, subjects=(crowds,))
+
+    def as_in_the_paper() -> Audit:
+        run, claim = (
+            releases.audit_unique_tuple(releases.p2b(paper), POPULAR),
+            tuples_guarantee(PAPER_THRESHOLD, SAMPLING),
+        )
+        return Audit("paper", "release", unique, 1_000, run, paper_claim=claim.cost, subjects=(paper,))
+
     return (
         _slot_sums("slot-sums-fresh", fresh, 3_000),
         _slot_sums("slot-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
         _slot_sums("slot-sums-counter", running, 2_000),
         _slot_sums("slot-sums-counter-sampled", replace(running, sampling=SAMPLING), 3_000),
-        Audit("tuples", "release", slot, 5_000, crowd, factor=10, subjects=(tuples, bernoulli)),
-        Audit("tuples-unique", "release", unique, 1_000, attack(releases.p2b(crowds), POPULAR), subjects=(crowds,)),
-        Audit(
-            "paper",
-            "release",
-            unique,
-            1_000,
-            attack(releases.p2b(paper), POPULAR),
-            paper_claim=tuples_guarantee(PAPER_THRESHOLD, SAMPLING).cost,
-            subjects=(paper,),
-        ),
+        Recipe("tuples", crowd),
+        Recipe("tuples-unique", alone),
+        Recipe("paper", as_in_the_paper),
         _lift("lift", LIFT, 1_500),
     )
 
 
-def _attacks() -> tuple[Audit, ...]:
+def _attacks() -> tuple[Recipe, ...]:
     return (
+        _attack("shifted-window", "a slot's content against null, all later windows seen", 120, attacks.shifted_window),
+        _attack("redrawn-noise", "one window released again and again", 500, attacks.redrawn_noise),
+        _attack("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, attacks.two_epsilons),
+        _attack("forked-journal", "one window over two contents under one nonce", 500, attacks.forked_journal),
+        _attack("two-owners", "workers on one journal, each with a slot of its own", 1_000, attacks.two_owners),
+        _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports),
         _attack(
-            "shifted-window", "a slot's content against null, all later windows seen", 120, attacks.shifted_window()
-        ),
-        _attack("redrawn-noise", "one window released again and again", 500, attacks.redrawn_noise()),
-        _attack("two-epsilons", "one cell at two epsilons under one key and nonce", 2_000, attacks.two_epsilons()),
-        _attack("forked-journal", "one window over two contents under one nonce", 500, attacks.forked_journal()),
-        _attack("two-owners", "workers on one journal, each with a slot of its own", 1_000, attacks.two_owners()),
-        _attack("injected-reports", "all but one report of a crowd injected", 1_000, attacks.injected_reports()),
-        _attack(
-            "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics()
+            "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics
         ),
         _attack(
-            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows()
+            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows
         ),
     )
 
 
-def _attack(name: str, about: str, runs: int, run: Run) -> Audit:
-    return Audit(name, "attack", about, runs, run, factor=2)
+def _attack(name: str, about: str, runs: int, run: Callable[[], Run]) -> Recipe:
+    return Recipe(name, lambda: Audit(name, "attack", about, runs, run(), factor=2))
 
 
-def _slot_sums(name: str, release: ReleaseConfig, runs: int) -> Audit:
-    run = releases.audit_slot_sums_release(releases.p2b(release), HORIZON)
-    return Audit(name, "release", "a report against null in one slot", runs, run, subjects=(release,))
+def _slot_sums(name: str, release: ReleaseConfig, runs: int) -> Recipe:
+    def audit() -> Audit:
+        run = releases.audit_slot_sums_release(releases.p2b(release), HORIZON)
+        return Audit(name, "release", "a report against null in one slot", runs, run, subjects=(release,))
+
+    return Recipe(name, audit)
 
 
-def _lift(name: str, lift: LiftConfig, runs: int) -> Audit:
-    run = releases.audit_lift(releases.p2b(ReleaseConfig(levels=2), lift))
-    about = "all decisions of a user against none, all releases seen"
-    return Audit(name, "release", about, runs, run, subjects=(lift,))
+def _lift(name: str, lift: LiftConfig, runs: int) -> Recipe:
+    def audit() -> Audit:
+        run = releases.audit_lift(releases.p2b(ReleaseConfig(levels=2), lift))
+        about = "all decisions of a user against none, all releases seen"
+        return Audit(name, "release", about, runs, run, subjects=(lift,))
+
+    return Recipe(name, audit)
 
 
 def rows() -> tuple[Recipe, ...]:
     """Every audit of the system."""
-    return (*map(made, _releases()), *role_rows(), *map(made, _attacks()))
+    return (*_releases(), *role_rows(), *_attacks(), *map(made, map(audit_of, works())))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
+from hushstream.replay.audits.forks import AS_IT_WAS, Branch
 from hushstream.replay.audits.played_role import PlayedRole
 from hushstream.replay.audits.row import Run
 from hushstream.replay.audits.worked import means, phase_end_fields, restart_between
@@ -30,7 +31,12 @@ from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 
 def played_windows(
-    system: P2BSystem, key: Key, windows: Sequence[Contents], nonce: bytes | None = None, partition: int = 0
+    system: P2BSystem,
+    key: Key,
+    windows: Sequence[Contents],
+    nonce: bytes | None = None,
+    partition: int = 0,
+    branch: Branch = AS_IT_WAS,
 ) -> NDArray[np.float64]:
     """Sums of each window as a shuffler publishes them, float64 (windows, 2, codes, arms).
 
@@ -42,15 +48,21 @@ def played_windows(
         windows: what the slots hold.
         nonce: of the journal; a new one unless given.
         partition: of the reports.
+        branch: of a journal that was rolled back.
     """
-    role = PlayedRole(partial(ShufflerMachine, system, partition, key), nonce=nonce)
+    role = PlayedRole(partial(ShufflerMachine, system, partition, key), nonce=nonce, doubt=branch.doubt)
     for number, contents in enumerate(windows):
         half = len(contents) // 2
         for place, content in enumerate(contents):
             if place == half:
                 role.work()
                 role.keep()
-            role.put("reports", "SlotReport", _slot(system, number * len(contents) + place, content), partition)
+            role.put(
+                "reports",
+                "SlotReport",
+                _slot(system, branch.number(number * len(contents) + place), content),
+                partition,
+            )
         role.work()
         if number:
             role.restart(*role.kept)
@@ -60,9 +72,11 @@ def played_windows(
     return means(((crowd["window_id"], crowd_sums(system, crowd)) for crowd in crowds), len(windows))
 
 
-def played_lift(system: P2BSystem, key: Key, releases: int, nonce: bytes, partition: int = 0) -> NDArray[np.float64]:
+def played_lift(
+    system: P2BSystem, key: Key, releases: int, nonce: bytes, partition: int = 0, branch: Branch = AS_IT_WAS
+) -> NDArray[np.float64]:
     """Running counts of a lift in which nobody was shown anything, as a learner publishes them: (releases, 4)."""
-    role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce)
+    role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce, doubt=branch.doubt)
     for number in range(releases):
         role.put("contexts", "Seal", phase_end_fields(system.digest, number), partition)
         role.work()

@@ -130,7 +130,7 @@ async def _until_shared(running: Sequence[Running]) -> None:
 
 
 def _taken_up(worker: Running) -> list[int]:
-    return [int(number) for number in _AT_RECORD.findall(worker.log.read_text(errors="replace"))]
+    return [int(number) for number in _AT_RECORD.findall(worker.log.read_text(errors="replace", encoding="utf-8"))]
 
 
 def scaling_rows(measured: Sequence[tuple[Share, Share]], sizes: StreamSizes) -> list[BenchRow]:

@@ -9,6 +9,7 @@ machine takes the last one up and decides once for a block of users, as a worker
 from __future__ import annotations
 
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from rich.table import Table
 
 from hushstream.agents.user_store import UserDatabase
 from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.sealed_storage import SALT_BYTES, StorageSeal
+from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.load import REWARD_RATE
@@ -110,7 +113,16 @@ def soak_table(soak: Soak, sizes: SoakSizes) -> Table:
         caption=f"a fresh machine decided for {min(sizes.users, ROWS)} users {soak.recovery_seconds:.2f} s after it "
         f"began to read the last snapshot",
     )
-    for name in ("users met", "decisions", "memory GB", "of the cap", "snapshot GB", "taken in s", "decisions/s"):
+    for name in (
+        "users met",
+        "decisions",
+        "memory GB",
+        "of the cap",
+        "snapshot GB",
+        "taken in s",
+        "MB/s",
+        "decisions/s",
+    ):
         table.add_column(name, justify="right")
     for point in soak.points:
         share = point.memory_bytes / sizes.cap_bytes
@@ -121,6 +133,7 @@ def soak_table(soak: Soak, sizes: SoakSizes) -> Table:
             f"{share:4.0%} {'#' * round(20 * share)}",
             f"{point.snapshot_bytes / _GIGABYTE:.2f}",
             f"{point.snapshot_seconds:.2f}",
+            f"{point.snapshot_bytes / 1e6 / point.snapshot_seconds:,.0f}",
             f"{point.decisions / point.seconds:,.0f}",
         )
     return table
@@ -144,6 +157,8 @@ class _Place:
         self._sizes = sizes
         self._path = folder / ("0.snapshot" if sizes.resident is None else "0.users")
         self._store: UserDatabase | None = None
+        ring = KeyRing(0, 0, (), seeded_key(0, "edge"))
+        self._seal = StorageSeal(self._system.config.deployment, "learner", 0, ring)
         self._genesis = b""
 
     def machine(self) -> LearnerMachine:
@@ -152,7 +167,7 @@ class _Place:
         if self._sizes.resident is not None:
             if self._store is not None:
                 self._store.close()
-            self._store = UserDatabase(self._path)
+            self._store = UserDatabase(self._path, self._seal)
             machine.keep_users(self._store, self._sizes.resident)
         return machine
 
@@ -160,7 +175,8 @@ class _Place:
         """Take one; gives the bytes on disk."""
         content = machine.snapshot()
         if self._store is None:
-            self._path.write_bytes(content)
+            with self._path.open("wb") as file:
+                file.writelines(self._seal.pack_file(os.urandom(SALT_BYTES), content))
         else:
             self._store.save(content)
         # SQLite may not have moved all of it from its write-ahead log yet.
@@ -169,9 +185,12 @@ class _Place:
     def recover(self, machine: LearnerMachine) -> None:
         """Bring a fresh machine to the last snapshot."""
         machine.start(machine.genesis(bytes(32)))
-        content = self._path.read_bytes() if self._store is None else self._store.snapshot()
+        content = self._stored() if self._store is None else self._store.snapshot()
         assert content is not None
         machine.restore(content)
+
+    def _stored(self) -> bytes:
+        return self._seal.unpack_file(self._path.read_bytes())
 
 
 def _soak(feed: _Feed, place: _Place, sizes: SoakSizes, progress: Callable[[str], None]) -> list[SoakPoint]:

@@ -27,7 +27,7 @@ def lay_out(folder: Path) -> System:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
     if not path.exists():
-        path.write_text((files(__package__) / CONFIGURATION).read_text())
+        path.write_text((files(__package__) / CONFIGURATION).read_text(encoding="utf-8"), encoding="utf-8")
     config = read_config(path)
     if config.system != "p2b" or config.kind != "hosted":
         raise HushstreamError(

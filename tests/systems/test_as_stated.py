@@ -1,0 +1,148 @@
+"""Under a seeded key anyone can draw the noise again: each release of each system says so, under a secret one not."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hushstream.privacy.keys import Key, seeded_key
+from hushstream.schemas import codec
+from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.pdol.configuration import GossipConfig
+from hushstream.systems.pdol.gossip_machine import GossipMachine
+
+FIELD = "private_as_stated"
+SECRET = Key(b"\x07" * 31 + b"\x03")
+LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
+HERE = Path(__file__).parent
+
+
+def _module(name: str, path: Path) -> ModuleType:
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def small(rigs: Any, related: Any, pdol_rigs: Any) -> SimpleNamespace:
+    """The rigs of each system's small deployment."""
+    films, shops = (_module(f"hushstream_test_{name}_rigs", HERE / name / "rigs.py") for name in ("bgt", "pdap"))
+    return SimpleNamespace(p2b=rigs, colin=related, pdol=pdol_rigs, bgt=films, pdap=shops)
+
+
+def _windows(small: Any, key: Key, **release: Any) -> Any:
+    rig = small.p2b.ShufflerRig(small.p2b.make_system(release={"window_slots": 4, **release}), key)
+    for number in range(4):
+        rig.slot(number)
+    return rig.fold()
+
+
+def _lift(small: Any, key: Key) -> Any:
+    rig = small.p2b.LearnerRig(small.p2b.make_system(lift=LIFT), key)
+    rig.interact("ann", 1)
+    rig.end_phase()
+    return rig.fold()
+
+
+def _counter(small: Any, key: Key) -> Any:
+    rig = small.colin.CounterRig(small.colin.releasing(), key)
+    rig.rewards(0, small.colin.some_rewards(1, 4))
+    rig.end_phase()
+    return rig.fold()
+
+
+def _edge(small: Any, key: Key, **release: Any) -> Any:
+    rig = small.colin.RelatedLearnerRig(small.colin.edge_system(**release), key)
+    rig.interact("one")
+    rig.end_phase()
+    rig.fold()
+    return rig.seen
+
+
+def _blocks(small: Any, key: Key, placement: str) -> Any:
+    system = small.pdap.make_system(release={"placement": placement})
+    rig = small.pdap.BlockCounterRig(system, key, vendor="one" if placement == "home" else "")
+    rig.outcomes(0, [(number % 4, number % 3, 1) for number in range(30)])
+    rig.end_phase()
+    return rig.fold()
+
+
+def _sums(small: Any, key: Key, **sharing: Any) -> Any:
+    return small.pdol.NodeRig(small.pdol.make_system(sharing=sharing), key).play(0, 6)
+
+
+def _gossip(small: Any, key: Key) -> Any:
+    class Rig(small.pdol.NodeRig):
+        def fresh(self) -> GossipMachine:
+            return GossipMachine(self.system, self.partition, self.key)
+
+    form = GossipConfig(2.0, 4, "complete", gradient_at="sent")
+    rig = Rig(small.pdol.make_system(nodes=2, gossip=form), key)
+    rig.play(0, 1)
+    rig.end_phase()
+    rig.fold()
+    return rig.seen
+
+
+def _rounds(small: Any, key: Key) -> Any:
+    rig = small.bgt.CollectorRig(key=key)
+    rig.play(2)
+    return rig.seen
+
+
+PLAYED: dict[str, tuple[str, Callable[[Any, Key], Any]]] = {
+    "windows": ("p2b", lambda small, key: _windows(small, key, sums="fresh")),
+    "counted windows": ("p2b", lambda small, key: _windows(small, key, sums="counter", windows=8)),
+    "tuples": ("p2b", lambda small, key: _windows(small, key, mode="tuples", sampling=0.5, threshold=2)),
+    "lift": ("p2b", _lift),
+    "counter": ("colin", _counter),
+    "counters at the learner": ("colin", _edge),
+    "noisy rewards": ("colin", lambda small, key: _edge(small, key, mechanism="noisy-reward")),
+    "blocks": ("pdap", lambda small, key: _blocks(small, key, "serving")),
+    "blocks of a home": ("pdap", lambda small, key: _blocks(small, key, "home")),
+    "sums of gradients": ("pdol", _sums),
+    "sums in a tree": ("pdol", lambda small, key: _sums(small, key, counter="negative-digit")),
+    "parameters": ("pdol", _gossip),
+    "rounds": ("bgt", _rounds),
+}
+
+
+def said(seen: Any) -> Iterator[tuple[str, bool]]:
+    """Schema and verdict of every record that left and has one."""
+    for step in seen.steps:
+        for output in step.releases:
+            name, fields = codec.decode(output.value)
+            if FIELD in fields:
+                yield name, fields[FIELD]
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name: str) -> None:
+    _, play = PLAYED[name]
+    for key, stated in ((SECRET, True), (seeded_key(1, "counter"), False)):
+        found = list(said(play(small, key)))
+        assert {schema == "LedgerEntry" for schema, _ in found} == {True, False}
+        assert {verdict for _, verdict in found} == {stated}
+
+
+def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> None:
+    assert {system for system, _ in PLAYED.values()} == {kind.name for kind in BUILTIN}
+    known = {
+        path.parent.name
+        for path in (Path(codec.__file__).parent / "avro").glob("*/v*.avsc")
+        if FIELD in path.read_text()
+    }
+    # A version says what the releases say that it is made of (the tests of aggregators).
+    releases = {name for name in known if not name.endswith("Model")}
+    assert len(releases) >= 8
+    assert {schema for _, play in PLAYED.values() for schema, _ in said(play(small, SECRET))} == releases
