@@ -8,10 +8,14 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo quickstart test test-all test-elsewhere accountant mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
+
+# The picture of the README: what the demo's report draws.
+picture: demo
+	cp report/rewards.png deploy/docs/rewards.png
 
 quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart

@@ -7,6 +7,7 @@ import socket
 
 import numpy as np
 import pytest
+import yaml
 from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import load
@@ -305,6 +306,38 @@ def test_a_refused_record_is_listed_shown_and_requeued_once(cli, refused, bootst
         "dead-letters", "show", "edge", "contexts", "0", "9", *place
     )
     assert "another digest" in refused(*again[:-1], SEED + 1)
+
+
+LIFTED = {
+    "release_id": bytes(16),
+    "counter": bytes(16),
+    "leaf": 1,
+    "levels": 1,
+    "variance": 4.0,
+    "epsilon_micro": 500_000,
+    "delta_units": b"",
+    "private_as_stated": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("sums", "code", "said"),
+    [([900, 300, 100, 20], 0, "Uplift: +0.1333"), ([3, 1, 1, 0], 1, "too little was shown to tell")],
+)
+def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstrap, tmp_path, sums, code, said):
+    from hushstream.agents.deployment import parse_config, prepare
+
+    values = yaml.safe_load(PLAYED) | {"deployment": f"lifted{code}", "lift": {"holdout": 0.1, "epsilon": 0.5}}
+    system = prepare(tmp_path / "lifted", parse_config(values))
+    place = ("--deployment", tmp_path / "lifted", "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    fields = LIFTED | {"config_digest": system.digest, "sums": np.array(sums, "<i8").tobytes()}
+    _append(bootstrap, f"lifted{code}.lift", encode("Lift", fields))
+    answer = cli("lift", *place)
+    assert answer.code == code
+    assert said in answer.out
+    found = cli("lift", *place, "--json")
+    assert (found.code, found.json["uplift"] is None) == (code, bool(code))
 
 
 def _append(bootstrap, topic, value):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.agents.deployment import parse_config, prepare
+from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.broker import EmbeddedBroker
 from hushstream.client import (
     BadContext,
@@ -96,7 +96,7 @@ async def test_what_a_room_declares_is_refused_before_it_is_sent_and_by_its_lear
 ):
     (system, good), party = _deciding(rigs, name), PARTY.get(name, "")
     wrong = {"event_id": "wrong", **good, **fault, "timeout": None}
-    async with DirectSession(system, seed=1) as session:
+    async with DirectSession(system, KeySource(seed=1)) as session:
         async with Client(session.event_log(party), rules=system.requests, party=party) as client:
             with pytest.raises(error):
                 await client.decide(**wrong)
@@ -119,7 +119,7 @@ async def _records(session, topic):
 
 async def test_with_a_baseline_a_question_that_the_learner_refused_is_answered_by_it_and_marked(rigs):
     system, good = _deciding(rigs, "p2b")
-    async with DirectSession(system, seed=1) as session, Client(session.event_log()) as client:
+    async with DirectSession(system, KeySource(seed=1)) as session, Client(session.event_log()) as client:
         refused = await client.decide("e1", "ann", X[:3], baseline=2, timeout=None)
         assert (refused.arm, refused.policy, refused.propensity) == (2, "refused", None)
         assert (await client.decide("e1", **good, timeout=None)).policy == "model"
@@ -139,7 +139,7 @@ async def test_with_a_baseline_a_question_that_the_learner_refused_is_answered_b
 async def test_feedback_that_no_learner_takes_is_refused_and_not_sent(rigs, name, told, error):
     (system, good), party = _deciding(rigs, name), PARTY.get(name, "")
     async with (
-        DirectSession(system, seed=1) as session,
+        DirectSession(system, KeySource(seed=1)) as session,
         Client(session.event_log(party), rules=system.requests, party=party) as client,
     ):
         await client.decide("e1", **good, timeout=60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hushstream.agents.deployment import KeySource
 from hushstream.client import Client, RequestRefused
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas import codec
@@ -19,7 +20,7 @@ WHOLE = [0.1] * (ARMS * DIMENSION)
 async def test_a_context_has_a_row_for_each_arm_and_what_is_refused_is_in_the_dead_letters():
     config = CollaborativeConfig(deployment="small", arms=ARMS, features=FeatureConfig(DIMENSION))
     system = declare(CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)])))
-    async with DirectSession(system, seed=1) as session, Client(session.event_log()) as client:
+    async with DirectSession(system, KeySource(seed=1)) as session, Client(session.event_log()) as client:
         assert (await client.decide("e1", "ann", WHOLE, timeout=60)).policy == "model"
         few = [0.0] * DIMENSION + [0.1] * 2 * DIMENSION + [0.0] * DIMENSION
         assert (await client.decide("e2", "bob", few, eligible=[1, 2], timeout=60)).arm in (1, 2)

@@ -59,6 +59,7 @@ def test_the_newest_release_of_every_counter_is_added_up(rigs: Any) -> None:
     assert text.startswith("REPRODUCIBLE, NOT PRIVATE\nModel: ")
     assert "the 95 % hold however alike the decisions of one user are" in text
     assert report.as_json()["uplift"]["ci95"] == report.lift.uplift[1]
+    assert report.exit_code == 0
 
 
 def test_before_any_wait_is_over_there_is_no_figure(rigs: Any) -> None:
@@ -66,6 +67,7 @@ def test_before_any_wait_is_over_there_is_no_figure(rigs: Any) -> None:
     rig = played(rigs, 0, settle=False)
     report = read(rig.system, rig)
     assert report.lift.uplift is None
+    assert report.exit_code == 1
     assert (
         "Model: too little was shown to tell from the noise: about 0 decisions counted, some 1 needed"
         in report.as_text()

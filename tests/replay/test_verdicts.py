@@ -100,9 +100,9 @@ def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_
     private, exact = _gain("warm_private", 0.01, 0.02), _gain("warm_nonprivate", 0.02, 0.004)
     kept = (6 / 7, Interval(0.8, 0.9))
     found = verdict(Gains(0.05, 900, (exact, private), {"cold": (12.0, 3)}, kept))
-    assert "is “warm, non-private”: 0.0700" in found
-    assert "The private start, “warm, private”, has 0.0600, +0.0100; the gain's 95 % interval is -0.0100 to" in found
-    assert "it keeps 86 % (95 % interval 80 % to 90 %) of the reward of “warm, non-private”." in found
+    assert found.startswith("The private start, “warm, private”: 0.0600 a decision, 0.0100 (20 %) more than the logged")
+    assert "The best of 2 policies is “warm, NOT PRIVATE”: 0.0700" in found
+    assert "it keeps 86 % (95 % interval 80 % to 90 %) of the reward of “warm, NOT PRIVATE”." in found
     assert found.endswith("Too few rows tell of the others: “cold” 12 effective rows, 3 rewarded.")
-    assert relative_gain(Gains(0.05, 900, (exact, private), {}, kept)) == "+40 %"
+    assert relative_gain(Gains(0.05, 900, (exact, private), {}, kept)) == "+20 %", "the private one's"
     assert relative_gain(Gains(0.0, 900, (exact, private), {}, kept)) == ""

@@ -23,10 +23,10 @@ def words(text: str) -> str:
 
 def test_the_terminal_shows_arms_guarantee_speed_and_verify(result):
     text = shown(result)
-    for name, condition in zip(("cold", "warm, non-private", "warm, private"), result.conditions.values(), strict=True):
+    for name, condition in zip(("cold", "warm, NOT PRIVATE", "warm, private"), result.conditions.values(), strict=True):
         line = next(line for line in text.splitlines() if line.strip().startswith(name + " "))
         assert f"{condition.mean:.4f}" in line
-    assert "Warm private is" in text
+    assert text.startswith("Users who start from the private model earn")
     assert f"guarantee {result.privacy.summary}" in words(text)
     assert "demo (hosted)" in text
     assert "events per second 15,527" in text

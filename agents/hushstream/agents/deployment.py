@@ -157,6 +157,7 @@ def prepare(
     inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
     public_dataset: str | None = None,
+    non_private_arm: bool = True,
 ) -> System:
     """Make a deployment's folder: configuration, and what its system prepares for it.
 
@@ -168,11 +169,12 @@ def prepare(
         inputs: files that its system takes for preparation, by the names of `Kind.inputs`, as (path, text).
         keys: where keys are, if a public half is to be published.
         public_dataset: what a replay plays there; a folder stays what it was made for.
+        non_private_arm: whether that replay's exact interactions travel in clear as well (`Artefacts.non_private_arm`).
 
     Raises:
         ConfigurationError: the folder belongs to another configuration, or the system's preparation refuses.
     """
-    content = _made(folder, config, inputs, keys, public_dataset)
+    content = _made(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm))
     there = artefacts_of(folder)
     system = kind_of(config.system).assemble(config, Artefacts(there.where, {**there.files, **content}))
     _write(folder, config, content)
@@ -185,9 +187,10 @@ def make_folder(
     inputs: Mapping[str, tuple[str, str]] | None = None,
     keys: KeySource | None = None,
     public_dataset: str | None = None,
+    non_private_arm: bool = True,
 ) -> None:
     """`prepare`, for a process that only makes the folder; raises as that does."""
-    _write(folder, config, _made(folder, config, inputs, keys, public_dataset))
+    _write(folder, config, _made(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm)))
 
 
 def _made(
@@ -195,7 +198,7 @@ def _made(
     config: DeploymentValues,
     inputs: Mapping[str, tuple[str, str]] | None,
     keys: KeySource | None,
-    public_dataset: str | None,
+    purpose: Mapping[str, bytes],
 ) -> Mapping[str, bytes]:
     """What is to be written beside the configuration; writes nothing, so that what is refused leaves nothing behind."""
     kind, given = kind_of(config.system), dict(inputs or {})
@@ -209,7 +212,6 @@ def _made(
             f"{path}: the configuration of a deployment is frozen: expected the one that was prepared, got another; "
             f"prepare the changed one in a folder and under a name of its own"
         )
-    purpose = _purpose(folder, public_dataset)
     made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
     return {**purpose, **made}
 
@@ -229,16 +231,20 @@ def write_artefact(path: Path, content: bytes) -> None:
     beside.replace(path)
 
 
-def _purpose(folder: Path, public_dataset: str | None) -> Mapping[str, bytes]:
+_PURPOSES = ("a deployment", "a replay of a public dataset", "a replay of a public dataset with a non-private arm")
+
+
+def _purpose(folder: Path, public_dataset: str | None, non_private_arm: bool) -> Mapping[str, bytes]:
     """What marks a folder as that of a replay, if it is one; refuses one that was made for something else."""
-    found = artefacts_of(folder).public_dataset
-    if (folder / CONFIGURATION).exists() and (found is None) != (public_dataset is None):
-        kinds = ("a deployment", "a replay of a public dataset")
-        expected, got = kinds[public_dataset is not None], kinds[found is not None]
-        raise ConfigurationError(f"{folder}: expected the folder of {expected}, got that of {got}")
+    found = artefacts_of(folder)
+    asked = 0 if public_dataset is None else 1 + non_private_arm
+    there = 0 if found.public_dataset is None else 1 + found.non_private_arm
+    if (folder / CONFIGURATION).exists() and asked != there:
+        raise ConfigurationError(f"{folder}: expected the folder of {_PURPOSES[asked]}, got that of {_PURPOSES[there]}")
     if public_dataset is None:
         return {}
-    return {PUBLIC_DATASET: json.dumps({"dataset": public_dataset}).encode() + b"\n"}
+    marked = {"dataset": public_dataset, "non_private_arm": non_private_arm}
+    return {PUBLIC_DATASET: json.dumps(marked).encode() + b"\n"}
 
 
 def load(folder: Path) -> System:

@@ -42,13 +42,32 @@ class Artefacts(NamedTuple):
         Raises:
             ConfigurationError: the file is damaged.
         """
-        if not self.has(PUBLIC_DATASET):
-            return None
-        content = self.json(PUBLIC_DATASET, "the name of a public dataset")
-        name = content.get("dataset") if isinstance(content, dict) else None
-        if not isinstance(name, str) or not name:
+        name = self._replayed.get("dataset")
+        if self.has(PUBLIC_DATASET) and (not isinstance(name, str) or not name):
             raise ConfigurationError(f"{self.path(PUBLIC_DATASET)}: expected the name of a public dataset, got none")
         return name
+
+    @property
+    def non_private_arm(self) -> bool:
+        """Whether the public dataset's exact interactions travel in clear, for a model to compare private ones with.
+
+        Raises:
+            ConfigurationError: the file is damaged.
+        """
+        found = self._replayed.get("non_private_arm", True)
+        if not isinstance(found, bool):
+            raise ConfigurationError(
+                f"{self.path(PUBLIC_DATASET)}: non_private_arm: expected true or false, got another"
+            )
+        return self.public_dataset is not None and found
+
+    @property
+    def _replayed(self) -> dict[str, Any]:
+        """What the folder says of the public dataset that is replayed in it; empty without one."""
+        if not self.has(PUBLIC_DATASET):
+            return {}
+        content = self.json(PUBLIC_DATASET, "the name of a public dataset")
+        return content if isinstance(content, dict) else {}
 
     def json(self, name: str, what: str) -> Any:
         """The content of a JSON file.

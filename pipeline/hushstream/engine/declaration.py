@@ -191,7 +191,7 @@ class HoldoutView:
     """
 
     topics: tuple[str, ...]
-    read: Callable[[Iterable[bytes]], Report]
+    read: Callable[[Iterable[bytes]], HoldoutReport]
 
 
 class Report(Protocol):
@@ -202,6 +202,14 @@ class Report(Protocol):
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
+
+
+class HoldoutReport(Report, Protocol):
+    """What is known of a model beside its hold-out."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the uplift is known, 1 where too little was shown to tell it from the noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -116,7 +116,7 @@ def evaluate(
     with told_on_a_bar(json) as progress:
         found = judge(options, progress)
     written = [] if out is None else found.write(out)
-    show(found.as_json(), json, found.table(), "\n".join(map(str, written)), f"\n{found.view().verdict}")
+    show(found.as_json(), json, f"{found.view().verdict}\n", found.table(), "\n".join(map(str, written)))
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
 

@@ -249,7 +249,8 @@ def lift(
 ) -> None:
     """What the model is worth over the hold-out, with an interval, from released counts alone.
 
-    For deployments that set `lift: {holdout: 0.1}` or the like.
+    For deployments that set `lift: {holdout: 0.1}` or the like. Exit codes: 0 the uplift is known; 1 too little was
+    shown to tell it from the noise, and how much more is needed is printed.
     """
     from hushstream.ops.live import copy
 
@@ -267,6 +268,7 @@ def lift(
         print_json(found.as_json())
     else:
         typer.echo(found.as_text(), nl=False)
+    raise typer.Exit(found.exit_code)
 
 
 @letters_app.command(name="list")

@@ -46,7 +46,10 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     report: ReportDir = Path("report"),
-    seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Keys from a seed in place of random ones: REPRODUCIBLE, NOT PRIVATE."),
+    ] = None,
     bootstrap: OwnKafka = None,
     security: SecurityFile = None,
     json: AsJson = False,

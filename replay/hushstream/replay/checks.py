@@ -13,9 +13,9 @@ from hushstream.replay.report.results import RoleCheck
 from hushstream.schemas.topics import common_name
 
 
-def role_checks(system: System, logs: LogCopy, seed: int) -> dict[str, RoleCheck]:
+def role_checks(system: System, logs: LogCopy, keys: KeySource) -> dict[str, RoleCheck]:
     """What recomputing everything found, by role."""
-    found = verify(logs, system, KeySource(seed=seed))
+    found = verify(logs, system, keys)
     checks: dict[str, RoleCheck] = {}
     for role in system.roles:
         counts: Counter[Status] = Counter()

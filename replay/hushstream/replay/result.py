@@ -119,7 +119,7 @@ class Result(Generic[T]):
         view = self.view
         headline = () if view.headline is None else (str(view.headline),)
         verdict = (view.verdict,) if view.verdict else ()
-        return "\n".join((view.title, *verdict, *headline, *view.facts, *view.marks))
+        return "\n".join((view.title, *view.answers, *verdict, *headline, *view.facts, *view.marks))
 
     def _repr_html_(self) -> str:
         first, *others = repr(self).splitlines()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hushstream.replay.audits.row import Recipe
     from hushstream.replay.bench.rows import BenchRow
     from hushstream.replay.datasets.dataset import Dataset
-    from hushstream.replay.experiments.experiment import Experiment
+    from hushstream.replay.experiments.experiment import Experiment, Scale
     from hushstream.replay.progress import Progress
     from hushstream.replay.sample import Sample
     from hushstream.replay.views import View
@@ -74,6 +74,7 @@ class Study:
         datasets: those that it brings.
         plays: whether it can play worlds of a class, which another package offers.
         experiments: its figures and tables.
+        paper: plays its line of the table of papers (`hushstream.replay.experiments.papers`); None without one.
         audits: its rows of the table of audits.
         audit_config: attacks what a configuration releases: (configuration, runs, false alarm).
         mechanisms: what can be attacked at any size by name: (epsilon, levels, runs, false alarm).
@@ -85,7 +86,7 @@ class Study:
         advise_users: what so many users gain, likewise: (configuration, users or None, ratings of each or None).
         view: what a result shows of itself in a few lines, as a data frame and as pictures.
         own_table: the world that reads people's own table, with the options ``file`` and ``mapping``.
-        demo: options of the main job, by seed, Kafka and its settings.
+        demo: options of the main job, by the seed of its keys (None: random ones), Kafka and its settings.
         quickstart: a live deployment with visitors and a page, by the options of the command: (options, say); what it
             showed last.
         soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
@@ -116,7 +117,8 @@ class Study:
     advise_users: Callable[[Any, int | None, int | None], Report] | None = None
     view: Callable[[Any], View] | None = None
     own_table: str | None = None
-    demo: Callable[[int, str | None, Path | None], Any] | None = None
+    demo: Callable[[int | None, str | None, Path | None], Any] | None = None
+    paper: Callable[[Scale, Progress | None], dict[str, Any]] | None = None
     quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
     evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None

@@ -38,6 +38,7 @@ class View:
 
     Attributes:
         title: what was run.
+        answers: what was reached privately, and whether that pays: said first.
         verdict: what it comes to, in plain words; empty where the headline says it.
         headline: None where there is no one figure.
         facts: lines below it: what is promised, what was checked.
@@ -47,6 +48,7 @@ class View:
     """
 
     title: str
+    answers: tuple[str, ...] = ()
     verdict: str = ""
     headline: Headline | None = None
     facts: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
             f"the configuration of a deployment is frozen, and the encoder belongs to another one"
         )
     sealing = read_sealing(artefacts) if config.slot.sealed else None
-    return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None)
+    return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None, artefacts.non_private_arm)
 
 
 def encoder_file(system: P2BSystem) -> bytes:

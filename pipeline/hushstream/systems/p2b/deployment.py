@@ -57,7 +57,9 @@ class P2BSystem:
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
     public_dataset: bool = False
-    """See `System.public_dataset`: then there is a second model track, of exact interactions."""
+    """See `System.public_dataset`."""
+    non_private_arm: bool = False
+    """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
 
     @classmethod
     def of(
@@ -66,6 +68,7 @@ class P2BSystem:
         lattice: NDArray[np.int64],
         sealing: Recipients | None = None,
         public_dataset: bool = False,
+        non_private_arm: bool | None = None,
     ) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
 
@@ -74,6 +77,7 @@ class P2BSystem:
             lattice: the centroids.
             sealing: the shuffler's public keys; given exactly where slots are sealed.
             public_dataset: whether it is a replay of a public dataset.
+            non_private_arm: whether that replay has a model of exact interactions, too; by default it has.
 
         Raises:
             ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
@@ -94,7 +98,8 @@ class P2BSystem:
         pinned = b"" if sealing is None else sealing.pinned
         centroids = encoder.lattice.astype("<i8").tobytes()
         digest = configuration_digest(config, centroids, pinned, public_dataset)
-        return cls(config, encoder, digest, sealing, public_dataset)
+        compared = public_dataset and non_private_arm is not False
+        return cls(config, encoder, digest, sealing, public_dataset, compared)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -128,8 +133,8 @@ class P2BSystem:
 
     @property
     def track_count(self) -> int:
-        """Partitions of crowds and models: one, and one more where a public dataset is replayed."""
-        return 2 if self.public_dataset else 1
+        """Partitions of crowds and models: one, and one more where there is a non-private arm."""
+        return 2 if self.non_private_arm else 1
 
     @property
     def tracks_for_users(self) -> tuple[str, ...]:
@@ -222,10 +227,10 @@ class P2BSystem:
 
     def guarantee(self) -> Guarantee:
         """What the configured release promises, to whom, over a user's lifetime."""
-        return guarantee_of(self.config, self.public_dataset)
+        return guarantee_of(self.config, self.non_private_arm)
 
     def promises(self) -> Promises:
-        return promises_of(self.config, self.public_dataset)
+        return promises_of(self.config, self.non_private_arm)
 
     @property
     def lifetime_slots(self) -> int:

@@ -36,6 +36,11 @@ class LiftReport:
     delta_units: int
     private_as_stated: bool
 
+    @property
+    def exit_code(self) -> int:
+        """0 where the uplift is known, 1 where too little was shown to tell it from the noise."""
+        return 0 if self.lift.uplift is not None else 1
+
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; null where too little was shown to tell."""
         uplift = self.lift.uplift

@@ -38,7 +38,7 @@ def declare(core: P2BSystem) -> System:
         config=config,
         digest=core.digest,
         roles=roles_of(hosted, config.slot.sealed),
-        topics=topics_of(core.public_dataset, core.holdout, hosted),
+        topics=topics_of(core.non_private_arm, core.holdout, hosted),
         counts=core.counts,
         promises=core.promises(),
         budgets=core.budgets,
@@ -59,7 +59,7 @@ def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
 
 
 def _promises(config: P2BConfig, artefacts: Artefacts) -> Promises:
-    return promises_of(config, artefacts.public_dataset is not None)
+    return promises_of(config, artefacts.non_private_arm)
 
 
 def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:

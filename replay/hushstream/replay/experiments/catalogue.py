@@ -12,6 +12,7 @@ from hushstream.replay.experiments import figures
 from hushstream.replay.experiments.experiment import EXPERIMENTS, Experiment, Scale
 from hushstream.replay.experiments.findings import Findings, Outcome, write_findings
 from hushstream.replay.experiments.page import findings_page
+from hushstream.replay.experiments.papers import PAPERS
 from hushstream.replay.progress import Progress
 from hushstream.replay.study import studies
 
@@ -23,7 +24,7 @@ def known_experiments() -> dict[str, Experiment]:
         ExperimentError: two packages claim one name, or an entry point names something else.
     """
     offered = (one for study in studies().values() for one in study.experiments())
-    return EXPERIMENTS.known({one.name: one for one in offered})
+    return EXPERIMENTS.known({one.name: one for one in (*offered, PAPERS)})
 
 
 def find_experiment(name: str) -> Experiment:

@@ -134,6 +134,7 @@ class Page:
     Attributes:
         kind: of page, above its title.
         title: what it is about.
+        answers: what was reached privately, and whether that pays: said first.
         sentence: what is promised to one person; empty where a page is about several promises.
         marks: warnings that stand before everything else, each with its meaning or "".
         figure: the one figure that it is about; empty where there is none.
@@ -146,6 +147,7 @@ class Page:
 
     kind: str
     title: str
+    answers: tuple[str, ...] = ()
     sentence: str = ""
     marks: tuple[tuple[str, str], ...] = ()
     figure: str = ""

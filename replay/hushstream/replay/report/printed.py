@@ -9,6 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 
+def answers(lines: Iterable[str]) -> list[Text]:
+    """What was reached and whether it pays: the first lines of what is printed."""
+    return [Text(line, style="bold") for line in lines]
+
+
 def facts_grid(facts: Iterable[tuple[str, str | Text]]) -> Table:
     """Facts by name, a line each; long ones go on below themselves."""
     grid = Table.grid(padding=(0, 1))

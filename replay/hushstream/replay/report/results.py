@@ -34,6 +34,15 @@ class RoleCheck:
         for name in ("equal", "ties", "changed", "uncheckable"):
             whole(f"verify.{name}", getattr(self, name))
 
+    def __add__(self, other: RoleCheck) -> RoleCheck:
+        """The records of both."""
+        return RoleCheck(
+            self.equal + other.equal,
+            self.ties + other.ties,
+            self.changed + other.changed,
+            self.uncheckable + other.uncheckable,
+        )
+
     @property
     def status(self) -> Literal["equal", "float tie", "changed", "uncheckable"]:
         """The worst of what was found."""
@@ -65,9 +74,9 @@ class StatedGuarantee:
         require(bool(self.lines), "privacy.text", "at least one line", self.lines)
 
     @classmethod
-    def of(cls, guarantee: Guarantee, kept: float | None = None) -> StatedGuarantee:
-        """What a report shows of ``guarantee``; ``kept`` is the share of the reward without privacy that was left."""
-        lines = (guarantee.sentence(kept=kept), *guarantee.marks, *fact_lines(Promises(guarantee)))
+    def of(cls, guarantee: Guarantee) -> StatedGuarantee:
+        """What a report shows of ``guarantee``."""
+        lines = (guarantee.sentence(), *guarantee.marks, *fact_lines(Promises(guarantee)))
         return cls({**guarantee.as_json(), "odds": [list(one) for one in guarantee.odds()]}, lines)
 
     @property

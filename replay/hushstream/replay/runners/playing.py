@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
 
+from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.agents.security import Cluster, read_security
 from hushstream.client.event_log import EventLog
 from hushstream.engine.declaration import System
@@ -31,7 +32,7 @@ class Place:
         runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
         folder: the deployment's folder.
         bootstrap: a Kafka to use; the embedded broker by default.
-        seed: of the keys (public data only).
+        seed: of the keys (public data only); None takes the key files of the deployment's folder.
         resume: go on with topics of an earlier run.
         security: file with the SASL and TLS settings of the given Kafka.
     """
@@ -39,13 +40,18 @@ class Place:
     runner: Runner
     folder: Path
     bootstrap: str | None
-    seed: int
+    seed: int | None
     resume: bool = False
     security: Path | None = None
 
     def __post_init__(self) -> None:
         """Refuse an unknown runner, and a Kafka that may not be used."""
         require_runner(self.runner, self.bootstrap, self.security)
+
+    @property
+    def keys(self) -> KeySource:
+        """Where the keys are."""
+        return KeySource(folder=self.folder / KEYS) if self.seed is None else KeySource(seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,7 @@ async def play_parties(
             "shuffler releases is the same in both)"
         )
     if place.runner == "direct":
-        async with DirectSession(system, place.seed) as direct:
+        async with DirectSession(system, place.keys) as direct:
             played = await player(direct.event_log)
             return Recording(played, await direct.logs(), direct.counts(), {})
     where = StreamPlace(place.folder, place.bootstrap, place.seed, place.resume, place.security)

@@ -20,11 +20,10 @@ from hushstream.replay.runners.memory import MemoryLog
 class DirectSession:
     """The machines in this process."""
 
-    def __init__(self, system: System, seed: int) -> None:
-        """Prepare a deployment under seeded keys (experiments on public data only)."""
+    def __init__(self, system: System, keys: KeySource) -> None:
+        """Prepare a deployment under keys from files or, for experiments on public data only, from a seed."""
         self._system = system
         self._log = MemoryLog()
-        keys = KeySource(seed=seed)
         self._driver = DirectDriver(self._log, all_machines(system, keys), os.urandom(32))
 
     async def __aenter__(self) -> Self:

@@ -34,13 +34,13 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int, enco
     The partition follows from the id likewise, the log's key is null, and all records have one size; how they travel
     (no headers, one client id, one producer) is the driver's part. What nobody can hide here is when a batch of slots
     came: whoever reads contexts as well knows whose slots were due then, and their part of the answer is the size of
-    that group. For public data the same interactions follow in clear, for the non-private arm of an experiment.
+    that group. In the non-private arm of an experiment on public data the same interactions follow in clear.
     """
     ordered = sorted(taken, key=lambda item: item.slot.report_id)
     for item in ordered:
         shuffler = int.from_bytes(item.slot.report_id[:8], "little") % system.config.partitions.shuffler
         yield Output("reports", shuffler, _slot_record(system, item, encode))
-    if system.public_dataset:
+    if system.non_private_arm:
         known = [(slot.report_id, slot.interaction) for slot, _, _ in ordered if slot.interaction is not None]
         yield from _interaction_outputs(system, known, phase, encode)
 
@@ -61,7 +61,7 @@ def phase_end_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode
     value = encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
         yield Output("reports", shuffler, value)
-    if system.public_dataset:
+    if system.non_private_arm:
         yield Output("interactions", TRACKS.index("nonprivate"), value)
 
 

@@ -24,7 +24,8 @@ from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import closing, guarantee_tile, interval_text, verify_tile, with_meanings
-from hushstream.replay.report.printed import facts_grid, warnings
+from hushstream.replay.report.payoff import Payoff, reached
+from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -80,6 +81,7 @@ class BgtResult:
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
         comparison: RMSE over that of the best that a device can do alone, with its interval over users.
+        payoff: against each device alone.
     """
 
     dataset: str
@@ -102,6 +104,13 @@ class BgtResult:
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
     comparison: Comparison | None = None
+    payoff: Payoff | None = None
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        first = reached(f"RMSE {self.rounds[-1].rmse:.4f} of predicted ratings, on a scale from 0 to 1", self.privacy)
+        return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -156,6 +165,8 @@ class BgtResult:
         return {
             "system": "bgt",
             "title": self.title,
+            "answers": list(self.answers),
+            "payoff": None if self.payoff is None else self.payoff.as_json(),
             **{name: getattr(self, name) for name in (*plain, "slot_bytes", "factors", "ratio")},
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
             "marks": list(self.privacy.marks),
@@ -188,7 +199,7 @@ def bgt_table(result: BgtResult) -> RenderableType:
             ("verify", verify_text(result.verify)),
         )
     )
-    return Group(*warnings(result.privacy.marks), table, facts)
+    return Group(*answers(result.answers), Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
 
 
 def bgt_view(result: BgtResult) -> View:
@@ -196,6 +207,7 @@ def bgt_view(result: BgtResult) -> View:
     scores, found = ("rmse", "f1", "balanced_accuracy"), result.comparison
     return View(
         title=result.title,
+        answers=result.answers,
         headline=Headline("RMSE below that of the device alone", result.gain)
         if found is None
         else Headline("RMSE over that of the device alone", found.ratio, found.low, found.high),
@@ -254,6 +266,7 @@ def bgt_page(result: BgtResult, names: tuple[str, ...]) -> str:
         frame.Page(
             kind="hushstream replay",
             title=result.title,
+            answers=result.answers,
             sentence=result.privacy.sentence,
             marks=with_meanings(result.privacy.marks),
             figure="" if found is None else f"{100 * (found.ratio - 1):+.1f} %",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import parse_as, prepare
+from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
 from hushstream.replay.catalogue.played_by import hint
@@ -17,6 +17,7 @@ from hushstream.replay.configurations import merged_values
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
+from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import Comparison, paired
 from hushstream.replay.runners.playing import Recording, deployed, play
@@ -105,6 +106,7 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
     truth = world.values[split.later]
     names = [name for name in _BASELINES if world.features.shape[1] or name != "local with features"]
     models = _models(recording)
+    alone = _best_alone(split, names, options.seed)
     return BgtResult(
         dataset=world.name,
         runner=options.runner,
@@ -128,24 +130,56 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
         throughput=throughput(
             played.seconds, world.user_count, played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
-        comparison=_compared(split, played.predicted[-1], names, options.seed),
+        comparison=_compared(split, played.predicted[-1], alone),
+        payoff=_payoff(split, played.predicted[-1], alone),
     )
 
 
-def _compared(split: Split, found: Float64, names: Sequence[str], seed: int) -> Comparison | None:
-    """RMSE over the least of a device alone; users are the sample, each with the sum of their squared errors."""
+def _best_alone(split: Split, names: Sequence[str], seed: int) -> Float64:
+    """What the better of the ways of a device alone predicts, (judged ratings,)."""
     world, rows = split.world, split.later
     local = [predictions_of(world, name, seed) for name in names if name.startswith("local")]
-    ours, alone = (
-        np.bincount(world.users[rows], (one - world.values[rows]) ** 2, world.user_count)
-        for one in (found, min(local, key=lambda one: float(((one - world.values[rows]) ** 2).sum())))
+    return min(local, key=lambda one: float(((one - world.values[rows]) ** 2).sum()))
+
+
+def _compared(split: Split, found: Float64, alone: Float64) -> Comparison | None:
+    """RMSE over that of a device alone; users are the sample, each with the sum of their squared errors."""
+    world, rows = split.world, split.later
+    ours, others = (
+        np.bincount(world.users[rows], (one - world.values[rows]) ** 2, world.user_count) for one in (found, alone)
     )
-    squares = paired(np.asarray(ours, dtype=np.float64), np.asarray(alone, dtype=np.float64))
+    squares = paired(np.asarray(ours, dtype=np.float64), np.asarray(others, dtype=np.float64))
     if squares is None:
         return None
     return Comparison(*(float(np.sqrt(max(0.0, one))) for one in (squares.ratio, squares.low, squares.high)))
+
+
+def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
+    """RMSE against that of a device alone; users are the sample.
+
+    The interval is that of the linear part of the difference: a root moves by the change of the mean below it over
+    twice the root (the delta method).
+    """
+    truth = split.world.values[split.later]
+    squares = [(one - truth) ** 2 for one in (found, alone)]
+    ours, others = (float(np.sqrt(one.mean())) for one in squares)
+    users = np.asarray(split.world.users[split.later], dtype=np.int64)
+    # A perfect prediction has no spread, and its root no slope.
+    linear = [one / (2 * root) if root else one for one, root in zip(squares, (ours, others), strict=True)]
+    gap = paired_gap(linear[0], linear[1], users)
+    return Payoff(
+        what="RMSE",
+        value=ours,
+        baseline="each device alone",
+        reference=others,
+        gap=gap.around(ours - others),
+        units="users",
+        otherwise="leave ratings on the devices, or take a larger epsilon or more users",
+        less_is_better=True,
+        digits=4,
+    )
 
 
 @dataclass(frozen=True, slots=True)

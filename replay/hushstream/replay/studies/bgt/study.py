@@ -11,6 +11,7 @@ from hushstream.replay.studies.bgt.configured import audit_config
 from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
 from hushstream.replay.studies.bgt.experiments import EXPERIMENTS
 from hushstream.replay.studies.bgt.own import own_ratings
+from hushstream.replay.studies.bgt.paper_line import paper_line
 from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, bgt_view, write_bgt_report
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.replay.studies.bgt.stream_bench import bgt_stream_rows
@@ -45,6 +46,7 @@ STUDY = Study(
     datasets=(ML_RATINGS, TASTES),
     plays=lambda made: made is RatingWorld,
     experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
     audits=rows,
     audit_config=audit_config,
     advise_users=_advise_users,

@@ -25,7 +25,8 @@ from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
-from hushstream.replay.report.printed import facts_grid, warnings
+from hushstream.replay.report.payoff import Payoff, reached
+from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -67,6 +68,7 @@ class CollaborativeResult:
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
         comparison: regret over that of a random policy, with its interval over users; None where chance has no regret.
+        payoff: against users who keep apart, each with a learner of their own.
     """
 
     dataset: str
@@ -86,6 +88,14 @@ class CollaborativeResult:
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
     comparison: Comparison | None = None
+    payoff: Payoff | None = None
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        what = f"{100 * self.share_of_random:.0f} % of the regret of a policy that picks at random"
+        first = reached(what, self.privacy)
+        return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -120,6 +130,8 @@ class CollaborativeResult:
         return {
             "system": "colin",
             "title": self.title,
+            "answers": list(self.answers),
+            "payoff": None if self.payoff is None else self.payoff.as_json(),
             "dataset": self.dataset,
             "runner": self.runner,
             "seed": self.seed,
@@ -161,7 +173,7 @@ def collaborative_table(result: CollaborativeResult) -> RenderableType:
             ("verify", verify_text(result.verify)),
         )
     )
-    return Group(Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
+    return Group(*answers(result.answers), Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
 
 
 def collaborative_view(result: CollaborativeResult) -> View:
@@ -169,6 +181,7 @@ def collaborative_view(result: CollaborativeResult) -> View:
     what, found = "regret over that of a random policy", result.comparison
     return View(
         title=result.title,
+        answers=result.answers,
         headline=Headline(what, result.share_of_random)
         if found is None
         else Headline(what, found.ratio, found.low, found.high),
@@ -227,6 +240,7 @@ def collaborative_page(result: CollaborativeResult, names: tuple[str, ...]) -> s
         frame.Page(
             kind="hushstream replay",
             title=result.title,
+            answers=result.answers,
             sentence=result.privacy.sentence,
             marks=with_meanings(result.privacy.marks),
             figure=f"{100 * result.share_of_random:.0f} %",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import parse_as, prepare
+from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
@@ -20,6 +20,7 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
+from hushstream.replay.studies.colin.apart import payoff
 from hushstream.replay.studies.colin.closed_loop import (
     CollaborativeLoop,
     CollaborativePlan,
@@ -159,9 +160,10 @@ def _result(
         throughput=throughput(
             played.seconds, played.chosen.size, played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(played.regret.sum(axis=1), played.random_regret.sum(axis=1)),
+        payoff=payoff(world, played.regret, system.config.learner.alpha),
     )
 
 

@@ -9,6 +9,7 @@ from hushstream.replay.studies.colin.audits.configured import audit_config
 from hushstream.replay.studies.colin.bench import collaborative_rows
 from hushstream.replay.studies.colin.datasets import COLIN
 from hushstream.replay.studies.colin.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.colin.experiments.paper_line import paper_line
 from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
     collaborative_table,
@@ -45,6 +46,7 @@ STUDY = Study(
     datasets=(COLIN,),
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
     audits=rows.rows,
     audit_config=audit_config,
     bench=collaborative_rows,

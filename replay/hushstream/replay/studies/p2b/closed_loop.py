@@ -48,6 +48,10 @@ class Plan:
     pace: float | None = None
     first: int = 0
 
+    def interactions(self, rounds: int) -> int:
+        """How many there are in both phases, where every user has so many rounds."""
+        return (max(0, self.contributors - self.first) + self.evaluated * len(self.conditions)) * rounds
+
     def __post_init__(self) -> None:
         """Refuse a plan that plays nobody or a condition that does not exist."""
         unknown = sorted(set(self.conditions) - set(CONDITIONS))
@@ -97,7 +101,7 @@ class ClosedLoop:
         self._plan = plan
         self._progress = progress
         self._done = 0
-        self._total = (max(0, plan.contributors - plan.first) + plan.evaluated * len(plan.conditions)) * world.rounds
+        self._total = plan.interactions(world.rounds)
         self._gate = asyncio.Semaphore(plan.in_flight)
         self._started = 0.0
         self.played = Played()

@@ -242,7 +242,7 @@ def _evaluation(
         privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
         counts={**recording.counts, **record_counts(recording.logs)},
         seconds=recording.played.seconds,
-        verify=role_checks(system, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(system, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         internal=log.internal,
         estimated=log.estimated,
         environment=environment(),

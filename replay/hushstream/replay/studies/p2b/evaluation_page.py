@@ -65,6 +65,7 @@ def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
         frame.Page(
             kind="hushstream evaluation",
             title=f"What other policies would have earned: {found.log}",
+            answers=(found.verdict,),
             sentence=found.privacy.sentence,
             marks=with_meanings(found.marks),
             figure=relative_gain(found.gains),
@@ -90,12 +91,10 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
     headline = found.headline
     if headline is None:
         return (
-            found.verdict,
             "Warm private users cannot be held against cold ones by replay: too few rows agree with one of them, or "
             "the mean of cold users cannot be told from 0.",
         )
     return (
-        found.verdict,
         f"Users who start from the private model would have earned {headline.value:.2f} times what users earn who "
         f"start cold (95 % interval {headline.low:.2f} to {headline.high:.2f}; by replay).",
     )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
+from hushstream.agents.deployment import KEYS, KeySource, load, make_folder, parse_as
 from hushstream.engine.declaration import System
 from hushstream.ops.log_copy import LogCopy
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.catalogue.known_worlds import system_of
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
@@ -23,15 +25,17 @@ from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.counts import slot_public
-from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.runners.playing import Recording, deployed, play
+from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
+from hushstream.replay.studies.p2b.arms import Arm, after, arms_of
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
-from hushstream.replay.studies.p2b.report.results import CellRow, ConditionSummary, RunResult
-from hushstream.replay.studies.p2b.report.summaries import summarise
+from hushstream.replay.studies.p2b.report.results import CellRow, ComparisonArm, RunResult
+from hushstream.replay.studies.p2b.report.summaries import kept_of, payoff_of, summarise
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
@@ -50,6 +54,8 @@ class P2BOptions(PlayOptions):
         in_flight: users that act at the same time.
         pace: interactions a second; None for as fast as possible.
         first: contributors below this were played before (resume).
+        secret_keys: whether the private deployment has random keys in files, as a live one has, in place of keys that
+            follow from the seed; then another run has other noise.
     """
 
     dataset: str = "synthetic"
@@ -59,10 +65,14 @@ class P2BOptions(PlayOptions):
     in_flight: int = 512
     pace: float | None = None
     first: int = 0
+    secret_keys: bool = False
 
 
 def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     """Play a world through P2B and return rewards by condition, guarantee, counts and throughput.
+
+    The private conditions are those of a deployment that holds nothing else; the non-private one has its own
+    (`hushstream.replay.studies.p2b.arms`).
 
     Raises:
         HushstreamError: an unknown world, runner or option; a wrong configuration.
@@ -71,24 +81,64 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     world = _world(options)
     plan = _plan(options, world)
     with deployed(options.folder) as folder:
-        system = _prepared(options, world, folder, parse_as(P2BConfig, _config(options, world, plan)))
-        place = options.place(folder, options.first > 0)
-        recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress).run))
-    return _result(options, system, recording)
+        values = _config(options, world, plan)
+        arms = arms_of(values["deployment"], folder, plan.conditions)
+        plans = [replace(plan, conditions=arm.conditions) for arm in arms]
+        counts = [one.interactions(world.rounds) for one in plans]
+        played = [
+            _play(options, world, part, arm, values, after(progress, sum(counts[:place]), sum(counts)))
+            for place, (arm, part) in enumerate(zip(arms, plans, strict=True))
+        ]
+        return _result(options, world.public, played)
 
 
-def _prepared(options: P2BOptions, world: World, folder: Path, config: P2BConfig) -> System:
-    """The deployment's folder, made and marked as that of a replay where the world is public.
+@dataclass(frozen=True, slots=True)
+class _PlayedArm:
+    arm: Arm
+    system: System
+    recording: Recording[Played]
+    keys: KeySource
+
+
+def _play(
+    options: P2BOptions, world: World, plan: Plan, arm: Arm, values: Mapping[str, Any], progress: Progress | None
+) -> _PlayedArm:
+    config = parse_as(P2BConfig, {**values, "deployment": arm.name})
+    place = options.place(arm.folder, options.first > 0)
+    if options.secret_keys and not arm.non_private:
+        place = replace(place, seed=None)
+    system = _prepared(options, world, arm, config, place)
+    recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress).run))
+    return _PlayedArm(arm, system, recording, place.keys)
+
+
+def _prepared(options: P2BOptions, world: World, arm: Arm, config: P2BConfig, place: Place) -> System:
+    """The deployment's folder: that of a replay where its keys come from a seed, with new keys of its own otherwise.
 
     Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
     """
-    keys, public = KeySource(seed=options.seed), options.dataset if world.public else None
+    seeded = place.seed is not None
+    made = partial(
+        make_folder,
+        arm.folder,
+        config,
+        public_dataset=options.dataset if world.public and seeded else None,
+        non_private_arm=arm.non_private,
+    )
+    if not seeded:
+        _new_keys(arm.folder, config)
     if options.runner == "direct":
-        make_folder(folder, config, keys=keys, public_dataset=public)
+        made(keys=place.keys)
     else:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            pool.submit(make_folder, folder, config, keys=keys, public_dataset=public).result()
-    return load(folder)
+            pool.submit(made, keys=place.keys).result()
+    return load(arm.folder)
+
+
+def _new_keys(folder: Path, config: P2BConfig) -> None:
+    """A random key for each zone, unless an earlier run that is gone on with has left them."""
+    if not (folder / KEYS).exists():
+        generate_keys(folder / KEYS, sorted({zone for role in kind_of(config.system).roles for zone in role.key_zones}))
 
 
 def _world(options: P2BOptions) -> World:
@@ -125,13 +175,18 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
     return merged_values(values, options.config)
 
 
-def _result(options: P2BOptions, deployed: System, recording: Recording[Played]) -> RunResult:
-    system: P2BSystem = deployed.core
-    played, logs, counts = recording.played, recording.logs, recording.counts
-    promise = system.guarantee().under_key(reproducible=True)
-    public = system.public_dataset
-    shown = {name: rewards for name, rewards in played.rewards.items() if name in CONDITIONS} if public else {}
-    compared = {name: summarise(name, rewards) for name, rewards in shown.items()}
+def _result(options: P2BOptions, public: bool, arms: Sequence[_PlayedArm]) -> RunResult:
+    private, *others = arms
+    system: P2BSystem = private.system.core
+    recording, logs, counts = private.recording, private.recording.logs, private.recording.counts
+    rewards = {
+        name: found
+        for one in arms
+        for name, found in one.recording.played.rewards.items()
+        if public and name in one.arm.conditions
+    }
+    compared = {name: summarise(name, rewards[name]) for name in CONDITIONS if name in rewards}
+    all_counts = {**counts, **record_counts(logs)}
     return RunResult(
         system="p2b",
         dataset=options.dataset,
@@ -142,30 +197,40 @@ def _result(options: P2BOptions, deployed: System, recording: Recording[Played])
         public_dataset=public,
         release_mode=system.config.release.mode,
         sampling=system.config.release.sampling,
-        privacy=StatedGuarantee.of(promise, _kept(compared)),
+        privacy=_stated(private),
+        comparison_arm=next((ComparisonArm(one.arm.name, _stated(one)) for one in others), None),
         conditions={name: summary for name, (summary, _) in compared.items()},
         rows=tuple(row for _, rows in compared.values() for row in rows),
-        counts={**counts, **record_counts(logs)} if public else slot_public({**counts, **record_counts(logs)}),
+        kept=kept_of(rewards),
+        payoff=payoff_of(rewards),
+        counts=all_counts if public else slot_public(all_counts),
         throughput=throughput(
-            played.seconds, played.decisions, played.latencies, counts if public else {}, recording.peak_memory_bytes
+            recording.played.seconds,
+            recording.played.decisions,
+            recording.played.latencies,
+            counts if public else {},
+            recording.peak_memory_bytes,
         ),
-        cells=tuple(_cells(system, logs, options.seed)) if public else None,
-        verify=role_checks(deployed, logs, options.seed) if options.verify else None,
+        cells=tuple(_cells(system, logs, private.keys)) if public else None,
+        verify=_checked(arms) if options.verify else None,
         environment=environment(),
     )
 
 
-def _kept(compared: Mapping[str, tuple[ConditionSummary, Any]]) -> float | None:
-    """What a private start earned of what one from raw interactions did, where both were played."""
-    if not {"warm_private", "warm_nonprivate"} <= compared.keys():
-        return None
-    full = compared["warm_nonprivate"][0].mean
-    return compared["warm_private"][0].mean / full if full else None
+def _stated(played: _PlayedArm) -> StatedGuarantee:
+    system: P2BSystem = played.system.core
+    return StatedGuarantee.of(system.guarantee().under_key(reproducible=played.keys.seed is not None))
 
 
-def _slot_contents(system: P2BSystem, logs: LogCopy, seed: int) -> Iterator[bytes]:
+def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
+    """What recomputing found, by role, of all arms together."""
+    found = [role_checks(one.system, one.recording.logs, one.keys) for one in arms]
+    return {role: sum((one[role] for one in found[1:]), found[0][role]) for role in found[0]}
+
+
+def _slot_contents(system: P2BSystem, logs: LogCopy, keys: KeySource) -> Iterator[bytes]:
     """What every slot holds, opened where it is sealed."""
-    opener = None if system.sealing is None else Openers(system.sealing, KeySource(seed=seed).ring("sealing").kept())
+    opener = None if system.sealing is None else Openers(system.sealing, keys.ring("sealing").kept())
     for _, part in logs.of_topic("reports"):
         for record in part.records:
             name, fields = codec.decode(record.value)
@@ -176,12 +241,12 @@ def _slot_contents(system: P2BSystem, logs: LogCopy, seed: int) -> Iterator[byte
                 yield opener.open(fields["sealed"], place)
 
 
-def _cells(system: P2BSystem, logs: LogCopy, seed: int) -> list[CellRow]:
+def _cells(system: P2BSystem, logs: LogCopy, keys: KeySource) -> list[CellRow]:
     """Exact and noised sums of every cell, for public data."""
     config = system.config
     shape = (system.codes, config.arms)
     exact, noised = np.zeros((2, *shape), dtype=np.int64), np.zeros((2, *shape), dtype=np.int64)
-    for content in _slot_contents(system, logs, seed):
+    for content in _slot_contents(system, logs, keys):
         report = unpack(content, *shape, config.release.levels)
         if report is not None:
             exact[0, report.code, report.arm] += report.level

@@ -25,6 +25,7 @@ from hushstream.replay.studies.p2b.bench.stream import stream_rows
 from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.evaluation_shown import ShownEvaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.p2b.experiments.paper_line import paper_line
 from hushstream.replay.studies.p2b.quickstart import run as quickstart
 from hushstream.replay.studies.p2b.report.document import as_json
 from hushstream.replay.studies.p2b.report.folder import write_report
@@ -37,11 +38,12 @@ from hushstream.replay.worlds.multilabel import tmc2007
 from hushstream.replay.worlds.synthetic import synthetic
 
 
-def _demo(seed: int, bootstrap: str | None, security: Path | None) -> P2BOptions:
+def _demo(seed: int | None, bootstrap: str | None, security: Path | None) -> P2BOptions:
     return P2BOptions(
         dataset="synthetic",
         runner="stream",
-        seed=seed,
+        seed=seed or 0,
+        secret_keys=seed is None,
         contributors=1400,
         evaluated=600,
         world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},
@@ -93,6 +95,7 @@ STUDY = Study(
     worlds={"synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k},
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
     audits=rows.rows,
     audit_config=audit_config,
     mechanisms={name: partial(audit, name) for name in MECHANISMS},

@@ -12,20 +12,27 @@ PRIVATE_OF_EXACT = (WARM_PRIVATE, WARM_NONPRIVATE)
 
 
 def verdict(found: Gains) -> str:
-    """The best policy against the logged one, then the private start; or that too few rows tell."""
+    """The private start against the logged policy, then the best policy; or that too few rows tell."""
     if not found.judged:
         return _no_verdict(found)
-    best = found.judged[0]
-    many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
-    sentences = [f"{many} {_named(best.policy)}: {_against(best, found.logged)}.", *_private(found), *_left_out(found)]
-    return " ".join(sentences)
+    best, private = found.judged[0], _private(found)
+    sentences = [] if private is None else [_of_private(private, found)]
+    if best is not private:
+        many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
+        sentences.append(f"{many} {_named(best.policy)}: {_against(best, found.logged)}.")
+    elif len(found.judged) > 1:
+        sentences.append(f"It is the best of {len(found.judged)} policies.")
+    return " ".join([*sentences, *_left_out(found)])
 
 
 def relative_gain(found: Gains) -> str:
-    """The best policy's gain in percent of the logged reward; empty where there is no verdict, or no logged reward."""
+    """The private start's gain in percent of the logged reward, or the best policy's where that start is not judged.
+
+    Empty where there is no verdict, or no logged reward.
+    """
     if not found.judged or found.logged <= 0.0:
         return ""
-    return f"{100 * found.judged[0].gain / found.logged:+.0f} %"
+    return f"{100 * (_private(found) or found.judged[0]).gain / found.logged:+.0f} %"
 
 
 def _no_verdict(found: Gains) -> str:
@@ -57,17 +64,18 @@ def _within(one: Gain) -> str:
     return f"the gain's 95 % interval is {low:+.4f} to {high:+.4f}: {said}"
 
 
-def _private(found: Gains) -> list[str]:
-    """Of the private start, where it is judged."""
-    own = next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
-    if own is None:
-        return []
-    said = [] if own is found.judged[0] else [f"has {own.value:.4f}, {own.gain:+.4f}; {_within(own)}"]
-    if found.kept is not None:
-        share, interval = found.kept
-        within = f"{_share(interval.low)} to {_share(interval.high)}"
-        said.append(f"keeps {_share(share)} (95 % interval {within}) of the reward of {_named(WARM_NONPRIVATE)}")
-    return [f"The private start, {_named(WARM_PRIVATE)}, {'; it '.join(said)}."] if said else []
+def _private(found: Gains) -> Gain | None:
+    """The private start, where it is judged."""
+    return next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
+
+
+def _of_private(own: Gain, found: Gains) -> str:
+    said = f"The private start, {_named(WARM_PRIVATE)}: {_against(own, found.logged)}"
+    if found.kept is None:
+        return f"{said}."
+    share, interval = found.kept
+    within = f"{_share(interval.low)} to {_share(interval.high)}"
+    return f"{said}; it keeps {_share(share)} (95 % interval {within}) of the reward of {_named(WARM_NONPRIVATE)}."
 
 
 def _share(share: float) -> str:

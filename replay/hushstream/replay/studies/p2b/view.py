@@ -19,6 +19,7 @@ def run_view(result: RunResult) -> View:
     compared = headline(result)
     return View(
         title=title(result),
+        answers=result.answers,
         headline=None
         if compared is None
         else Headline("mean reward of warm private users over cold ones", compared.ratio, compared.low, compared.high),

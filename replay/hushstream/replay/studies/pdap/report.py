@@ -34,7 +34,8 @@ from hushstream.replay.report.parts import (
     verify_tile,
     with_meanings,
 )
-from hushstream.replay.report.printed import facts_grid, warnings
+from hushstream.replay.report.payoff import Payoff, reached
+from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -99,6 +100,7 @@ class PdapResult:
         environment: versions and cores.
         internal: whether it was played on a log of somebody's own users.
         comparison: click rate over that of vendors apart, with its interval over visits; None where theirs is 0.
+        payoff: against vendors that keep apart.
     """
 
     dataset: str
@@ -115,7 +117,14 @@ class PdapResult:
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
     comparison: Comparison | None = None
+    payoff: Payoff | None = None
     internal: bool = False
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        first = reached(f"{100 * self.curve[-1].shared:.1f} % of visits are clicked", self.privacy)
+        return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -149,6 +158,8 @@ class PdapResult:
         return {
             "system": "pdap",
             "title": self.title,
+            "answers": list(self.answers),
+            "payoff": None if self.payoff is None else self.payoff.as_json(),
             "dataset": self.dataset,
             "runner": self.runner,
             "seed": self.seed,
@@ -186,7 +197,7 @@ def pdap_table(result: PdapResult) -> RenderableType:
             ("verify", verify_text(result.verify)),
         )
     )
-    return Group(Text(result.privacy.sentence), *warnings(result.marks), table, facts)
+    return Group(*answers(result.answers), Text(result.privacy.sentence), *warnings(result.marks), table, facts)
 
 
 def pdap_view(result: PdapResult) -> View:
@@ -194,6 +205,7 @@ def pdap_view(result: PdapResult) -> View:
     found = result.comparison
     return View(
         title=result.title,
+        answers=result.answers,
         headline=None
         if found is None
         else Headline("click rate, shared over apart with exact clicks", found.ratio, found.low, found.high),
@@ -253,6 +265,7 @@ def pdap_page(result: PdapResult, names: tuple[str, ...]) -> str:
         frame.Page(
             kind="hushstream replay",
             title=result.title,
+            answers=result.answers,
             sentence=result.privacy.sentence,
             marks=with_meanings(result.marks),
             figure=ratio_text(result.comparison),

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hushstream.agents.deployment import parse_as, prepare
+from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
@@ -17,6 +17,7 @@ from hushstream.replay.logged.log import INTERNAL_MARK
 from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
+from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play_parties
@@ -135,9 +136,24 @@ def _result(
         throughput=throughput(
             played.seconds, len(played.chosen), played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(played.chances, apart),
+        payoff=_payoff(played.chances, apart, visits),
+    )
+
+
+def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
+    """The click rate with sharing against that of vendors apart; users are the sample."""
+    return Payoff(
+        what="share of visits clicked, in points of a hundred,",
+        value=100 * float(shared.mean()),
+        baseline="vendors that keep apart with exact clicks",
+        reference=100 * float(apart.mean()),
+        gap=paired_gap(100 * shared, 100 * apart, np.asarray(visits.arrivals.users, dtype=np.int64)),
+        units="users",
+        otherwise="keep the vendors apart, or take a larger epsilon or more visits",
+        digits=1,
     )
 
 

@@ -12,6 +12,7 @@ from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
 from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
 from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
 from hushstream.replay.studies.pdap.own import own_vendors
+from hushstream.replay.studies.pdap.paper_line import paper_line
 from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, pdap_view, write_pdap_report
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
 from hushstream.replay.studies.pdap.stream_bench import pdap_stream_rows
@@ -47,6 +48,7 @@ STUDY = Study(
     datasets=(VENDORS, FILM_VENDORS),
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
     audits=rows,
     audit_config=audit_config,
     bench=pdap_rows,

@@ -117,6 +117,13 @@ def play(
     return _Play(stream, config, seed, faults, plan).run()
 
 
+def predicted_labels(stream: RecordStream, config: PdolConfig, seed: int) -> npt.NDArray[np.int8]:
+    """What is predicted at the configured place when a stream is played once, int8 (m,)."""
+    played = _Play(stream, config, seed, NO_FAULTS, None)
+    played.run()
+    return played.predicted
+
+
 class EqualWeights(Aggregate):
     """Every counter that has released anything weighs alike: what weights by public counts are compared with."""
 
@@ -157,6 +164,11 @@ class _Play:
         last, screened = self._aggregate.model, self._aggregate.screened
         zeros = float(np.mean(last.weights == 0))
         return Played(accuracy(self._released == labels), node, experts, zeros, last.version, screened)
+
+    @property
+    def predicted(self) -> npt.NDArray[np.int8]:
+        """By the published model or, where that is configured, by the nodes' votes."""
+        return self._released if self._predictors is None else self._said[:, -1]
 
     def _arrive(self, place: int, domain: int) -> None:
         """Records wait until their leaf is full or the model changes, and are folded at the model they met."""

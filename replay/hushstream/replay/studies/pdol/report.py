@@ -32,7 +32,8 @@ from hushstream.replay.report.parts import (
     verify_tile,
     with_meanings,
 )
-from hushstream.replay.report.printed import facts_grid, warnings
+from hushstream.replay.report.payoff import Payoff, reached
+from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
@@ -75,6 +76,7 @@ class PdolResult:
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
         comparison: labels right over those of isolated nodes, with its interval over records; None if they have none.
+        payoff: against nodes that keep apart.
     """
 
     dataset: str
@@ -96,6 +98,13 @@ class PdolResult:
     verify: Mapping[str, RoleCheck] | None
     environment: Mapping[str, Any]
     comparison: Comparison | None = None
+    payoff: Payoff | None = None
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        first = reached(f"{100 * self.accuracy.whole:.1f} % of labels are right before they are seen", self.privacy)
+        return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     def __post_init__(self) -> None:
         """Refuse what no run gives.
@@ -125,6 +134,8 @@ class PdolResult:
         return {
             "system": "pdol",
             "title": self.title,
+            "answers": list(self.answers),
+            "payoff": None if self.payoff is None else self.payoff.as_json(),
             **{name: getattr(self, name) for name in plain},
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
             "marks": list(self.privacy.marks),
@@ -155,7 +166,7 @@ def pdol_table(result: PdolResult) -> RenderableType:
             ("verify", verify_text(result.verify)),
         )
     )
-    return Group(Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
+    return Group(*answers(result.answers), Text(result.privacy.sentence), *warnings(result.privacy.marks), table, facts)
 
 
 def pdol_view(result: PdolResult) -> View:
@@ -163,6 +174,7 @@ def pdol_view(result: PdolResult) -> View:
     found = result.comparison
     return View(
         title=result.title,
+        answers=result.answers,
         headline=None
         if found is None
         else Headline("labels right, shared over isolated nodes", found.ratio, found.low, found.high),
@@ -222,6 +234,7 @@ def pdol_page(result: PdolResult, names: tuple[str, ...]) -> str:
         frame.Page(
             kind="hushstream replay",
             title=result.title,
+            answers=result.answers,
             sentence=result.privacy.sentence,
             marks=with_meanings(result.privacy.marks),
             figure=ratio_text(result.comparison),

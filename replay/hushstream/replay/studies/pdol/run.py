@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import parse_as, prepare
+from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
@@ -21,6 +21,7 @@ from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
+from hushstream.replay.studies.pdol.payoff import payoff
 from hushstream.replay.studies.pdol.play import accuracy, isolated_labels
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
@@ -145,9 +146,10 @@ def _result(
         throughput=throughput(
             played.seconds, len(stream), played.latencies, recording.counts, recording.peak_memory_bytes
         ),
-        verify=role_checks(deployed, recording.logs, options.seed) if options.verify else None,
+        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
         environment=environment(),
         comparison=paired(right.astype(np.float64), alone.astype(np.float64)),
+        payoff=payoff(stream, config, right, alone, options.seed),
     )
 
 

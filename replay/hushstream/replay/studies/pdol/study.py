@@ -9,6 +9,7 @@ from hushstream.replay.studies.pdol.bench import pdol_rows
 from hushstream.replay.studies.pdol.configured import audit_config
 from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
 from hushstream.replay.studies.pdol.experiments import EXPERIMENTS
+from hushstream.replay.studies.pdol.paper_line import paper_line
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, pdol_view, write_pdol_report
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
@@ -41,6 +42,7 @@ STUDY = Study(
     datasets=(TMC_BINARY, ML_CLICKS, SPARSE_SYNTHETIC),
     plays=lambda made: made is RecordStream,
     experiments=lambda: EXPERIMENTS,
+    paper=paper_line,
     audits=rows,
     audit_config=audit_config,
     bench=pdol_rows,

@@ -36,9 +36,13 @@ def as_json(result: RunResult) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
+        "answers": list(result.answers),
+        "payoff": None if result.payoff is None else result.payoff.as_json(),
+        "kept": None if result.kept is None else result.kept.as_json(),
         "run": {name: getattr(result, name) for name in _RUN},
         "marks": list(result.marks),
         "conditions": {name: asdict(result.conditions[name]) for name in CONDITIONS if name in result.conditions},
+        "comparison_arm": None if result.comparison_arm is None else result.comparison_arm.as_json(),
         "comparison": None if compared is None else compared.as_json(),
         "rows": [asdict(row) for row in result.rows],
         "privacy": {**result.privacy.values, "text": list(result.privacy.lines)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hushstream.replay.report.frame import Cell, Page, Pictures, Section, Table, Tile, html
+from hushstream.replay.report.frame import Cell, Page, Pictures, Section, Table, Tile, Words, html
 from hushstream.replay.report.parts import (
     closing,
     guarantee_tile,
@@ -41,6 +41,7 @@ def run_page(result: RunResult, drawn: Sequence[Drawing], file_names: Sequence[s
         Page(
             kind="hushstream replay",
             title=title(result),
+            answers=result.answers,
             sentence=result.privacy.sentence,
             marks=with_meanings(result.marks),
             figure=ratio_text(headline(result)),
@@ -65,18 +66,10 @@ def _outcome(result: RunResult) -> list[str]:
         return ["This run did not play both cold and warm private users, so there is nothing to compare."]
     if compared is None:
         return ["The mean reward of cold users cannot be told from 0, so warm private against cold has no ratio."]
-    private = result.conditions[WARM_PRIVATE]
-    sentences = [
+    return [
         f"Users who start from the private model earn {compared.ratio:.2f} times what users earn who start cold "
         f"({interval_text(compared)})."
     ]
-    best = compare(private, result.conditions[WARM_NONPRIVATE]) if WARM_NONPRIVATE in result.conditions else None
-    if best is not None:
-        sentences.append(
-            f"That is {100 * best.ratio:.0f} % of what the non-private model gives "
-            f"({100 * best.low:.0f} % to {100 * best.high:.0f} %)."
-        )
-    return sentences
 
 
 def _tiles(result: RunResult) -> list[Tile]:
@@ -109,7 +102,16 @@ def _conditions(result: RunResult) -> Section:
     rows = tuple(_condition_row(result, name) for name in CONDITIONS if name in result.conditions)
     caption = "Mean reward of an interaction of the evaluated users; below each figure its 95 % interval."
     table = Table(caption, ("Where users start from", "Users", "Mean reward", "Against cold"), rows)
-    return Section("conditions", "Compared", (table,))
+    return Section("conditions", "Compared", (table, *_arm(result)))
+
+
+def _arm(result: RunResult) -> list[Words]:
+    """The warning of the figures without privacy, which stands beside them."""
+    arm = result.comparison_arm
+    if arm is None:
+        return []
+    sentence = f"{'; '.join(arm.privacy.marks)}: the deployment {arm.deployment}, which the figures without privacy"
+    return [Words((f"{sentence} come from. {arm.privacy.sentence}",))]
 
 
 def _condition_row(result: RunResult, name: str) -> tuple[Cell, ...]:
@@ -117,7 +119,7 @@ def _condition_row(result: RunResult, name: str) -> tuple[Cell, ...]:
     compared = None if cold is None or name == COLD else compare(condition, cold)
     within = "" if compared is None else f"{compared.low:.2f} to {compared.high:.2f}"
     return (
-        Cell(CONDITION_NAMES[name], CONDITION_STARTS[name]),
+        Cell(CONDITION_NAMES[name], CONDITION_STARTS[name], "bad" if name == WARM_NONPRIVATE else ""),
         Cell(number(condition.users)),
         Cell(f"{condition.mean:.4f}", interval(condition)),
         Cell(ratio_text(compared) or "–", within),

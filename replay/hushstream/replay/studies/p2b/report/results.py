@@ -11,11 +11,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from hushstream.replay.report.counts import require_classed, slot_public
 from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.payoff import Payoff, reached
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.summaries import Comparison
 from hushstream.replay.report.values import require, whole
 
 COLD = "cold"
@@ -94,6 +96,27 @@ class CellRow:
             whole(f"cell.{name}", getattr(self, name), None)
 
 
+@dataclass(frozen=True, slots=True)
+class ComparisonArm:
+    """What stands on figures of the non-private arm.
+
+    Attributes:
+        deployment: its name.
+        privacy: its guarantee.
+    """
+
+    deployment: str
+    privacy: StatedGuarantee
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "deployment": self.deployment,
+            "marks": list(self.privacy.marks),
+            "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """Everything that a report shows of one run.
@@ -113,6 +136,9 @@ class RunResult:
         privacy: what the private condition has.
         counts: by the names of `counts.COUNT_CLASSES`.
         throughput: ``events_per_second``, ``decisions_per_second``, ``seconds`` and so on, finite and >= 0.
+        comparison_arm: whose figures those without privacy are; None where it was not played.
+        kept: mean reward of warm private users over that of warm non-private ones; None without both. Zone-private.
+        payoff: warm private users against cold ones; None without both. Zone-private.
         cells: exact and released sums; None if not collected. Zone-private.
         verify: what `verify` found, by role; None if it did not run.
         marks: warnings; those of the guarantee are added.
@@ -133,10 +159,29 @@ class RunResult:
     rows: tuple[ConditionRow, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     throughput: Mapping[str, float] = field(default_factory=dict)
+    comparison_arm: ComparisonArm | None = None
+    kept: Comparison | None = None
+    payoff: Payoff | None = None
     cells: tuple[CellRow, ...] | None = None
     verify: Mapping[str, RoleCheck] | None = None
     marks: tuple[str, ...] = ()
     environment: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        private = self.conditions.get(WARM_PRIVATE)
+        if private is None:
+            return ()
+        what = f"Users who start from the private model earn {private.mean:.3f} a visit"
+        if self.kept is not None:
+            share = self.kept
+            what = (
+                f"{100 * share.ratio:.0f} % of what a model without privacy earns ({100 * share.low:.0f} to "
+                f"{100 * share.high:.0f} %)"
+            )
+        first = reached(what, self.privacy)
+        return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     def __post_init__(self) -> None:
         """Refuse impossible values, and exact figures on content in a live run.
@@ -186,6 +231,8 @@ class RunResult:
             raise BadResult(f"conditions: expected no {WARM_NONPRIVATE} condition in a live run; {shown}")
         if self.conditions or self.rows:
             raise BadResult(f"conditions: expected no rewards in a live run (exact figures on content); {shown}")
+        if self.kept is not None or self.payoff is not None:
+            raise BadResult(f"payoff: expected none in a live run (it is of exact figures on content); {shown}")
         if self.cells is not None:
             raise BadResult(f"cells: expected none in a live run (exact figures on content); {shown}")
         private = sorted(set(self.counts) - set(slot_public(self.counts)))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.summaries import NORMAL_975, Comparison
-from hushstream.replay.studies.p2b.report.results import COLD, WARM_PRIVATE, ConditionRow, ConditionSummary, RunResult
+from hushstream.replay.report.payoff import Payoff, paired_gap
+from hushstream.replay.report.summaries import NORMAL_975, Comparison, paired
+from hushstream.replay.studies.p2b.report.results import (
+    COLD,
+    WARM_NONPRIVATE,
+    WARM_PRIVATE,
+    ConditionRow,
+    ConditionSummary,
+    RunResult,
+)
 
 
 def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSummary, tuple[ConditionRow, ...]]:
@@ -65,6 +74,33 @@ def compare(above: ConditionSummary, below: ConditionSummary) -> Comparison | No
     middle = above.mean * below.mean
     root = math.sqrt(max(0.0, middle**2 - leading * (above.mean**2 - above.ci95**2)))
     return Comparison(above.mean / below.mean, (middle - root) / leading, (middle + root) / leading)
+
+
+def kept_of(rewards: Mapping[str, NDArray[np.float64]]) -> Comparison | None:
+    """The mean reward of warm private users over that of warm non-private ones, paired over users; None without both.
+
+    Args:
+        rewards: (users, rounds) by condition; row i is of the same user in all of them.
+    """
+    if not {WARM_PRIVATE, WARM_NONPRIVATE} <= rewards.keys():
+        return None
+    return paired(rewards[WARM_PRIVATE].mean(axis=1), rewards[WARM_NONPRIVATE].mean(axis=1))
+
+
+def payoff_of(rewards: Mapping[str, NDArray[np.float64]]) -> Payoff | None:
+    """Warm private users against cold ones, paired over users; None without both. See `kept_of`."""
+    if not {WARM_PRIVATE, COLD} <= rewards.keys():
+        return None
+    private, cold = (rewards[name].mean(axis=1) for name in (WARM_PRIVATE, COLD))
+    return Payoff(
+        what="mean reward from a private start",
+        value=float(private.mean()),
+        baseline="users who start cold",
+        reference=float(cold.mean()),
+        gap=paired_gap(private, cold),
+        units="users",
+        otherwise="start users cold, or gather more slots or take a larger epsilon",
+    )
 
 
 def headline(result: RunResult) -> Comparison | None:

@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hushstream.replay.report.printed import facts_grid
+from hushstream.replay.report.printed import answers, facts_grid
 from hushstream.replay.report.wording import (
     MARK_MEANINGS,
     THROUGHPUT_NAMES,
@@ -21,7 +21,7 @@ from hushstream.replay.report.wording import (
     verify_sentence,
 )
 from hushstream.replay.studies.p2b.report.results import COLD, CONDITIONS, RunResult
-from hushstream.replay.studies.p2b.report.summaries import compare, headline
+from hushstream.replay.studies.p2b.report.summaries import compare
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES, interval, title
 
 _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red", "uncheckable": "yellow"}
@@ -29,14 +29,13 @@ _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red",
 
 def terminal_table(result: RunResult) -> RenderableType:
     """What stands on the terminal at the end of a run, from 48 columns on; nothing in it is read as markup."""
-    parts: list[RenderableType] = [Text(result.privacy.sentence), *map(_mark, result.marks)]
+    parts: list[RenderableType] = [*answers(result.answers), Text(result.privacy.sentence), *map(_mark, result.marks)]
     if result.conditions:
         parts.append(Padding(_conditions(result), (0, 0, 1, 0)))
-    compared = headline(result)
-    if compared is not None:
-        span = f"{compared.low:.2f} to {compared.high:.2f}"
-        text = f"Warm private is {compared.ratio:.2f} times cold (95 % interval {span})."
-        parts.append(Padding(Text(text, style="bold"), (0, 0, 1, 0)))
+    arm = result.comparison_arm
+    if arm is not None:
+        warning = f"{'; '.join(arm.privacy.marks)}: deployment {arm.deployment}. {arm.privacy.sentence}"
+        parts.append(Padding(Text(warning, style="yellow"), (0, 0, 1, 0)))
     parts.append(_facts(result))
     return Group(*parts)
 

@@ -10,7 +10,7 @@ from hushstream.replay.studies.p2b.report.results import (
     RunResult,
 )
 
-CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, non-private", WARM_PRIVATE: "warm, private"}
+CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, NOT PRIVATE", WARM_PRIVATE: "warm, private"}
 CONDITION_STARTS = {
     COLD: "no shared model; each user learns alone",
     WARM_NONPRIVATE: "a model of the exact interactions (public data only)",

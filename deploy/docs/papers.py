@@ -1,0 +1,79 @@
+"""Make the page of the papers from the result of `hushstream experiment papers` that lies beside it.
+
+python deploy/docs/papers.py [RESULT]    takes RESULT (papers.json of that experiment) first; --check compares alone
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULT, PAGE = HERE / "papers.json", HERE / "papers.md"
+
+_HEAD = """\
+# The papers
+
+What each of the five papers claims, what its mechanism truly gives, what it reaches as published, and what the sound
+form reaches at the true price, or at the claimed epsilon where the true price promises nothing. The last column is what
+is had without anybody's help. `hushstream experiment papers` plays all of it; this page is made from
+[its result](papers.json) by `deploy/docs/papers.py`.
+
+| system | claimed | truly | measure | as published | sound form | at | alone |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page of a result."""
+    rows = "".join(_row(row) for row in found["rows"])
+    settings = "\n".join(f"* {one}" for one in found["description"]["settings"])
+    worlds = "\n".join(f"* {row['system']}: {row.get('source', '')}; {row['setting']}." for row in found["rows"])
+    return f"{_HEAD}{rows}\n## What was played\n\n{worlds}\n\n## How to read it\n\n{settings}\n"
+
+
+def _row(row: dict[str, Any]) -> str:
+    if "sound" not in row:
+        return f"| {row['system']} | {row['setting']} | | | | | | |\n"
+    cells = (
+        row["system"],
+        f"ε {row['claimed_epsilon']:.4g}",
+        _price(row["true_epsilon"], row["true_delta"]),
+        f"{row['measure']} ({row['better']} is better)",
+        _figure(row, "paper"),
+        f"**{_figure(row, 'sound')}**",
+        _price(row["sound_epsilon"], row["sound_delta"]),
+        f"{row['alone']:.4g} ({row['alone_is']})",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _price(epsilon: float, delta: float) -> str:
+    if delta >= 0.5:
+        return f"nothing (δ {delta:.2g})"
+    return f"ε {epsilon:.4g}" if delta < 1e-9 else f"ε {epsilon:.4g}, δ {delta:.1g}"
+
+
+def _figure(row: dict[str, Any], name: str) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    within = "" if low is None or high is None else f" ± {(high - low) / 2:.2g}"
+    return f"{row[name]:.4g}{within}"
+
+
+def main(arguments: list[str]) -> int:
+    """Make or check the page."""
+    if arguments == ["--check"]:
+        same = PAGE.read_text(encoding="utf-8") == page(json.loads(RESULT.read_text(encoding="utf-8")))
+        if not same:
+            print(f"{PAGE}: not what {RESULT.name} gives; run python deploy/docs/papers.py", file=sys.stderr)
+        return 0 if same else 1
+    if arguments:
+        RESULT.write_text(Path(arguments[0]).read_text(encoding="utf-8"), encoding="utf-8")
+    PAGE.write_text(page(json.loads(RESULT.read_text(encoding="utf-8"))), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

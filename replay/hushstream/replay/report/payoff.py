@@ -1,0 +1,152 @@
+"""Does it pay? What a run reached privately beside what is had without anybody's help, in one form for all systems.
+
+A study says what it compares (`Payoff.what`, `Payoff.baseline`), gives a value of each for every user, node or record,
+and says what to do where it loses. The words, the interval and the verdict are made here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from hushstream.replay.report.errors import BadResult
+from hushstream.replay.report.results import StatedGuarantee
+
+Verdict = Literal["pays", "does not pay", "too close to call"]
+
+_LEVEL = 0.975
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The difference of two means over the same rows, with its 95 % interval.
+
+    Attributes:
+        value: of the first less the second.
+        low, high: the interval; None where a single group tells nothing of the spread.
+        groups: how many independent groups of rows there were.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    groups: int
+
+    def around(self, value: float) -> Gap:
+        """The same interval around another value: where this one is the linear part of what differs."""
+        if self.low is None or self.high is None:
+            return replace(self, value=value)
+        return replace(self, value=value, low=self.low + value - self.value, high=self.high + value - self.value)
+
+
+def paired_gap(ours: NDArray[np.float64], others: NDArray[np.float64], groups: NDArray[np.int64] | None = None) -> Gap:
+    """The mean of ``ours`` less that of ``others`` with a cluster-robust interval (Liang, Zeger 1986; Student's t).
+
+    With d_i the difference of row i, m its mean over n rows and e_g = sum over group g of (d_i - m), the variance of m
+    is taken as G / (G - 1) * sum e_g^2 / n^2, and Student's t with G - 1 degrees of freedom. Rows of one group may
+    depend on one another in any way; groups (users, nodes) are the sample. What one run has learned is taken as given.
+
+    Args:
+        ours: (n,).
+        others: (n,), of the same rows.
+        groups: (n,) whole numbers; None where each row is a group.
+
+    Raises:
+        BadResult: no rows, or not as many of each.
+    """
+    if not len(ours) or ours.shape != others.shape:
+        raise BadResult(f"payoff: expected as many values of both, at least one, got {len(ours)} and {len(others)}")
+    apart = np.asarray(ours, dtype=np.float64) - others
+    mean, rows = float(apart.mean()), len(apart)
+    place = np.arange(rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    left = np.bincount(place, apart - mean)
+    count = len(left)
+    if count < 2:
+        return Gap(mean, None, None, count)
+    deviation = math.sqrt(count / (count - 1) * float((left**2).sum())) / rows
+    half = float(student.ppf(_LEVEL, count - 1)) * deviation
+    return Gap(mean, mean - half, mean + half, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payoff:
+    """What was reached privately, what is had otherwise, and how they differ.
+
+    Attributes:
+        what: was measured, in words, to stand before its value.
+        value: of the private policy.
+        baseline: whose figure it is held against, in words.
+        reference: theirs.
+        gap: ``value`` less ``reference``.
+        units: what the interval's groups are, in the plural.
+        otherwise: what to do where it does not pay: a clause without a full stop.
+        less_is_better: whether a smaller value is the better one.
+        digits: after the point.
+    """
+
+    what: str
+    value: float
+    baseline: str
+    reference: float
+    gap: Gap
+    units: str
+    otherwise: str
+    less_is_better: bool = False
+    digits: int = 3
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the interval lies on one side of 0."""
+        if self.gap.low is None or self.gap.high is None or self.gap.low <= 0 <= self.gap.high:
+            return "too close to call"
+        return "pays" if (self.gap.low > 0) != self.less_is_better else "does not pay"
+
+    @property
+    def method(self) -> str:
+        """How the interval was made, in words."""
+        return f"paired over {self.gap.groups:,} {self.units}, Student's t"
+
+    @property
+    def sentence(self) -> str:
+        """Does it pay, in one or two sentences."""
+        gap, digits = self.gap, self.digits
+        within = "no interval"
+        if gap.low is not None and gap.high is not None:
+            within = f"95 % interval {gap.low:+.{digits}f} to {gap.high:+.{digits}f}, {self.method}"
+        figures = (
+            f"{self.what} {self.value:.{digits}f} against {self.reference:.{digits}f} of {self.baseline} "
+            f"({gap.value:+.{digits}f}; {within})."
+        )
+        begins = {
+            "pays": "It pays",
+            "does not pay": "It does not pay",
+            "too close to call": "Too close to call whether it pays",
+        }[self.verdict]
+        advice = "" if self.verdict == "pays" else f" {self.otherwise[:1].upper()}{self.otherwise[1:]}."
+        return f"{begins}: {figures}{advice}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; bounds are null where there is no interval."""
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "what": self.what,
+            "value": self.value,
+            "baseline": self.baseline,
+            "reference": self.reference,
+            "difference": self.gap.value,
+            "low": self.gap.low,
+            "high": self.gap.high,
+            "method": self.method,
+            "less_is_better": self.less_is_better,
+        }
+
+
+def reached(what: str, privacy: StatedGuarantee) -> str:
+    """The first thing that is said of a run: what was reached, and at which price about a person."""
+    return f"{what}, {privacy.phrase}."
