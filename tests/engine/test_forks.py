@@ -16,7 +16,7 @@ from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.chain import ForeignJournal
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.edge import learner_fold as collaborative_fold
+from hushstream.systems.colin.edge import learner as collaborative_fold
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow

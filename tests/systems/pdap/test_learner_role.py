@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.pdap.edge.learner_base import cold_serving
+from hushstream.systems.pdap.edge.learner import cold_serving
 from hushstream.systems.pdap.records import parse_model
 
 CASES = settings(max_examples=10, deadline=None)

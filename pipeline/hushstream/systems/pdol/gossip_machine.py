@@ -31,9 +31,7 @@ from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
 from hushstream.systems.pdol.graphs import mixing_of
-from hushstream.systems.pdol.home import HomeMachine
-from hushstream.systems.pdol.home_fold import HomeFold
-from hushstream.systems.pdol.home_state import home_state
+from hushstream.systems.pdol.home import HomeFold, HomeMachine, home_state
 from hushstream.systems.pdol.incoming import Slots
 from hushstream.systems.pdol.outcomes import PdolOutcome
 from hushstream.systems.pdol.rows import Rows, sums_by_row

@@ -24,9 +24,7 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.pdol.counters import Counters
 from hushstream.systems.pdol.deployment import TRACK, PdolSystem
 from hushstream.systems.pdol.gradient import predictions, scores
-from hushstream.systems.pdol.home import HomeMachine
-from hushstream.systems.pdol.home_fold import HomeFold
-from hushstream.systems.pdol.home_state import home_state
+from hushstream.systems.pdol.home import HomeFold, HomeMachine, home_state
 from hushstream.systems.pdol.incoming import Slots
 from hushstream.systems.pdol.local import NodePredictors
 from hushstream.systems.pdol.node import NodeState

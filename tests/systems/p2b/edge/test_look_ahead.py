@@ -14,7 +14,7 @@ from hushstream.systems.p2b.edge.look_ahead import LookAhead
 from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, UserState
 from hushstream.systems.p2b.edge.policy import UNSCORED
 
-FOLD = "hushstream.systems.p2b.machines.learner_fold"
+FOLD = "hushstream.systems.p2b.machines.learner"
 
 
 def _states(kernel: UserLinUCB, rng: np.random.Generator) -> list[UserState]:
