@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from hushstream.engine.declaration import Kind
-from hushstream.engine.flows import readers, writers
+from hushstream.engine.declare.declaration import Kind
+from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion
 from hushstream.systems.catalogue import BUILTIN
 

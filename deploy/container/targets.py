@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from hushstream.agents.deployment import load
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.schemas.errors import HushstreamError
 
 PUBLIC_PORT, ZONE_PORT = 9101, 9201

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_work
-from hushstream.engine.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog

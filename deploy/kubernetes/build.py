@@ -18,7 +18,7 @@ from manifests import disruptions, policies, services, topics, users, workers
 from monitoring import RULES, dashboards, monitors, rules
 
 from hushstream.agents.deployment import CONFIGURATION, load
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 

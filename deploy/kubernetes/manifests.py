@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.engine.declaration import System
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
 from hushstream.ops.acl_rules import Principals, accounts_of, rules_of
 from hushstream.schemas.topics import physical
 

@@ -13,7 +13,7 @@ from typing import Literal
 import yaml
 from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, labels, named
 
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 
 Endpoint = Literal["public", "zone"]
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
-from hushstream.engine.budget import FILTER_NAMES
+from hushstream.engine.noise.budget import FILTER_NAMES
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.systems.colin import configuration as colin
 from hushstream.systems.p2b import configuration as p2b

@@ -28,8 +28,8 @@ from hushstream.agents.recovery import Recovery
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.engine.records import InputRecord, Output
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.slots import Report

@@ -12,7 +12,7 @@ import pytest
 import hushstream.agents.driver
 from hushstream.agents.named_waits import NamedWait
 from hushstream.client.waiting import PROBE_SECONDS, SILENT_SECONDS, Circuit
-from hushstream.engine.machine import Awaited
+from hushstream.engine.records import Awaited
 
 AGENTS = Path(hushstream.agents.driver.__file__).parents[1]
 

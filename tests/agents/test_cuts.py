@@ -24,7 +24,7 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.tools import Tools
 from hushstream.agents.user_store import UsersLost
-from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.records import InputRecord, Output
 from patience import Patience
 from storage import KEYS
 

@@ -12,7 +12,7 @@ import pytest
 
 from hushstream.agents.gathering import Gathering
 from hushstream.agents.intake import InputBuffer
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 
 WAIT = 0.005
 VALUE = b"x" * 100

@@ -12,7 +12,7 @@ import pytest
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.marks import Mark
+from hushstream.engine.journal.marks import Mark
 
 
 def marks(folder: Path, **changes: object) -> HighWater:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from hushstream.agents.intake import InputBuffer, Intake
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.records import InputRecord, InputSlice
 from patience import patience
 
 SOURCE = ("events", 0)

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, RequestTimedOu
 
 from hushstream.agents.errors import JournalLost, WorkerError
 from hushstream.agents.journal import Append, JournalWriter, settle
-from hushstream.engine.machine import Output
+from hushstream.engine.records import Output
 
 
 class Acknowledged(NamedTuple):

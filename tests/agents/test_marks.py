@@ -29,8 +29,8 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.tools import Tools
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.marks import Standing
+from hushstream.engine.journal.marks import Standing
+from hushstream.engine.records import InputRecord, Output
 from hushstream.systems.p2b.topics import TOPICS
 from patience import Patience
 

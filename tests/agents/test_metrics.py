@@ -13,8 +13,8 @@ from hushstream.agents.metric_table import role_gauges_of
 from hushstream.agents.metrics import METRICS, OTHER, Labels, Metrics
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import Output
-from hushstream.engine.role import Role
+from hushstream.engine.declare.role import Role
+from hushstream.engine.records import Output
 from hushstream.schemas import codec
 from hushstream.systems.catalogue import kinds
 from patience import patience

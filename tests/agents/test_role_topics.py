@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.roles import role_topics, role_work
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.deployment import CollaborativeSystem

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.schedule import FixedSchedule, LiveSchedule
-from hushstream.engine.machine import Awaited, InputRecord, InputSlice
+from hushstream.engine.records import Awaited, InputRecord, InputSlice
 
 LEAD, LEFT, RIGHT = ("lead", 0), ("left", 0), ("right", 0)
 UNKNOWN = 1 << 62

@@ -28,10 +28,10 @@ from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
 from hushstream.agents.user_store import UserDatabase, UsersLost
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.checkpoints import Checkpoint
-from hushstream.engine.machine import InputRecord, InputSlice, Output
-from hushstream.engine.published_state import CHECKPOINT, HEAD, SLOTS, padded, record_digest, slot_key
-from hushstream.engine.spilled_users import StoredUser
+from hushstream.engine.journal.checkpoints import Checkpoint
+from hushstream.engine.records import InputRecord, InputSlice, Output
+from hushstream.engine.state.published import CHECKPOINT, HEAD, SLOTS, padded, record_digest, slot_key
+from hushstream.engine.state.spilled import StoredUser
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 

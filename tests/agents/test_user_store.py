@@ -22,8 +22,8 @@ from hushstream.agents.errors import JournalLost
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost, is_clear_users
-from hushstream.engine.sealed_storage import StorageSeal
-from hushstream.engine.spilled_users import NEVER_MS, StoredUser
+from hushstream.engine.state.sealed import StorageSeal
+from hushstream.engine.state.spilled import NEVER_MS, StoredUser
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from storage import KEYS, RING, SEAL
@@ -122,7 +122,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.spilled_users import StoredUser
+from hushstream.engine.state.spilled import StoredUser
 from storage import SEAL
 store = UserDatabase(Path(sys.argv[1]), SEAL)
 store.put([StoredUser(b"a" * 16, 5, b"one")])
@@ -145,7 +145,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.spilled_users import StoredUser
+from hushstream.engine.state.spilled import StoredUser
 from storage import SEAL
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = UserDatabase(Path(sys.argv[1]), SEAL)

@@ -12,7 +12,7 @@ import pytest
 
 from hushstream.agents.commits import journal_name
 from hushstream.agents.high_water import HighWater
-from hushstream.engine.marks import Mark
+from hushstream.engine.journal.marks import Mark
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from hushstream.agents.deployment import load, prepare, read_config
-from hushstream.engine.artefacts import PUBLIC_DATASET
+from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.systems.colin.artefacts import inputs_of

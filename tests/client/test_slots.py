@@ -16,8 +16,8 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.roles import all_machines
 from hushstream.client.ratings import RatingClient
 from hushstream.client.slots import RoundOver, SlotClient
-from hushstream.engine.machine import InputRecord
-from hushstream.engine.requests import RequestRefused
+from hushstream.engine.declare.requests import RequestRefused
+from hushstream.engine.records import InputRecord
 from hushstream.privacy.keys import Key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

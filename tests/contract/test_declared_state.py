@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from attributes import EVERY, Contents, differences, named_by
-from hushstream.engine.packed import Form
+from hushstream.engine.state.packed import Form
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of, kinds
@@ -73,8 +73,8 @@ DERIVED: Mapping[tuple[str, ...], str] = {
 PASSED = {(f"hushstream.{owner}", name) for owner, *names in DERIVED for name in names}
 
 CONTENTS: Contents = {
-    "hushstream.engine.known_ids.KnownIds": lambda ids: ids.dump(),
-    "hushstream.engine.spilled_users.MemoryUserStore": lambda store: store.all(),
+    "hushstream.engine.state.known_ids.KnownIds": lambda ids: ids.dump(),
+    "hushstream.engine.state.spilled.MemoryUserStore": lambda store: store.all(),
     "hushstream.feedback.answers.KeptAnswers": list,
     "hushstream.privacy.ledger.Ledger": lambda ledger: {scope: sums for scope, sums in ledger.totals().items() if sums},
     "hushstream.systems.colin.counter.machine.CounterMachine": lambda machine: in_one_piece(machine.pending),

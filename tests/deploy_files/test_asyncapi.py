@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastavro import parse_schema
 
-from hushstream.engine.flows import readers, writers
+from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.systems.catalogue import BUILTIN
 

@@ -17,7 +17,7 @@ import yaml
 
 from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_config, prepare
 from hushstream.agents.metrics import METRICS
-from hushstream.engine.flows import readers, writers
+from hushstream.engine.declare.flows import readers, writers
 from hushstream.ops.grants import duty_names
 from hushstream.privacy.keys import generate_keys
 

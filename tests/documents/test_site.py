@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.engine.chain import IF_INTENDED
+from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.systems.catalogue import kinds
 
 from .conftest import SITE, site_module

@@ -8,8 +8,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pytest
 
-from hushstream.engine.known_ids import KnownIds
-from hushstream.engine.machine import finished
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.state.declared import (
     FIXED,
@@ -32,7 +30,9 @@ from hushstream.engine.state.declared import (
     rows,
     whole_bytes,
 )
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.known_ids import KnownIds
+from hushstream.engine.state.packed import finished
+from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas.errors import HushstreamError
 

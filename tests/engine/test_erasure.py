@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.engine.machine import InputRange, ReplayMismatch
+from hushstream.engine.records import InputRange, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hushstream.counting.nodes import KeyedNodes
-from hushstream.engine import chain
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.chain import ForeignJournal
+from hushstream.engine.journal import chain
+from hushstream.engine.journal.chain import ForeignJournal
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.edge import learner as collaborative_fold

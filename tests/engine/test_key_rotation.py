@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.engine.chain import ForeignJournal
-from hushstream.engine.machine import OffChain
+from hushstream.engine.journal.chain import ForeignJournal
+from hushstream.engine.records import OffChain
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.privacy.keys import Key

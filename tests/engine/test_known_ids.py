@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.known_ids import ID_BYTES, KnownIds
+from hushstream.engine.state.known_ids import ID_BYTES, KnownIds
 from hushstream.schemas.errors import HushstreamError
 
 # Few and many halves of a run, with those at both ends.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hushstream.engine.configuration import PrivacyConfig
-from hushstream.engine.live import require_person_told, require_private
+from hushstream.engine.declare.live import require_person_told, require_private
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.guarantee import slot_sums_guarantee

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hushstream.engine.marks import Mark, MarkSeal, MarkUnreadable, Standing, read_public
+from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing, read_public
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec

@@ -10,8 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ROOT / "pipeline" / "hushstream" / "systems"
-DECLARING = ("declaration", "deciding", "machine", "one_input", "owns_journal", "plain", "publishing", "releasing")
-DECLARING += ("role", "system")
+DECLARING = (
+    "declare.declaration",
+    "deciding",
+    "machine",
+    "one_input",
+    "owns_journal",
+    "plain",
+    "publishing",
+    "releasing",
+)
+DECLARING += ("declare.role", "records", "system")
 ORIGINS = ("hushstream.systems", "hushstream.agents.held", *(f"hushstream.engine.{name}" for name in DECLARING))
 """Where systems, configurations, machines, and what a machine can do are defined."""
 ERRORS = {"OffChain", "ReplayMismatch"}
@@ -73,7 +82,7 @@ def test_no_module_outside_the_rooms_asks_which_system_configuration_or_machine_
         "from hushstream.engine.releasing import ReopeningRole\nissubclass(x, ReopeningRole)",
         "import hushstream.systems.colin.system\ntype(x) is hushstream.systems.colin.system.Core",
         "from hushstream.systems.bgt.configuration import BgtConfig\nx.__class__ == BgtConfig",
-        "from hushstream.engine.declaration import System\nmatch x:\n  case System():\n    pass",
+        "from hushstream.engine.declare.declaration import System\nmatch x:\n  case System():\n    pass",
     ],
 )
 def test_asking_is_seen_however_it_is_written(asking):

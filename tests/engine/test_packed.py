@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.engine.packed import Form, OtherVersion
-from hushstream.engine.state_parts import record
+from hushstream.engine.state.packed import Form, OtherVersion
+from hushstream.engine.state.parts import record
 from hushstream.schemas.errors import HushstreamError
 
 FORM = Form.of("a toy's state", 3, record("Toy", count="long", label="string"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.engine.machine import OffChain, ReplayMismatch
+from hushstream.engine.records import OffChain, ReplayMismatch
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import Report
 from hushstream.systems.p2b.machines.learner import LearnerMachine

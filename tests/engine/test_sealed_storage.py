@@ -7,9 +7,9 @@ from itertools import combinations
 
 import pytest
 
-from hushstream.engine import sealed_storage
-from hushstream.engine.published_state import NAME_BYTES, StateSeal
-from hushstream.engine.sealed_storage import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state import sealed as sealed_storage
+from hushstream.engine.state.published import NAME_BYTES, StateSeal
+from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hushstream.engine.budget import Place, SpendingTerms
-from hushstream.engine.machine import InputRange, ReplayMismatch
-from hushstream.engine.spending import Spending
+from hushstream.engine.noise.budget import Place, SpendingTerms
+from hushstream.engine.noise.spending import Spending
+from hushstream.engine.records import InputRange, ReplayMismatch
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
 from hushstream.privacy.filters import ConcentratedFilter, RenyiFilter

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import prepare
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan, Played

@@ -21,7 +21,7 @@ import pytest
 import pytest_asyncio
 
 from hushstream.agents.deployment import KeySource, parse_config, prepare
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export

@@ -18,8 +18,8 @@ import pytest_asyncio
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.client.client import Client
 from hushstream.client.event_log import EventLog
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.ops.budget import EXHAUSTED, read
 from hushstream.ops.verify import verify
 from hushstream.replay.catalogue.worlds import make_world

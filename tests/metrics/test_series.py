@@ -6,8 +6,8 @@ from hushstream.agents.deployment import KeySource
 from hushstream.agents.metrics import METRICS, Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.budget import Place
-from hushstream.engine.epochs import NoiseEpoch
+from hushstream.engine.noise.budget import Place
+from hushstream.engine.noise.epochs import NoiseEpoch
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.system import declare as declare_p2b
 

@@ -16,8 +16,8 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.engine.declaration import role_of
+from hushstream.engine.declare.declaration import role_of
 from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
 from hushstream.ops.checkpoints import From
 from hushstream.ops.grants import duty_names, rights_of

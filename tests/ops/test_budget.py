@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from hushstream.agents.deployment import parse_config
-from hushstream.engine.artefacts import Artefacts
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.machine import InputRecord
-from hushstream.engine.marks import Mark, MarkSeal
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.journal.marks import Mark, MarkSeal
+from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.engine.records import InputRecord
 from hushstream.ops import budget
 from hushstream.ops.budget import EXHAUSTED, INCOMPLETE
 from hushstream.ops.log_copy import LogCopy, whole

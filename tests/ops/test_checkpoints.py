@@ -10,7 +10,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_topics
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 from hushstream.ops.checkpoints import From
 from hushstream.ops.findings import Status
 from hushstream.ops.joined import NotOneLog, joined

@@ -20,7 +20,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.statement import statement_of
 from hushstream.privacy.contents import Form
 from hushstream.privacy.keys import seeded_key

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.engine.declaration import System
-from hushstream.engine.outcomes import Refusal
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.outcomes import Refusal
 from hushstream.ops import dead_letters
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason

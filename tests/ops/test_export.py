@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 from hushstream.ops.export import (
     MANIFEST,
     ExportRefused,

@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.engine.published_state import NAME_BYTES, StateSeal
+from hushstream.engine.state.published import NAME_BYTES, StateSeal
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async

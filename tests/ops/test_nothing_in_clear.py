@@ -14,7 +14,7 @@ from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.sealed_storage import StorageSeal
+from hushstream.engine.state.sealed import StorageSeal
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds

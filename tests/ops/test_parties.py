@@ -8,10 +8,10 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, parse_config
 from hushstream.agents.roles import role_work
-from hushstream.engine.artefacts import Artefacts
-from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import System
-from hushstream.engine.role import DeclarationError
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import DeclarationError
 from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PUBLISHED

@@ -16,9 +16,9 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.engine.chain import NewerJournal
 from hushstream.engine.deciding_fold import DecisionFold
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.journal.chain import NewerJournal
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from hushstream.engine.flows import readers
+from hushstream.engine.declare.flows import readers
 from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text
 from hushstream.privacy.guarantee import OPEN_IN

@@ -28,8 +28,8 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.declaration import role_of
-from hushstream.engine.machine import Output
+from hushstream.engine.declare.declaration import role_of
+from hushstream.engine.records import Output
 from hushstream.ops.budget import budget_topics, read
 from hushstream.ops.checkpoints import From
 from hushstream.ops.connection import Connection

@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verified_topics, verify

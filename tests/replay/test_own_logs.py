@@ -15,7 +15,7 @@ from rich.console import Console
 from hushstream.agents.deployment import load
 from hushstream.api import evaluate
 from hushstream.cli.main import main
-from hushstream.engine.artefacts import PUBLIC_DATASET
+from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.draft import draft_mapping
 from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.evaluate import policy_values

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE

@@ -10,7 +10,7 @@ import pytest
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client import Client
-from hushstream.engine.machine import ReplayMismatch
+from hushstream.engine.records import ReplayMismatch
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

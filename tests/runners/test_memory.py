@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 from hushstream.replay.runners.memory import MemoryLog
 
 

@@ -26,7 +26,7 @@ import hushstream.schemas
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops import topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hushstream.engine.flows import readers, writers
+from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError

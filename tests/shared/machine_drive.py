@@ -12,9 +12,9 @@ from attributes import Attribute, Contents, differences
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import MachineMaker
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.machine import InputRecord, InputSlice, Output, Step, TopicPartition
-from hushstream.engine.role import Role
-from hushstream.engine.spilled_users import MemoryUserStore
+from hushstream.engine.declare.role import Role
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
+from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
 from recordings import KEYS, Recording
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.engine.declaration import Kind
+from hushstream.engine.declare.declaration import Kind
 from hushstream.replay.study import studies
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import CATALOGUE

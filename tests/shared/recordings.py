@@ -26,10 +26,10 @@ import numpy as np
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
-from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import System, asked_partitions
-from hushstream.engine.machine import InputRecord, TopicPartition
-from hushstream.engine.role import Role
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.role import Role
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop

@@ -17,7 +17,7 @@ import pytest
 from scipy import stats
 
 from hushstream.agents.deployment import parse_config
-from hushstream.engine.artefacts import Artefacts
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.privacy.amounts import delta_value
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.release import plan_of as reward_plan

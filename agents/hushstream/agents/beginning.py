@@ -22,11 +22,11 @@ from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.state_topic import Found, PublishedStates
-from hushstream.engine.chain import IF_INTENDED
-from hushstream.engine.machine import Output
-from hushstream.engine.marks import Standing
-from hushstream.engine.packed import OtherVersion
-from hushstream.engine.published_state import Head, record_digest
+from hushstream.engine.journal.chain import IF_INTENDED
+from hushstream.engine.journal.marks import Standing
+from hushstream.engine.records import Output
+from hushstream.engine.state.packed import OtherVersion
+from hushstream.engine.state.published import Head, record_digest
 
 logger = logging.getLogger(__name__)
 

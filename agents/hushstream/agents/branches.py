@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from hushstream.agents.logs import LogReader
-from hushstream.engine.chain import NewerJournal
+from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.machine import Machine
-from hushstream.engine.published_state import record_digest
+from hushstream.engine.state.published import record_digest
 from hushstream.schemas.errors import HushstreamError
 
 _AT_ONCE = 256

@@ -14,7 +14,7 @@ from hushstream.agents.intake import InputBuffer
 from hushstream.agents.logs import as_records
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.unopened import unopened
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.marks import Mark
+from hushstream.engine.journal.marks import Mark
 
 _FORM = "hushstream/1"
 _ATTEMPTS = 10

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from hushstream.agents.held import Held
 from hushstream.agents.snapshots import Snapshot
-from hushstream.engine.machine import Machine, TopicPartition
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """A deployment on disk: its configuration, what was prepared for it, and its keys.
 
 A deployment's folder holds ``deployment.yaml`` (what an operator writes), what `hushstream prepare` made
-(`hushstream.engine.declaration.Kind.prepare`) and, per trust zone, a key file. Workers of one role need the folder and
-the key of their own zone, nothing else.
+(`hushstream.engine.declare.declaration.Kind.prepare`) and, per trust zone, a key file. Workers of one role need the
+folder and the key of their own zone, nothing else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from hushstream.agents.faults import faults_of
 from hushstream.agents.yaml_file import KeyLines, read_yaml_lines
-from hushstream.engine.artefacts import PUBLIC_DATASET, Artefacts, Given
-from hushstream.engine.declaration import Kind, System
-from hushstream.engine.role import DeclarationError
+from hushstream.engine.declare.artefacts import PUBLIC_DATASET, Artefacts, Given
+from hushstream.engine.declare.declaration import Kind, System
+from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring

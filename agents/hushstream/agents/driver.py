@@ -31,9 +31,9 @@ from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.snapshots import Snapshot
 from hushstream.agents.tools import Tools
 from hushstream.agents.waiting import turn_loop, within
-from hushstream.engine.machine import Step, TopicPartition
-from hushstream.engine.outcomes import Outcome
-from hushstream.engine.published_state import record_digest
+from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.records import Step, TopicPartition
+from hushstream.engine.state.published import record_digest
 from hushstream.privacy.ledger import Exhausted
 
 logger = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ class Held:
     Attributes:
         genesis: the journal's first record.
         journal_offset: where the journal goes on after that record.
-        generation: of its marks (`hushstream.engine.marks`).
+        generation: of its marks (`hushstream.engine.journal.marks`).
         released: the last record whose outputs are all known to be acknowledged.
         turned: the last record that put another key in force, as far as it is not known to be marked; 0 for none.
         record: `record_digest` of record ``sequence``.

@@ -17,7 +17,7 @@ from pathlib import Path
 from hushstream.agents.datadir import force_folder
 from hushstream.agents.errors import DiskRefused, PartitionError
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.marks import Mark
+from hushstream.engine.journal.marks import Mark
 
 _DIGEST_CHARACTERS = 32
 

@@ -28,7 +28,7 @@ from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
 from hushstream.agents.stream import Stream
 from hushstream.agents.tools import Tools
-from hushstream.engine.machine import ReplayMismatch, TopicPartition
+from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import TopicsReplaced, replaced
 from hushstream.agents.intake import InputBuffer
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from hushstream.agents.errors import PartitionError
-from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
+from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
 
 _offset = attrgetter("offset")
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.errors import JournalLost, from_client
-from hushstream.engine.machine import Output, TopicPartition
+from hushstream.engine.records import Output, TopicPartition
 
 
 class Sender(Protocol):

@@ -15,7 +15,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.unopened import unopened
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 
 _offset = attrgetter("offset")
 _POLL_MILLISECONDS = 500

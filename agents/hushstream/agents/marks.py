@@ -33,8 +33,8 @@ from hushstream.agents.high_water import HighWater, OlderThanPaid
 from hushstream.agents.journal import Sender
 from hushstream.agents.logs import LogReader, partition_counts
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import Output
-from hushstream.engine.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.engine.records import Output
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.topics import PartitionRule, Topic
 

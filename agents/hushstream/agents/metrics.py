@@ -20,7 +20,7 @@ from prometheus_client import (
 )
 
 from hushstream.agents.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
-from hushstream.engine.machine import Output
+from hushstream.engine.records import Output
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 

@@ -16,7 +16,8 @@ from hushstream.agents.input_ends import EndOffsets
 from hushstream.agents.intake import InputBuffer
 from hushstream.agents.metrics import Metrics
 from hushstream.agents.quiet import Quiet
-from hushstream.engine.machine import Awaited, Machine
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import Awaited
 
 logger = logging.getLogger(__name__)
 

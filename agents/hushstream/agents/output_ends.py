@@ -1,4 +1,4 @@
-"""Where everything ends that a role writes to, as a checkpoint notes it (`hushstream.engine.checkpoints`)."""
+"""Where everything ends that a role writes to, as a checkpoint notes it (`hushstream.engine.journal.checkpoints`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hushstream.agents.logs import LogReader, partition_counts
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.records import TopicPartition
 from hushstream.schemas.topics import PartitionRule
 
 

@@ -26,8 +26,9 @@ from hushstream.agents.marks import ReleaseMarks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
-from hushstream.engine.epochs import DOUBT_BYTES
-from hushstream.engine.machine import (
+from hushstream.engine.journal.marks import Standing
+from hushstream.engine.noise.epochs import DOUBT_BYTES
+from hushstream.engine.records import (
     InputRange,
     InputRecord,
     InputSlice,
@@ -37,8 +38,7 @@ from hushstream.engine.machine import (
     Step,
     TopicPartition,
 )
-from hushstream.engine.marks import Standing
-from hushstream.engine.published_state import record_digest
+from hushstream.engine.state.published import record_digest
 
 logger = logging.getLogger(__name__)
 

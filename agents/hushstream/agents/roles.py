@@ -10,13 +10,13 @@ from functools import partial
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.preflight import RoleTopics
 from hushstream.agents.worker import Reporting
-from hushstream.engine.declaration import System, role_of, topic_of
-from hushstream.engine.flows import inputs_of, writers, writes_of
-from hushstream.engine.live import require_private
+from hushstream.engine.declare.declaration import System, role_of, topic_of
+from hushstream.engine.declare.flows import inputs_of, writers, writes_of
+from hushstream.engine.declare.live import require_private
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.declare.role import ChainedMachine, Role, RoleKeys
 from hushstream.engine.machine import Machine
-from hushstream.engine.outcomes import Refusal
-from hushstream.engine.published_state import PUBLIC_RING
-from hushstream.engine.role import ChainedMachine, Role, RoleKeys
+from hushstream.engine.state.published import PUBLIC_RING
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas import codec

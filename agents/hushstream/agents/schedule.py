@@ -13,7 +13,7 @@ from heapq import merge
 from typing import Protocol
 
 from hushstream.agents.intake import InputBuffer
-from hushstream.engine.machine import Awaited, InputRecord, InputSlice, TopicPartition
+from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 
 Turn = tuple[int, bool, TopicPartition]
 """Log time, whether it is of the leading input, source: in this order records of several logs come.

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
 
-from hushstream.engine.sealed_storage import SALT_BYTES, StorageSeal
+from hushstream.engine.state.sealed import SALT_BYTES, StorageSeal
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import KEY_BYTES, Key
 

@@ -1,7 +1,7 @@
 """Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth.
 
 They are a cache: where any owner of a partition finds its state is `hushstream.agents.state_topic`. On disk everything
-is sealed under a key of the zone (`hushstream.engine.sealed_storage`).
+is sealed under a key of the zone (`hushstream.engine.state.sealed`).
 
 What is published is one stream of bytes: the snapshot behind its length, then spilled users, if there are any, one
 after the other, and zeros.
@@ -28,9 +28,9 @@ from hushstream.agents.held import HoldsStateKeys
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.user_store import UserDatabase, is_clear_users
-from hushstream.engine.published_state import padded
-from hushstream.engine.sealed_storage import SALT_BYTES, SealBroken, StorageSeal
-from hushstream.engine.spilled_users import StoredUser
+from hushstream.engine.state.published import padded
+from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state.spilled import StoredUser
 
 logger = logging.getLogger(__name__)
 

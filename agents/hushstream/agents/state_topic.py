@@ -2,7 +2,7 @@
 
 A snapshot lies on one worker's disk, and stays behind when the partition moves; inputs, from which the state could be
 made again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` now and then, and what
-lies on a worker's disk is a cache of it (`hushstream.engine.published_state` has the form, and why it is safe).
+lies on a worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
 
 How often: with a snapshot, but rarely enough that a partition's publications take `bytes_per_second` on average; and
 once a day whatever happens, so that a state which held an erased user is replaced in all slots.
@@ -27,9 +27,9 @@ from hushstream.agents.logs import LogReader
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.engine.checkpoints import Checkpoint
-from hushstream.engine.machine import InputRecord, Output, TopicPartition
-from hushstream.engine.published_state import (
+from hushstream.engine.journal.checkpoints import Checkpoint
+from hushstream.engine.records import InputRecord, Output, TopicPartition
+from hushstream.engine.state.published import (
     CHECKPOINT,
     HEAD,
     NAME_BYTES,

@@ -11,7 +11,7 @@ from faust.types import TP
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import Output, TopicPartition
+from hushstream.engine.records import Output, TopicPartition
 
 
 class Stream:

@@ -14,7 +14,7 @@ from hushstream.agents.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.records import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ one is closed and another begun; saving moves what was cut into the file, in one
 the machine goes on reading and putting. So the file holds every user as they were at that snapshot, a crash leaves it
 there, and a recovery reads the users that it meets and no others.
 
-What is put is sealed under a key of the zone before SQLite sees it (`hushstream.engine.sealed_storage`), so it is
+What is put is sealed under a key of the zone before SQLite sees it (`hushstream.engine.state.sealed`), so it is
 sealed in the file, in its log and in the private databases. When the zone's key has turned, all of it is sealed anew
 the next time that the partition is taken up. A file that an earlier release has left in clear is sealed then, too.
 
@@ -27,8 +27,8 @@ from pathlib import Path
 
 from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import JournalLost, WorkerError
-from hushstream.engine.sealed_storage import SALT_BYTES, SealBroken, StorageSeal
-from hushstream.engine.spilled_users import StoredUser
+from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state.spilled import StoredUser
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class UsersLost(JournalLost):
 
 
 class UserDatabase:
-    """Spilled users of one partition (`hushstream.engine.spilled_users.UserStore`).
+    """Spilled users of one partition (`hushstream.engine.state.spilled.UserStore`).
 
     `save` may run in a thread of its own while the machine calls what `UserStore` has; nothing else may.
     """

@@ -7,7 +7,7 @@ from hushstream.client.kafka import connect
 from hushstream.client.predictions import Prediction, PredictionTimeout, RefusedRecord
 from hushstream.client.records import RecordClient, connect_records
 from hushstream.client.sync import SyncClient
-from hushstream.engine.requests import (
+from hushstream.engine.declare.requests import (
     BadContext,
     BadReward,
     RequestRefused,

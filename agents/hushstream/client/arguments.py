@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hushstream.engine.requests import BadContext, UnknownArm
+from hushstream.engine.declare.requests import BadContext, UnknownArm
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 

@@ -12,7 +12,7 @@ import numpy as np
 from hushstream.client.journals import JournalReader
 from hushstream.client.predictions import Prediction, PredictionTimeout, refused_by_worker
 from hushstream.client.waiting import PassedOver
-from hushstream.engine.requests import UnknownEvent
+from hushstream.engine.declare.requests import UnknownEvent
 from hushstream.schemas.errors import HushstreamError
 
 

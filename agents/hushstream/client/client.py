@@ -22,8 +22,8 @@ from hushstream.client.arguments import mask_of, require_id, vector_of
 from hushstream.client.decisions import Answer, Decision, DecisionReader
 from hushstream.client.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
-from hushstream.engine.conversation import DECISIONS
-from hushstream.engine.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
+from hushstream.engine.declare.conversation import DECISIONS
+from hushstream.engine.declare.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError

@@ -19,8 +19,8 @@ from hushstream.agents.security import Cluster, Security
 from hushstream.agents.unopened import unopened
 from hushstream.client.client import Client
 from hushstream.client.following import AnswersFollowed
-from hushstream.engine.conversation import DECISIONS, Conversation, conversation_of
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
+from hushstream.engine.declare.declaration import System
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hushstream.engine.requests import RequestRefused
+from hushstream.engine.declare.requests import RequestRefused
 from hushstream.schemas.errors import HushstreamError
 
 

@@ -14,8 +14,8 @@ from hushstream.agents.quiet import Quiet
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.unopened import unopened
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.conversation import Conversation
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.declare.conversation import Conversation
+from hushstream.engine.records import InputRecord
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 

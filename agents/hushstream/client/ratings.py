@@ -22,8 +22,8 @@ from hushstream.client.event_log import EventLog
 from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.waiting import PassedOver
-from hushstream.engine.conversation import Conversation
-from hushstream.engine.requests import RequestRefused
+from hushstream.engine.declare.conversation import Conversation
+from hushstream.engine.declare.requests import RequestRefused
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError

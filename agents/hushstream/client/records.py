@@ -20,8 +20,8 @@ from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.predictions import Prediction, RefusedRecord, outcome_of
 from hushstream.client.record_batches import BATCH_ROWS, parts
-from hushstream.engine.conversation import Conversation
-from hushstream.engine.requests import BadContext, RequestRefused
+from hushstream.engine.declare.conversation import Conversation
+from hushstream.engine.declare.requests import BadContext, RequestRefused
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.catalogue import FIRST_GENERATION

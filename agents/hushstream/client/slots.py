@@ -21,7 +21,7 @@ from hushstream.agents.security import Security
 from hushstream.client.kafka import read_deployment
 from hushstream.client.published import KafkaSlotLog
 from hushstream.client.ratings import PREDICTIONS
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError

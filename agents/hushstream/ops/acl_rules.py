@@ -22,9 +22,9 @@ from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.preflight import operations_of
 from hushstream.agents.roles import role_topics
 from hushstream.agents.settings import group_of
-from hushstream.engine.declaration import System, topic_of
-from hushstream.engine.flows import beside_workers, readers, writers
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System, topic_of
+from hushstream.engine.declare.flows import beside_workers, readers, writers
+from hushstream.engine.declare.role import Role
 from hushstream.ops.grants import Operation, duty_names, rights_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, common_name, physical

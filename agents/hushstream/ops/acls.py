@@ -15,7 +15,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, SecurityDisabled, for_cod
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
 
 from hushstream.agents.errors import AccessDenied
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.acl_rules import AccessDifference, Enforced, Principals, Rule, access_differences, missing, rules_of
 from hushstream.ops.connection import BrokerRefused, Connection, guard_code
 

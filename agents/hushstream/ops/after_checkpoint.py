@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 from hushstream.agents.commits import journal_name
 from hushstream.agents.roles import MachineMaker, role_topics
-from hushstream.engine.declaration import System
-from hushstream.engine.marks import Mark, MarkSeal, MarkUnreadable, Standing
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing
 from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status
 from hushstream.ops.journal_check import Walk

@@ -2,7 +2,7 @@
 
 Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
 together is the deployment scope of their partition, under the filter that the roles themselves ask
-(`hushstream.engine.budget` says which charges add up there). A slot is in one window, so windows never add up.
+(`hushstream.engine.noise.budget` says which charges add up there). A slot is in one window, so windows never add up.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import System, topic_of
+from hushstream.engine.declare.declaration import System, topic_of
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.ops.accounts import Account, amounts, grouped, table
 from hushstream.ops.ledger_book import Book, Seen
 from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics

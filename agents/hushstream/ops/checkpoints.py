@@ -1,4 +1,4 @@
-"""Published states in a copy of the logs, and machines that begin with one (`hushstream.engine.checkpoints`).
+"""Published states in a copy of the logs, and machines that begin with one (`hushstream.engine.journal.checkpoints`).
 
 A state counts here as it does for a worker: opened with the zone's key, whole, and only if the journal holds the very
 record that it ends with. Beyond that its checkpoint must be there, and what its machine reads next.
@@ -15,9 +15,10 @@ from hushstream.agents.roles import MachineMaker
 from hushstream.agents.settings import RESIDENT_USERS
 from hushstream.agents.snapshots import Snapshot, read_stream, unpack
 from hushstream.agents.state_topic import Found
-from hushstream.engine.checkpoints import Checkpoint
-from hushstream.engine.machine import InputRecord, Machine, TopicPartition
-from hushstream.engine.published_state import (
+from hushstream.engine.journal.checkpoints import Checkpoint
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.engine.state.published import (
     CHECKPOINT,
     HEAD,
     Assembly,
@@ -26,7 +27,7 @@ from hushstream.engine.published_state import (
     StateUnreadable,
     record_digest,
 )
-from hushstream.engine.spilled_users import KeptUsers, StoredUser
+from hushstream.engine.state.spilled import KeptUsers, StoredUser
 from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 

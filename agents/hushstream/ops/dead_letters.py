@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError

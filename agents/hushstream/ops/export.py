@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.ops.log_copy import LogCopy, PartitionCopy

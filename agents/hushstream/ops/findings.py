@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.records import TopicPartition
 
 _SHOWN = 20
 

@@ -23,9 +23,9 @@ from typing import Any
 from hushstream.agents.errors import AccessDenied
 from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.conversation import asked_of, conversation_of
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.declare.conversation import asked_of, conversation_of
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.live import open_logs

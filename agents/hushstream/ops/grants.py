@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from hushstream.agents.roles import role_topics
-from hushstream.engine.declaration import System, role_of
-from hushstream.engine.flows import writers
+from hushstream.engine.declare.declaration import System, role_of
+from hushstream.engine.declare.flows import writers
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
 

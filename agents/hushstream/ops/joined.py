@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from typing import overload
 
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 

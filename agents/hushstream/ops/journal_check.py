@@ -12,18 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from hushstream.engine.chain import BEGINNING, CHAIN_BYTES
-from hushstream.engine.digests import Digester
-from hushstream.engine.machine import (
-    InputRange,
-    InputRecord,
-    InputSlice,
-    Machine,
-    OffChain,
-    Output,
-    Step,
-    TopicPartition,
-)
+from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
+from hushstream.engine.journal.digests import Digester
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
 from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status, Tally
 from hushstream.ops.log_copy import LogCopy

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hushstream.engine.budget import OwnScope, SpendingTerms
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.noise.budget import OwnScope, SpendingTerms
 from hushstream.ops.accounts import Account
 from hushstream.privacy.amounts import Cost, delta_from_bytes
 from hushstream.schemas import codec

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hushstream.agents.roles import role_topics
-from hushstream.engine.declaration import System
-from hushstream.engine.marks import Mark, MarkUnreadable, read_public
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.journal.marks import Mark, MarkUnreadable, read_public
 from hushstream.ops.log_copy import LogCopy
 
 

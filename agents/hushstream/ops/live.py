@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hushstream.agents.errors import PartitionCountWrong, TopicMissing
 from hushstream.agents.logs import LogReader
 from hushstream.agents.logs import partition_counts as counts_on_broker
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.progress import Progress, Steps, unheard

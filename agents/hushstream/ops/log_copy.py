@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 
 
 class HoldsPartitions(Protocol):

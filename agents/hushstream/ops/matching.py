@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.records import TopicPartition
 from hushstream.ops.findings import Status, Tally
 from hushstream.ops.journal_check import Expected, output_digest
 from hushstream.ops.log_copy import PartitionCopy

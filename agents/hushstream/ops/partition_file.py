@@ -27,7 +27,7 @@ from typing import Final, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 

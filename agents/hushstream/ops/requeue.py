@@ -25,9 +25,9 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.logs import LogReader
-from hushstream.engine.declaration import System
-from hushstream.engine.digests import Digester, PublicDigester
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.dead_letters import Letter

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.statement_topics import content_facts, reader_facts, retention_facts
 from hushstream.ops.statement_words import UNIT_SUBJECT, how_to_read, told, verdict, worked_example
 from hushstream.privacy.amounts import Cost, delta_text, epsilon_text

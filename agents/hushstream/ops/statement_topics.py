@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hushstream.engine.declaration import System
-from hushstream.engine.flows import beside_workers, readers, writers
-from hushstream.engine.published_state import SLOTS
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.flows import beside_workers, readers, writers
+from hushstream.engine.state.published import SLOTS
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.topics import DAY_MS, PUBLISHED, Topic, common_name
 

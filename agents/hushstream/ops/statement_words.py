@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, Decimal
 
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.privacy.amounts import Cost, delta_text, epsilon_value
 from hushstream.privacy.promise import Promises
 from hushstream.privacy.sentence import NOTHING, Prices, Subject, even_odds, price_text, weakness

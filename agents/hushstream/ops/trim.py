@@ -28,11 +28,11 @@ from aiokafka.admin import RecordsToDelete
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_topics, role_work
 from hushstream.agents.state_topic import Found
-from hushstream.engine.declaration import System, role_of, topic_of
-from hushstream.engine.flows import readers
-from hushstream.engine.machine import InputRecord, TopicPartition
-from hushstream.engine.published_state import StateSeal, record_digest
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System, role_of, topic_of
+from hushstream.engine.declare.flows import readers
+from hushstream.engine.declare.role import Role
+from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.engine.state.published import StateSeal, record_digest
 from hushstream.ops.checkpoints import Beginner, Begun, NoUse, PublishedCopy, needed
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import LiveLogs, open_logs

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import MachineMaker, role_topics, role_work
-from hushstream.engine.declaration import System, role_of, topic_of
-from hushstream.engine.digests import Digester, PublicDigester
-from hushstream.engine.machine import TopicPartition
-from hushstream.engine.published_state import StateSeal
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System, role_of, topic_of
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.records import TopicPartition
+from hushstream.engine.state.published import StateSeal
 from hushstream.ops.after_checkpoint import described, hold_to_what_is_kept
 from hushstream.ops.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
 from hushstream.ops.connection import Connection

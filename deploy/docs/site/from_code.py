@@ -34,7 +34,7 @@ from hushstream.agents.deployment import artefacts_of, read_config
 from hushstream.api.options import own_options, python_name
 from hushstream.cli.config_options import Setting, settings
 from hushstream.cli.main import app as command_line
-from hushstream.engine.declaration import Role
+from hushstream.engine.declare.declaration import Role
 from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 

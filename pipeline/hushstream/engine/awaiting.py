@@ -3,7 +3,7 @@
 A row leaves when the settle time of its decision has passed in log time, or at a phase end, if its arm was on screen;
 its reward is 0 if none came by then. So whether a row leaves depends on what was shown alone: a reward, or the lack of
 one, moves the number in its own row and nothing else. That holds for feedback before its context, too
-(`hushstream.engine.shown_feedback`).
+(`hushstream.engine.learner.shown_feedback`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from hushstream.engine.deciding import DecisionRole, Journaled
 from hushstream.engine.deciding_fold import DecisionFold
-from hushstream.engine.intake import DecodedContexts
-from hushstream.engine.machine import InputSlice
-from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.shown_feedback import EarlyOutcome, ShownEarlyFeedback
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.intake import DecodedContexts
+from hushstream.engine.learner.shown_feedback import EarlyOutcome, ShownEarlyFeedback
+from hushstream.engine.records import InputSlice
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.reasons import Reason

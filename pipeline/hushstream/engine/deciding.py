@@ -12,28 +12,22 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from hushstream.engine.budget import Place
-from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
-from hushstream.engine.conversation import DECISIONS
-from hushstream.engine.digests import digest_outputs, digest_records
-from hushstream.engine.epochs import EPOCH_FIELD, NoiseEpoch
-from hushstream.engine.generations import in_its_generation
-from hushstream.engine.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
-from hushstream.engine.machine import (
-    Awaited,
-    InputSlice,
-    Output,
-    ReplayMismatch,
-    Step,
-    TopicPartition,
-)
-from hushstream.engine.models import ModelReader
-from hushstream.engine.named_clicks import NamedClicks
+from hushstream.engine.declare.conversation import DECISIONS
+from hushstream.engine.journal.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.journal.digests import digest_outputs, digest_records
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.ownership import owner
+from hushstream.engine.learner.intake import MAX_ROWS, DecodedContexts, DecodedOnce, cut
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.learner.named_clicks import NamedClicks
+from hushstream.engine.noise.budget import Place
+from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
+from hushstream.engine.noise.spending import Spending
 from hushstream.engine.owns_journal import OwnsJournal
+from hushstream.engine.records import Awaited, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.spending import Spending
-from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single, integer, owner, remembered
-from hushstream.engine.state_parts import EARLY_FEEDBACK, PAST, READER, array
+from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single, integer, remembered
+from hushstream.engine.state.parts import EARLY_FEEDBACK, PAST, READER, array
 from hushstream.engine.system import DecidingCore
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 from hushstream.privacy.amounts import Cost

@@ -26,15 +26,15 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from hushstream.engine.budget import Place, debit_fields
 from hushstream.engine.deciding import DecisionRole, Journaled
-from hushstream.engine.intake import FLOAT_TIE_MARGIN, DecodedContexts, eligible_mask
-from hushstream.engine.machine import InputSlice, Output, ReplayMismatch
-from hushstream.engine.models import ModelReader, OnChain
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.cursors import NEVER_MS, ClickTurns, ModelTurns
+from hushstream.engine.learner.intake import FLOAT_TIE_MARGIN, DecodedContexts, eligible_mask
+from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.spending import Asked, Spending
+from hushstream.engine.records import InputSlice, Output, ReplayMismatch
 from hushstream.engine.refusals import WHOLE_RECORD
-from hushstream.engine.spending import Asked, Spending
-from hushstream.engine.turns import NEVER_MS, ClickTurns, ModelTurns
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.columns import ForgetMark, OwnMark, PhaseEndMark

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from hushstream.engine.machine import InputRecord, Output, Step, TopicPartition
-from hushstream.engine.outcomes import Outcome
+from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.records import InputRecord, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 
 

@@ -10,119 +10,12 @@ says belongs to the machine.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol
 
-from hushstream.engine.spilled_users import UserStore
+from hushstream.engine.records import Awaited, InputRange, InputSlice, JournalEntry, Output, Step, TopicPartition
+from hushstream.engine.state.spilled import UserStore
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
-from hushstream.schemas.catalogue import FIRST_GENERATION
-from hushstream.schemas.errors import HushstreamError
-
-Packed = TypeVar("Packed")
-
-TopicPartition = tuple[str, int]
-"""A logical topic name (without the deployment's prefix) and a partition number."""
-
-
-class InputRecord(NamedTuple):
-    """One record of an input log, as the broker stored it."""
-
-    offset: int
-    timestamp_ms: int
-    value: bytes
-
-
-class InputSlice(NamedTuple):
-    """All records of one input partition with ``low <= offset < high``, in offset order.
-
-    Offsets may have holes (a broker may use offsets for its own control records): ``high`` is the next
-    offset to read, not ``low + len(records)``.
-    """
-
-    topic: str
-    partition: int
-    low: int
-    high: int
-    records: Sequence[InputRecord]
-
-
-class Output(NamedTuple):
-    """One record to send. ``partition`` is always chosen by the machine; ``key`` is None or public."""
-
-    topic: str
-    partition: int
-    value: bytes
-    key: bytes | None = None
-
-
-class InputRange(NamedTuple):
-    """The part of one input log that a journal record covers: ``low <= offset < high``."""
-
-    topic: str
-    partition: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
-    """What a driver must know of a journal record to apply the chain rule and to find its inputs."""
-
-    sequence: int
-    """0 for the genesis record, then 1, 2, ... without a gap."""
-    inputs: tuple[InputRange, ...]
-    """Empty for the genesis record."""
-    schema_generation: int = FIRST_GENERATION
-    """In which it and what follows from it are written (`hushstream.schemas.catalogue`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one fold produced.
-
-    ``journal`` is None when nothing has to be written ahead (a shuffler that only filled its window); such
-    a step has no releases, but it may have dead letters.
-    """
-
-    journal: bytes | None
-    releases: tuple[Output, ...] = ()
-    """Sent only after ``journal`` was acknowledged at the expected offset; deterministic bytes and order."""
-    dead_letters: tuple[Output, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """How many events had which outcome, by names from a fixed list (`hushstream.engine.outcomes`)."""
-    turns: bool = False
-    """Whether the zone's next key is in force from here on: that is marked as a release is, whatever was released."""
-
-
-class ReplayMismatch(HushstreamError):
-    """The inputs do not give again what the journal says was released; nothing may be sent."""
-
-
-class OffChain(HushstreamError):
-    """A journal record does not continue the chain (a foreign or repeated append); readers skip it."""
-
-
-class Awaited(NamedTuple):
-    """What a record that is held back waits for."""
-
-    at: int
-    """Its own offset, in the first of the inputs."""
-    source: TopicPartition
-    offset: int
-    """Of the record of ``source`` that must come first."""
-    until_ms: int
-    """A record of ``source`` of a later log time shows that this one never comes."""
-
-
-def finished(portions: Generator[None, None, Packed]) -> Packed:
-    """What is packed in portions comes to, without a pause."""
-    while True:
-        try:
-            next(portions)
-        except StopIteration as end:
-            packed: Packed = end.value
-            return packed
 
 
 class Machine(Protocol):
@@ -259,7 +152,7 @@ class Machine(Protocol):
         """
 
     def answers(self, sequence: int) -> bool:
-        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.epochs`).
+        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.noise.epochs`).
 
         Where no noise is drawn there is nothing to doubt: True.
         """
@@ -276,7 +169,7 @@ class Machine(Protocol):
         once, under the name that was given last.
 
         Args:
-            nonce: 16 random bytes, which name the epoch (`hushstream.engine.epochs`).
+            nonce: 16 random bytes, which name the epoch (`hushstream.engine.noise.epochs`).
             forked: whether a lost branch is known, not only possible: then its price is charged in any case.
             lives: how many lives have been paid for before, as far as the zone's marks know: the epoch that opens is
                 one more, and those that this journal has no record of are charged with it.

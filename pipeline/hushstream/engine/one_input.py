@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from hushstream.engine.chain import Chain
-from hushstream.engine.digests import Digester, running_digest
-from hushstream.engine.machine import InputRange, InputSlice, TopicPartition
+from hushstream.engine.journal.chain import Chain
+from hushstream.engine.journal.digests import Digester, running_digest
+from hushstream.engine.journal.ownership import owner
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.state.declared import FIXED, Declared, Field, integer, owner, raw
+from hushstream.engine.records import InputRange, InputSlice, TopicPartition
+from hushstream.engine.state.declared import FIXED, Declared, Field, integer, raw
 
 START = bytes(16)
 """A running digest before its first record."""

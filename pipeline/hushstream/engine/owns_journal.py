@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hushstream.engine.chain import Chain
-from hushstream.engine.machine import InputRange, JournalEntry, Output
+from hushstream.engine.journal.chain import Chain
 from hushstream.engine.plain import PlainMachine
+from hushstream.engine.records import InputRange, JournalEntry, Output
 
 
 class OwnsJournal(PlainMachine):

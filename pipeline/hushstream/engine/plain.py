@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import ClassVar, Protocol
 
-from hushstream.engine.machine import Awaited, InputSlice, Step
-from hushstream.engine.spilled_users import UserStore
+from hushstream.engine.records import Awaited, InputSlice, Step
+from hushstream.engine.state.spilled import UserStore
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
 

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import Chain, Identity, head_fields
-from hushstream.engine.digests import PublicDigester, digest_outputs, extend_digest
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.generations import in_its_generation
-from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.journal.chain import Chain, Identity, head_fields
+from hushstream.engine.journal.digests import PublicDigester, digest_outputs, extend_digest
+from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.one_input import PLACE, OneInput
-from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
+from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters, Refused
 from hushstream.engine.state.declared import FIXED, Field, Flat, integer, recent_ids
 from hushstream.engine.system import Core

@@ -6,16 +6,16 @@ nobody else can learn it by guessing (PRIVACY rule 10).
 
 from __future__ import annotations
 
-from hushstream.engine.chain import Encode
-from hushstream.engine.digests import Digester
-from hushstream.engine.machine import Output
+from hushstream.engine.journal.chain import Encode
+from hushstream.engine.journal.digests import Digester
+from hushstream.engine.records import Output
 
 WHOLE_RECORD = -1
 """In place of a row, when a record was refused as a whole."""
 
 
 class Refused(Exception):
-    """A record must not count, for a reason of `hushstream.engine.outcomes.Refusal`."""
+    """A record must not count, for a reason of `hushstream.engine.declare.outcomes.Refusal`."""
 
     def __init__(self, reason: str) -> None:
         """With the reason."""

@@ -5,7 +5,7 @@ that anyone with the log can repeat. The record names the range and a keyed dige
 digest of what is released; noise is named by the journal's genesis nonce, the epoch and the place within it, so the
 same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
 
-Where the zone's key has turned (`hushstream.engine.key_rotation`), the next record says so, and what follows is
+Where the zone's key has turned (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
 released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`Machine.distrust`), whatever
 draws ahead of its input begins an epoch that it pays for.
 """
@@ -17,18 +17,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from hushstream.engine.budget import SpendingTerms, debit_fields
-from hushstream.engine.chain import Chain, Identity, head_fields
-from hushstream.engine.digests import digest_outputs, extend_digest
-from hushstream.engine.epochs import EPOCH_FIELD, NoiseEpoch
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.generations import in_its_generation
-from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.journal.chain import Chain, Identity, head_fields
+from hushstream.engine.journal.digests import digest_outputs, extend_digest
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.noise.budget import SpendingTerms, debit_fields
+from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
+from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
+from hushstream.engine.noise.spending import SPENDING, Asked, Spending
 from hushstream.engine.one_input import PLACE, START, OneInput
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters, Refused
-from hushstream.engine.spending import SPENDING, Asked, Spending
 from hushstream.engine.state.declared import FIXED, Field, SavePoint, State, after, key_in_force, own_part
 from hushstream.engine.system import Core
 from hushstream.privacy.amounts import Cost

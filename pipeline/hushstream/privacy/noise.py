@@ -36,7 +36,7 @@ from hushstream.privacy.tables import BASE_BITS, laplace_tables
 
 VERSION = 2
 """Version of the address encoding and of every rule that turns words into draws; a journal stays with its own
-(`hushstream.engine.chain`)."""
+(`hushstream.engine.journal.chain`)."""
 
 NONCE_BYTES = 32
 WORD_BYTES = 8

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 
-from hushstream.engine.declaration import Kind
-from hushstream.engine.role import DeclarationError
+from hushstream.engine.declare.declaration import Kind
+from hushstream.engine.declare.role import DeclarationError
 from hushstream.systems.bgt.system import KIND as BGT
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B

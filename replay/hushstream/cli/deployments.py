@@ -16,8 +16,8 @@ from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import working
-from hushstream.engine.declaration import Kind
-from hushstream.engine.live import require_person_told, require_private
+from hushstream.engine.declare.declaration import Kind
+from hushstream.engine.declare.live import require_person_told, require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import check, retire, rotate

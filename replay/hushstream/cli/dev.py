@@ -12,7 +12,7 @@ from hushstream.cli.options import STATE, AsJson, Bootstrap, DeploymentFolder, P
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
-    from hushstream.engine.declaration import System
+    from hushstream.engine.declare.declaration import System
 
 _LOOK_SECONDS = 2.0
 

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec
 from hushstream.agents.deployment import load
 from hushstream.agents.security import read_security
 from hushstream.cli.options import Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 
 _Own = ParamSpec("_Own")

@@ -13,8 +13,8 @@ from hushstream.agents.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, config_file, print_json
 from hushstream.cli.progress import progress_bar
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Fact, Report
+from hushstream.engine.declare.declaration import Fact, Report
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.conversion_table import conversion_lines, conversion_rows
 from hushstream.privacy.page import Group, Line, page_json, page_text

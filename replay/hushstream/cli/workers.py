@@ -112,7 +112,7 @@ def worker(
     from hushstream.agents.roles import require_live, role_work
     from hushstream.agents.security import read_security
     from hushstream.agents.worker import run_worker
-    from hushstream.engine.declaration import role_of
+    from hushstream.engine.declare.declaration import role_of
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)

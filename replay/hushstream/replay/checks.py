@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from hushstream.agents.deployment import KeySource
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from hushstream.client.event_log import EventLog
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 
 
 @dataclass(frozen=True, slots=True)

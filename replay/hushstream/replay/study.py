@@ -18,7 +18,7 @@ from hushstream.systems.catalogue import kinds
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hushstream.engine.declaration import Report
+    from hushstream.engine.declare.declaration import Report
     from hushstream.replay.audits.report import AuditReport
     from hushstream.replay.audits.row import Recipe
     from hushstream.replay.bench.rows import BenchRow

@@ -15,8 +15,8 @@ a new version rolls out without stopping anything, in two steps:
 
 A role's outputs are recomputed byte for byte, by `verify` and by each worker that takes over. So every journal record
 names its schema generation (`JournalHead`), it and what is released after it are written in that one, and they are
-recomputed in it whatever the reader itself writes (`hushstream.engine.chain`). What is not recomputed may be of any
-schema generation.
+recomputed in it whatever the reader itself writes (`hushstream.engine.journal.chain`). What is not recomputed may be of
+any schema generation.
 
 The order matters. A release that does not know a version stops at a journal that holds it, and refuses it as of an
 unknown fingerprint in an input; for a newer release that input is good, so it would find another result than was

@@ -1,8 +1,8 @@
 """What a topic is: its records, its zone, how it is kept, and what it means for privacy.
 
-Which topics there are is for each system to say (`hushstream.engine.declaration`). Creation, the drift check, the
-access rules and the documents are made from those declarations and from nowhere else. Names are logical; a deployment
-puts its prefix before them.
+Which topics there are is for each system to say (`hushstream.engine.declare.declaration`). Creation, the drift check,
+the access rules and the documents are made from those declarations and from nowhere else. Names are logical; a
+deployment puts its prefix before them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Topic:
         private_lag: how many records it holds is content, so a worker's lag on it is zone-private.
         client: what applications do with it, if anything.
         reader: who reads it beside the roles and applications: the operator, or whoever is named for it alone.
-        each: whether each party of a deployment has one of its own (`hushstream.engine.parties`).
+        each: whether each party of a deployment has one of its own (`hushstream.engine.declare.parties`).
         party: whose it is; "" where all parties share it, or there are none.
         cleanup: the broker's cleanup policy.
         timestamp_type: log time is the broker's for every topic: a writer cannot put a record into another period.

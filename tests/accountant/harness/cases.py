@@ -21,7 +21,7 @@ from scipy import stats
 
 from hushstream.counting import Concentrated, Plan
 from hushstream.counting.blt import BufferedToeplitz
-from hushstream.engine.budget import FILTER_NAMES, BudgetConfig, filter_of
+from hushstream.engine.noise.budget import FILTER_NAMES, BudgetConfig, filter_of
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import Cost, delta_value

@@ -41,8 +41,8 @@ from mpmath import mp, mpf
 from hushstream.agents.deployment import parse_config
 from hushstream.counting import BadPlan
 from hushstream.counting.blt import BufferedToeplitz
-from hushstream.engine.artefacts import Artefacts
-from hushstream.engine.budget import filter_of
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.noise.budget import filter_of
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import DELTAS, conversion_rows
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from hushstream.agents.deployment import parse_config
-from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.system import DeploymentValues
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig

@@ -27,8 +27,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from hushstream.agents.commits import journal_name
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import InputRange, InputRecord, InputSlice, Machine, OffChain
-from hushstream.engine.marks import Mark, MarkSeal
+from hushstream.engine.journal.marks import Mark, MarkSeal
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain
 from hushstream.replay.runners.ports import free_port
 from hushstream.schemas.topics import MAX_MESSAGE_BYTES
 from patience import Patience, patience

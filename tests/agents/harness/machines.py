@@ -15,19 +15,19 @@ import faust
 
 from hushstream.agents import client_end
 from hushstream.agents.preflight import RoleTopics
-from hushstream.engine.machine import (
+from hushstream.engine.machine import Machine
+from hushstream.engine.plain import PlainMachine
+from hushstream.engine.records import (
     Awaited,
     InputRange,
     InputSlice,
     JournalEntry,
-    Machine,
     OffChain,
     Output,
     ReplayMismatch,
     Step,
     TopicPartition,
 )
-from hushstream.engine.plain import PlainMachine
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError

@@ -19,8 +19,8 @@ from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

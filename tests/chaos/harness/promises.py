@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError

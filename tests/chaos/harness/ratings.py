@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop

@@ -15,8 +15,9 @@ from hushstream.agents.deployment import KeySource, prepare
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import InputSlice, Machine
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputSlice
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys, key_path

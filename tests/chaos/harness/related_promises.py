@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.textbook import TextbookCollaborative

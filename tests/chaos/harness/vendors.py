@@ -13,9 +13,9 @@ from pathlib import Path
 
 from hushstream.agents.deployment import KeySource, parse_as, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, Visits

@@ -11,8 +11,8 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import Kind, System, asked_partitions
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import Kind, System, asked_partitions
 from hushstream.ops.forget import forget_async
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

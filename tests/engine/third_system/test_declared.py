@@ -18,8 +18,8 @@ from hushstream.agents.deployment import KeySource, load, parse_config
 from hushstream.agents.metrics import Labels, Metrics
 from hushstream.agents.roles import role_work
 from hushstream.cli.main import main
-from hushstream.engine.declaration import System, role_of
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.declare.declaration import System, role_of
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
 from hushstream.ops.dead_letters import letters_of

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import load
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.schemas import codec

@@ -15,9 +15,9 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import require_live
-from hushstream.engine import topics
-from hushstream.engine.declaration import Kind
-from hushstream.engine.role import DeclarationError
+from hushstream.engine.declare import topics
+from hushstream.engine.declare.declaration import Kind
+from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
 

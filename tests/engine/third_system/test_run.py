@@ -10,7 +10,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import role_work
-from hushstream.engine.machine import InputSlice
+from hushstream.engine.records import InputSlice
 from hushstream.ops import budget, dead_letters
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.findings import Status

@@ -26,8 +26,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
-from hushstream.engine.declaration import System
-from hushstream.engine.flows import readers, writers
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.flows import readers, writers
 from hushstream.engine.refusals import DeadLetters
 from hushstream.ops import acls, dead_letters
 from hushstream.ops.acl_rules import Principals, account_names, rules_of

@@ -24,7 +24,7 @@ from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartiti
 from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals
 from hushstream.ops.export import export_async

@@ -21,7 +21,7 @@ from hushstream.agents.roles import role_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.declaration import System, role_of
+from hushstream.engine.declare.declaration import System, role_of
 from hushstream.ops import acls
 from hushstream.ops.acl_rules import Principals, Rule, rules_of
 from hushstream.ops.connection import Connection

@@ -20,11 +20,11 @@ from hushstream.agents.roles import role_topics, role_work
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.state_topic import PublishedStates
-from hushstream.engine.declaration import System
-from hushstream.engine.machine import InputRecord, InputSlice, Output, TopicPartition
-from hushstream.engine.marks import Mark, MarkSeal
-from hushstream.engine.published_state import record_digest
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.marks import Mark, MarkSeal
+from hushstream.engine.records import InputRecord, InputSlice, Output, TopicPartition
+from hushstream.engine.state.published import record_digest
 from hushstream.ops.checkpoints import From
 from hushstream.ops.findings import Verified
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from hushstream.engine.artefacts import PUBLIC_DATASET
+from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.run import options_of, run_with
 from hushstream.replay.studies.pdap.logged_vendors import ClickFit, LoggedVisits

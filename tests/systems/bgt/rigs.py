@@ -12,7 +12,7 @@ import numpy as np
 from hushstream_test_rigs import NONCE, Rig, Seen
 
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.machine import ReplayMismatch, Step
+from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig

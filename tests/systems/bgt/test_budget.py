@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops import budget
 from hushstream.ops.budget import EXHAUSTED

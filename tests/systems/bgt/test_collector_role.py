@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.machine import ReplayMismatch
+from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.engine.records import ReplayMismatch
 from hushstream.schemas import codec
 
 

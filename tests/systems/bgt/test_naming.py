@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import bgt_digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.engine.machine import ReplayMismatch
+from hushstream.engine.records import ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.slots import NOTHING, slot_bytes

@@ -11,7 +11,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.statement import statement_of

@@ -13,7 +13,7 @@ from hushstream_test_rigs import NONCE, Rig, Seen
 from numpy.typing import NDArray
 
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.machine import InputSlice, ReplayMismatch, Step
+from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import (

@@ -11,9 +11,9 @@ import yaml
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import role_work
 from hushstream.cli.main import main
-from hushstream.engine.artefacts import Artefacts, Given
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, PrivacyConfig
+from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
 from hushstream.privacy.page import page_text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hushstream.counting.blocks import BlockPlan
-from hushstream.engine.machine import Step
+from hushstream.engine.records import Step
 from hushstream.privacy.noise import KeyedStream, NoiseAddress
 from hushstream.privacy.rewards import LocalReward
 from hushstream.schemas import codec

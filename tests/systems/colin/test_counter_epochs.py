@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hushstream.counting import HorizonReached
-from hushstream.engine.machine import InputRange, InputRecord, ReplayMismatch
+from hushstream.engine.records import InputRange, InputRecord, ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.rows import Rows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.machine import InputSlice, OffChain
+from hushstream.engine.records import InputSlice, OffChain
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.machine import InputRecord, InputSlice, Output, Step
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import (

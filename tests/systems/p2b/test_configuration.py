@@ -7,8 +7,8 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import numpy as np
 import pytest
 
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import PrivacyConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.tuples import exact_delta
 from hushstream.schemas.errors import HushstreamError

@@ -12,7 +12,7 @@ import numpy as np
 from hushstream_test_rigs import NONCE, Rig, Seen
 
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
-from hushstream.engine.machine import InputSlice, ReplayMismatch, Step
+from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party

@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import PartitionConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.pdap.configuration import (
     BlockConfig,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.budget import BudgetConfig
-from hushstream.engine.machine import InputRange, InputSlice, ReplayMismatch
+from hushstream.engine.noise.budget import BudgetConfig
+from hushstream.engine.records import InputRange, InputSlice, ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine

@@ -7,7 +7,7 @@ from math import exp
 
 import pytest
 
-from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE
 from hushstream.privacy.noise import laplace_scale, residue

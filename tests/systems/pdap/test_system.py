@@ -13,7 +13,7 @@ import pytest
 
 from hushstream.agents.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.roles import all_machines
-from hushstream.engine.artefacts import PUBLIC_DATASET, Artefacts
+from hushstream.engine.declare.artefacts import PUBLIC_DATASET, Artefacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy, PartitionCopy

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from hushstream_test_rigs import NONCE, Rig, Seen
 
-from hushstream.engine.machine import ReplayMismatch, Step
+from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.pdol.aggregator import AggregatorMachine

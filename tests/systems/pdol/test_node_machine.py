@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.chain import ForeignJournal
-from hushstream.engine.machine import InputRecord, OffChain, ReplayMismatch
+from hushstream.engine.journal.chain import ForeignJournal
+from hushstream.engine.records import InputRecord, OffChain, ReplayMismatch
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch

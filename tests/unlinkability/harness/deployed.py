@@ -23,7 +23,7 @@ from hushstream.agents.deployment import KEYS, KeySource, prepare
 from hushstream.broker import server
 from hushstream.broker.server import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.log_copy import LogCopy

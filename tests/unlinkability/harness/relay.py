@@ -15,7 +15,7 @@ from typing import Literal
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from hushstream.broker.batches import stamp
-from hushstream.engine.machine import Output
+from hushstream.engine.records import Output
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace

@@ -22,10 +22,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from hushstream.engine.known_ids import KnownIds
-from hushstream.engine.machine import finished
-from hushstream.engine.packed import Form
-from hushstream.engine.state_parts import OWNER, array, dump_owner, record, restore_owner
+from hushstream.engine.state.known_ids import KnownIds
+from hushstream.engine.state.packed import Form, finished
+from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas.errors import HushstreamError
 
@@ -308,11 +307,6 @@ def optional_record(avro: Any) -> Single:
 def after(method: str) -> Several:
     """No field: what a role makes anew, by this method, when the fields before it are restored."""
     return Several({}, lambda role: {}, lambda role, values: getattr(role, method)())
-
-
-def owner() -> Several:
-    """Whose state it is, and how far its journal has come: deployment, configuration, partition, chain."""
-    return Several(OWNER, dump_owner, lambda role, values: restore_owner(role, dict(values)), saved=False)
 
 
 class InPortions(Field, Protocol):

@@ -3,7 +3,7 @@
 Each round is charged for itself, with its release: what it adds to the price of the rounds before it. A budget that has
 room for some rounds alone pays for these, and the next one ends without a release. An epoch that a doubt begins may
 release slots again that a lost branch of the journal released, of all rounds, so the epoch before it is charged in full
-and the rounds up to the next release once more (`hushstream.engine.epoch_budget`).
+and the rounds up to the next release once more (`hushstream.engine.noise.epoch_budget`).
 
 *Proof that rounds may be charged so.* A round's release is rho_k-zCDP for a user against null whatever was released
 before (`hushstream.systems.bgt.sensitivity`). How far rounds go is decided by sums of these rhos, which are fixed by
@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.epoch_budget import epoch_facts, epoch_terms, over_epochs
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
 from hushstream.privacy.promise import Guarantee
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.guarantee import guarantee_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, canonical_form, said_aside
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
 
 LATTICE_BITS = 20

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
 from hushstream.engine.values import MAX_RECORD_BYTES, require
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.ledger import Debit

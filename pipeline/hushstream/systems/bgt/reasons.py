@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from hushstream.engine.outcomes import OUTCOMES, Outcome
-from hushstream.engine.role import MetricClass
+from hushstream.engine.declare.outcomes import OUTCOMES, Outcome
+from hushstream.engine.declare.role import MetricClass
 
 
 class BgtOutcome(StrEnum):
-    """Beside those of `hushstream.engine.outcomes`."""
+    """Beside those of `hushstream.engine.declare.outcomes`."""
 
     RATED = "rated"
     """A record of ratings; how many there are is content."""
@@ -23,7 +23,7 @@ class BgtOutcome(StrEnum):
 
 
 class BgtRefusal(StrEnum):
-    """Why a record goes to the dead letters, beside `hushstream.engine.outcomes.Refusal`."""
+    """Why a record goes to the dead letters, beside `hushstream.engine.declare.outcomes.Refusal`."""
 
     BAD_RATINGS = "bad_ratings"
     """Items that there are not, ratings off the scale or none, or columns that do not fit: nothing of it is taken."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
-from hushstream.engine.role import Role, RoleKeys
+from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.machine import RaterMachine
 from hushstream.systems.bgt.reasons import AGGREGATOR_OUTCOMES, COLLECTOR_OUTCOMES, RATER_OUTCOMES, REASONS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hushstream.engine.artefacts import Artefacts, Given, PreparedFrom
+from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.colin.configuration import CollaborativeConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from hushstream.counting.statement import LARGEST_LIFE
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
     FeedbackConfig,
@@ -22,6 +21,7 @@ from hushstream.engine.configuration import (
     renamed,
     said_aside,
 )
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,

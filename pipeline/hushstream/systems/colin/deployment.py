@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
-from hushstream.engine.outcomes import Refusal
-from hushstream.engine.requests import ContextRules
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key

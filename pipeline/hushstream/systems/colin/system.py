@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.artefacts import Artefacts
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.result import RECOMMENDATIONS
-from hushstream.engine.topics import EVENTS_STAY
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.result import RECOMMENDATIONS
+from hushstream.engine.declare.topics import EVENTS_STAY
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promise import Promises
 from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin.budget import budget_facts, release_guarantee

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.artefacts import Artefacts, Given
+from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
     FeedbackConfig,
@@ -21,6 +20,7 @@ from hushstream.engine.configuration import (
     renamed,
     said_aside,
 )
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,

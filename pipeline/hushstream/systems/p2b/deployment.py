@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
-from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.outcomes import Refusal
-from hushstream.engine.requests import ContextRules
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, require
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee

@@ -11,8 +11,15 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
-from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, largest_that, require_fits
-from hushstream.engine.caps import with_cap
+from hushstream.engine.noise.budget import (
+    BudgetConfig,
+    BudgetFacts,
+    SpendingTerms,
+    filter_of,
+    largest_that,
+    require_fits,
+)
+from hushstream.engine.noise.caps import with_cap
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from hushstream.engine.artefacts import Artefacts, PublishedKey
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Erasure, HoldoutView, Kind, System, Words
-from hushstream.engine.result import RECOMMENDATIONS
-from hushstream.engine.topics import EVENTS_STAY
+from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
+from hushstream.engine.declare.declaration import Erasure, HoldoutView, Kind, System, Words
+from hushstream.engine.declare.result import RECOMMENDATIONS
+from hushstream.engine.declare.topics import EVENTS_STAY
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import Promises
 from hushstream.systems.p2b import artefacts as files

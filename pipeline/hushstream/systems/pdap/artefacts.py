@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hushstream.engine.artefacts import Artefacts, Given
+from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.deployment import PdapSystem
 

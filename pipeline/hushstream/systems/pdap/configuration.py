@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.statement import LARGEST_LIFE
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import (
     FeedbackConfig,
     PartitionConfig,
@@ -25,6 +24,7 @@ from hushstream.engine.configuration import (
     later,
     said_aside,
 )
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,

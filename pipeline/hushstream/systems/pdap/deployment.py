@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
-from hushstream.engine.requests import ContextRules
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key

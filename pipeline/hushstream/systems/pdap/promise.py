@@ -12,8 +12,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
-from hushstream.engine.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
-from hushstream.engine.caps import with_cap
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.engine.noise.caps import with_cap
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.ledger import BasicFilter, Debit

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
-from hushstream.engine.outcomes import OUTCOMES
-from hushstream.engine.role import Role, RoleKeys
+from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.outcomes import OUTCOMES
+from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.engine.artefacts import Artefacts
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.parties import roles_of, topics_of
-from hushstream.engine.result import RECOMMENDATIONS
-from hushstream.engine.topics import EVENTS_STAY
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.parties import roles_of, topics_of
+from hushstream.engine.declare.result import RECOMMENDATIONS
+from hushstream.engine.declare.topics import EVENTS_STAY
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promise import Promises
 from hushstream.systems.pdap import artefacts as files
 from hushstream.systems.pdap.configuration import PdapConfig

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hushstream.engine import topics
+from hushstream.engine.declare import topics
 from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
 
 EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hushstream.engine.artefacts import Artefacts, Given
+from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.caps import with_cap
-from hushstream.engine.epoch_budget import epoch_facts, epoch_terms, over_epochs
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.caps import with_cap
+from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
 from hushstream.privacy.promise import Guarantee
 from hushstream.privacy.sentence import Prices
 from hushstream.systems.pdol.configuration import PdolConfig

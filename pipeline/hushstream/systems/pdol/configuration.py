@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
-from hushstream.engine.budget import BudgetConfig
 from hushstream.engine.configuration import PrivacyConfig, canonical_form, said_aside
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     number,

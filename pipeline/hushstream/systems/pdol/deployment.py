@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit

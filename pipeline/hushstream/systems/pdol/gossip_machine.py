@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.machine import InputSlice, Output, TopicPartition
+from hushstream.engine.records import InputSlice, Output, TopicPartition
 from hushstream.engine.state.declared import Single, own_part
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.parts import array, record
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key

@@ -25,17 +25,18 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import Place, debit_fields
-from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
-from hushstream.engine.digests import digest_outputs, digest_records
-from hushstream.engine.epochs import EPOCH_FIELD, NoiseEpoch
-from hushstream.engine.generations import in_its_generation
-from hushstream.engine.key_rotation import STAYS, KeyInForce
-from hushstream.engine.machine import InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.journal.digests import digest_outputs, digest_records
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.ownership import owner
+from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
+from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
+from hushstream.engine.noise.spending import SPENDING, Asked, Spending
 from hushstream.engine.owns_journal import OwnsJournal
+from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
-from hushstream.engine.spending import SPENDING, Asked, Spending
 from hushstream.engine.state.declared import (
     FIXED,
     Declared,
@@ -48,11 +49,10 @@ from hushstream.engine.state.declared import (
     integer,
     key_in_force,
     own_part,
-    owner,
     remembered,
     whole_bytes,
 )
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.intake import cut
-from hushstream.engine.machine import InputRecord, InputSlice
-from hushstream.engine.outcomes import Refusal
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.learner.intake import cut
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.machine import InputSlice, Output, TopicPartition
-from hushstream.engine.models import ModelReader
-from hushstream.engine.outcomes import Outcome
+from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.records import InputSlice, Output, TopicPartition
 from hushstream.engine.state.declared import integer, optional_part, own_part, rows
-from hushstream.engine.state_parts import READER
+from hushstream.engine.state.parts import READER
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdol.counters import Counters

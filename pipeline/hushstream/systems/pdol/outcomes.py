@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from hushstream.engine.outcomes import OUTCOMES, Outcome
-from hushstream.engine.role import MetricClass
+from hushstream.engine.declare.outcomes import OUTCOMES, Outcome
+from hushstream.engine.declare.role import MetricClass
 
 
 class PdolOutcome(StrEnum):
-    """Beside those of `hushstream.engine.outcomes`."""
+    """Beside those of `hushstream.engine.declare.outcomes`."""
 
     PREDICTED = "predicted"
     REPEATED_RECORD = "repeated_record"
@@ -27,7 +27,7 @@ class PdolOutcome(StrEnum):
 
 
 class PdolRefusal(StrEnum):
-    """Why a record goes to the dead letters, beside `hushstream.engine.outcomes.Refusal`."""
+    """Why a record goes to the dead letters, beside `hushstream.engine.declare.outcomes.Refusal`."""
 
     UNKNOWN_NODE = "unknown_node"
     """Its home is another partition, or there is no such node."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hushstream.engine.requests import RequestRefused
+from hushstream.engine.declare.requests import RequestRefused
 
 
 class RecordRules(NamedTuple):

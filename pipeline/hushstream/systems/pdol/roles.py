@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
-from hushstream.engine.role import Role, RoleKeys
+from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.gossip_machine import GossipMachine

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.engine.artefacts import Artefacts
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.result import Result
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.result import Result
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promise import Promises
 from hushstream.systems.pdol import artefacts as files
 from hushstream.systems.pdol.advice import Advice, advise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.engine import topics
+from hushstream.engine.declare import topics
 from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
 
 EDGE_ZONE, SERVER_ZONE = "edge", "server"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.epochs import DOUBT_BYTES
+from hushstream.engine.noise.epochs import DOUBT_BYTES
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audit import AuditResult
 from hushstream.replay.audits.draws import fresh_nonce

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hushstream.engine.machine import InputSlice, Machine, ReplayMismatch, Step
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.replay.audits.draws import fresh_nonce
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

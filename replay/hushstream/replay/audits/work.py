@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from hushstream.engine.machine import InputRecord, InputSlice, Machine
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audit import AuditResult
 from hushstream.replay.audits.row import Audit, Run

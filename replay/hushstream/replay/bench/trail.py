@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from hushstream.agents.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.records import InputRecord
 from hushstream.replay.bench.journal import Folded
 from hushstream.schemas import codec
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from hushstream.engine.outcomes import Refusal
+from hushstream.engine.declare.outcomes import Refusal
 from hushstream.replay.report.values import require
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.catalogue import kinds

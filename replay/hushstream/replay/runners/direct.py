@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from hushstream.engine.conversation import DECISIONS
-from hushstream.engine.machine import InputSlice, Machine, OffChain, Step
+from hushstream.engine.declare.conversation import DECISIONS
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputSlice, OffChain, Step
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas.codec import CodecError
 
@@ -94,7 +95,7 @@ class DirectEventLog:
             log: the log.
             driver: of the machines over it.
             partitions: how many there are of what applications ask.
-            answers: where they see what became of it (`hushstream.engine.conversation`).
+            answers: where they see what became of it (`hushstream.engine.declare.conversation`).
         """
         self._log = log
         self._driver = driver

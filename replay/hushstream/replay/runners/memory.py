@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
+from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
 
 
 class MemoryLog:

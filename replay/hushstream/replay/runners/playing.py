@@ -13,7 +13,7 @@ from typing import Generic, Literal, TypeVar, get_args
 from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.agents.security import Cluster, read_security
 from hushstream.client.event_log import EventLog
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.session import DirectSession
 from hushstream.replay.runners.stream import StreamPlace, StreamSession

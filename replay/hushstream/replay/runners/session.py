@@ -10,8 +10,8 @@ from typing import Self
 from hushstream.agents.deployment import KeySource
 from hushstream.agents.roles import all_machines
 from hushstream.client.event_log import EventLog
-from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import System, asked_partitions
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

@@ -22,8 +22,8 @@ from typing import Self
 from hushstream.agents.security import Security, read_security
 from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
-from hushstream.engine.conversation import conversation_of
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.log_copy import LogCopy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.spilled_users import MemoryUserStore
+from hushstream.engine.state.spilled import MemoryUserStore
 from storage import SEAL
 
 HOUR = 3600.0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine import packed
-from hushstream.engine.spilled_users import MemoryUserStore
+from hushstream.engine.state import packed
+from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.edge import users as learner_users

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.machine import InputRecord, InputSlice, Output, TopicPartition
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.records import InputRecord, InputSlice, Output, TopicPartition
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.rows import id_fault
 from hushstream.systems.bgt.edge.hearing import ROUNDS_TOPIC

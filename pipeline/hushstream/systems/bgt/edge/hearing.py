@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hushstream.engine.machine import InputRecord, InputSlice, TopicPartition
-from hushstream.engine.models import ModelReader
-from hushstream.engine.state_parts import READER, array
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
+from hushstream.engine.state.parts import READER, array
 from hushstream.schemas import codec
 from hushstream.systems.bgt.deployment import TRACK, BgtSystem
 from hushstream.systems.bgt.errors import BgtError

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.chain import head_fields, ranges_of
-from hushstream.engine.digests import digest_outputs
-from hushstream.engine.generations import in_its_generation
-from hushstream.engine.machine import InputSlice, ReplayMismatch, Step
+from hushstream.engine.journal.chain import head_fields, ranges_of
+from hushstream.engine.journal.digests import digest_outputs
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.systems.bgt.edge.fold import RaterFold
 from hushstream.systems.bgt.edge.rater import Rater
 from hushstream.systems.bgt.slots import Float64

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from hushstream.engine.chain import Chain, Identity
-from hushstream.engine.digests import digest_records
-from hushstream.engine.machine import InputSlice, TopicPartition
+from hushstream.engine.journal.chain import Chain, Identity
+from hushstream.engine.journal.digests import digest_records
+from hushstream.engine.journal.ownership import owner
 from hushstream.engine.owns_journal import OwnsJournal
+from hushstream.engine.records import InputSlice, TopicPartition
 from hushstream.engine.refusals import DeadLetters
-from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part, owner
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part
+from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.schemas.partitioning import partition_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.parts import array, record
 from hushstream.privacy.keys import Key
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.agent import RatingAgent, Sent

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.models import aggregator_identity
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.records import InputRecord, Output
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import State, after, boolean, listed, raw
 from hushstream.privacy.amounts import delta_to_bytes

@@ -21,14 +21,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hushstream.engine.chain import Identity
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord, InputSlice, Output, Step
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.noise.spending import Asked
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
-from hushstream.engine.spending import Asked
 from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key

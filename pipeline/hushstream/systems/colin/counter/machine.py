@@ -13,8 +13,8 @@ draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, t
 
 A user who is forgotten leaves no exact sum here; what was released of them stands, and no later release names them.
 
-Where the zone's key has turned (`hushstream.engine.key_rotation`), the next record says so and the one after it opens
-an epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
+Where the zone's key has turned (`hushstream.engine.noise.key_rotation`), the next record says so and the one after it
+opens an epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.chain import Identity
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.known_ids import KnownIds
-from hushstream.engine.machine import InputRecord, Output
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import START
-from hushstream.engine.outcomes import Outcome, Refusal
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
+from hushstream.engine.records import InputRecord, Output
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
-from hushstream.engine.spending import Asked
 from hushstream.engine.state.declared import Flat, Several, integer, known_ids, own_part, raw, rows, whole_bytes
+from hushstream.engine.state.known_ids import KnownIds
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.systems.colin.deployment import CollaborativeSystem

@@ -6,7 +6,7 @@ end: the features of the arm that was on screen, and its reward, 0 if none came 
 long as the settle time, and the rows decided in one leave together (`DecisionRole.settled`). So whether a row leaves
 depends on what was shown alone, and when, and in which record, on the log times of contexts and on phase ends: a
 reward, or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its
-context, too (`hushstream.engine.shown_feedback`).
+context, too (`hushstream.engine.learner.shown_feedback`).
 
 Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
 and noised sums are released from here.
@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from hushstream.engine.awaiting import Awaiting, AwaitingFold
 from hushstream.engine.deciding import DECIDING, MEMORIES, Journaled, only_reader
 from hushstream.engine.deciding_fold import CERTAIN, MODEL
-from hushstream.engine.intake import DecodedContexts, decode_checked, eligible_mask
-from hushstream.engine.machine import InputSlice, Output
-from hushstream.engine.models import ModelReader, OnChain
-from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.shown_feedback import ShownEarlyFeedback
-from hushstream.engine.spending import SPENDING, Spending
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.intake import DecodedContexts, decode_checked, eligible_mask
+from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.learner.shown_feedback import ShownEarlyFeedback
+from hushstream.engine.noise.spending import SPENDING, Spending
+from hushstream.engine.records import InputSlice, Output
 from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, rows
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.engine.packed import Form
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.packed import Form
+from hushstream.engine.state.parts import array, record
 from hushstream.systems.p2b.edge.terms import Allowance
 
 STATE, ALLOWANCE = b"\x01", b"\x02"

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from hushstream.engine.spilled_users import NEVER_MS, MemoryUserStore, StoredUser, UserStore
+from hushstream.engine.state.spilled import NEVER_MS, MemoryUserStore, StoredUser, UserStore
 from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.policy import COLD

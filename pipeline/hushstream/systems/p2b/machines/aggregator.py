@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord
-from hushstream.engine.models import aggregator_identity
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.records import InputRecord
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import FIXED, State, own_part
 from hushstream.schemas.errors import HushstreamError

@@ -15,18 +15,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import ledger_fields
 from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole, Journaled
 from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, DecisionFold
-from hushstream.engine.early_feedback import UserEarlyFeedback
-from hushstream.engine.intake import DecodedContexts, decode_checked, eligible_mask
-from hushstream.engine.machine import InputSlice, Output, finished
-from hushstream.engine.models import ModelReader, OnChain
-from hushstream.engine.outcomes import Outcome, Refusal
-from hushstream.engine.spending import SPENDING, Spending
-from hushstream.engine.spilled_users import MemoryUserStore, StoredUser, UserStore
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.early_feedback import UserEarlyFeedback
+from hushstream.engine.learner.intake import DecodedContexts, decode_checked, eligible_mask
+from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.noise.budget import ledger_fields
+from hushstream.engine.noise.spending import SPENDING, Spending
+from hushstream.engine.records import InputSlice, Output
 from hushstream.engine.state.declared import FIXED, Several, Single, State, after, optional_record
-from hushstream.engine.state_parts import READER, array, record
+from hushstream.engine.state.packed import finished
+from hushstream.engine.state.parts import READER, array, record
+from hushstream.engine.state.spilled import MemoryUserStore, StoredUser, UserStore
 from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.privacy.keys import Key

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hushstream.engine.chain import Encode
-from hushstream.engine.machine import Output
+from hushstream.engine.journal.chain import Encode
+from hushstream.engine.records import Output
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.sealed import SlotPlace, seal

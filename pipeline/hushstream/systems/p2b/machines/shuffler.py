@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from hushstream.engine.budget import ledger_fields
-from hushstream.engine.chain import Identity
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.noise.budget import ledger_fields
+from hushstream.engine.noise.spending import Asked
+from hushstream.engine.records import InputRecord, Output
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReleasingRole, releasing_state
-from hushstream.engine.spending import Asked
 from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key

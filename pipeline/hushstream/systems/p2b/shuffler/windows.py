@@ -8,7 +8,7 @@ A report names its period, ``floor(log time / period)``. Reports of the current 
 a late report can never join a window that was released (SYSTEMS, P2B trap d).
 
 The first slot of an id counts and no other ever does, in whatever period it comes: ids are remembered for the life of
-the deployment (`hushstream.engine.known_ids`). An id is a function of a user's key and the number of the
+the deployment (`hushstream.engine.state.known_ids`). An id is a function of a user's key and the number of the
 slot alone (`hushstream.systems.p2b.edge.agent`), and names its partition; so each number of each user puts at most one
 content into at most one window, also where an edge was taken back to an older copy and sends the number again with
 other content. Memory of two periods would count that one, and the user's bound would hold no more.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from hushstream.engine.known_ids import ID_BYTES, KnownIds
+from hushstream.engine.state.known_ids import ID_BYTES, KnownIds
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 
 _MAGIC = b"HWIN"

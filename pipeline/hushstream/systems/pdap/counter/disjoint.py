@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hushstream.engine.machine import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import of_party

@@ -24,17 +24,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hushstream.engine.chain import Identity
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.known_ids import KnownIds
-from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.noise.spending import Asked
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
+from hushstream.engine.records import InputRecord, Output
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
-from hushstream.engine.spending import Asked
 from hushstream.engine.state.declared import FIXED, Flat, integer, known_ids, own_part
-from hushstream.engine.state_parts import record as avro_record
+from hushstream.engine.state.known_ids import KnownIds
+from hushstream.engine.state.parts import record as avro_record
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.topics import of_party

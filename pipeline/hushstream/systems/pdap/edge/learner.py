@@ -19,14 +19,14 @@ import numpy as np
 from hushstream.engine.awaiting import Awaiting, AwaitingFold
 from hushstream.engine.deciding import DECIDING, MEMORIES, Journaled, only_reader
 from hushstream.engine.deciding_fold import CERTAIN, MODEL
-from hushstream.engine.intake import DecodedContexts, decode_checked, eligible_mask
-from hushstream.engine.machine import InputSlice, Output
-from hushstream.engine.models import ModelReader, OnChain
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.intake import DecodedContexts, decode_checked, eligible_mask
+from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.learner.shown_feedback import ShownEarlyFeedback
+from hushstream.engine.records import InputSlice, Output
 from hushstream.engine.refusals import WHOLE_RECORD
-from hushstream.engine.shown_feedback import ShownEarlyFeedback
 from hushstream.engine.state.declared import FIXED, Several, State, own_part
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.parts import array, record
 from hushstream.feedback.memory import PastDecision
 from hushstream.privacy.keys import Key
 from hushstream.schemas.columns import OwnMark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.engine.declaration import Report
+from hushstream.engine.declare.declaration import Report
 from hushstream.replay.studies.bgt.audits import rows
 from hushstream.replay.studies.bgt.bench import bgt_rows
 from hushstream.replay.studies.bgt.configured import audit_config

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.logs import load_log
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.collection import seldom_collected

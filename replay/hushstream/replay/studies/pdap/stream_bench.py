@@ -19,7 +19,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KEYS, prepare
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async

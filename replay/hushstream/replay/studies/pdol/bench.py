@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from hushstream.engine.machine import InputRecord, InputSlice
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
 from hushstream.replay.studies.pdol.logs import batches, events

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.agents.deployment import KeySource, parse_as, prepare
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
 from hushstream.replay.checks import record_counts, role_checks

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.deployment import KEYS, prepare
 from hushstream.agents.logs import LogReader
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import Identity
+from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord
-from hushstream.engine.outcomes import Outcome
+from hushstream.engine.journal.chain import Identity
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.records import InputRecord
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import State, boolean, rows
 from hushstream_meanarm.core import SERVER, Meanarm

@@ -6,8 +6,8 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.configuration import LARGEST_EPSILON, canonical_form
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, whole
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above

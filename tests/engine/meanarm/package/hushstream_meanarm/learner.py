@@ -8,16 +8,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hushstream.engine.chain import Chain, Identity, head_fields, ranges_of
-from hushstream.engine.digests import digest_outputs, digest_records
-from hushstream.engine.generations import in_its_generation
-from hushstream.engine.machine import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.models import ModelReader
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Chain, Identity, head_fields, ranges_of
+from hushstream.engine.journal.digests import digest_outputs, digest_records
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.ownership import owner
+from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
+from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters, Refused
-from hushstream.engine.state.declared import FIXED, Declared, Single, State, integer, own_part, owner, remembered, rows
-from hushstream.engine.state_parts import READER, record
+from hushstream.engine.state.declared import FIXED, Declared, Single, State, integer, own_part, remembered, rows
+from hushstream.engine.state.parts import READER, record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hushstream.engine import topics
-from hushstream.engine.artefacts import Artefacts, Given
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Erasure, Kind, System, Words
-from hushstream.engine.gauges import budget_gauges, model_gauges, version_gauges
-from hushstream.engine.outcomes import OUTCOMES
-from hushstream.engine.result import Result
-from hushstream.engine.role import Role, RoleKeys
+from hushstream.engine.declare import topics
+from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.declare.declaration import Erasure, Kind, System, Words
+from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.outcomes import OUTCOMES
+from hushstream.engine.declare.result import Result
+from hushstream.engine.declare.role import Role, RoleKeys
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hushstream.engine.chain import Identity
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord
+from hushstream.engine.journal.chain import Identity
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
+from hushstream.engine.records import InputRecord
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import State, boolean, integer, rows
 from hushstream.privacy.amounts import delta_to_bytes

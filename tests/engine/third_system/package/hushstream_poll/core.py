@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hushstream.engine.budget import SpendingTerms
+from hushstream.engine.noise.budget import SpendingTerms
 from hushstream.privacy.noise import NoiseAddress, laplace_scale
 from hushstream.privacy.promise import Guarantee
 from hushstream_poll.configuration import NAME, PollConfig

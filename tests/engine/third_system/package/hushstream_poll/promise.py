@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from hushstream.engine.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.contents import Content, Form

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.engine.artefacts import Artefacts, Given, PreparedFrom
-from hushstream.engine.budget import BudgetFacts
-from hushstream.engine.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.gauges import budget_gauges, version_gauges
-from hushstream.engine.outcomes import OUTCOMES
-from hushstream.engine.result import Result
-from hushstream.engine.role import MetricClass, Role, RoleKeys
+from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.gauges import budget_gauges, version_gauges
+from hushstream.engine.declare.outcomes import OUTCOMES
+from hushstream.engine.declare.result import Result
+from hushstream.engine.declare.role import MetricClass, Role, RoleKeys
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import Promises
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine

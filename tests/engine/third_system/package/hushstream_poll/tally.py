@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.budget import ledger_fields
-from hushstream.engine.chain import Identity
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.gathered import Gathered
-from hushstream.engine.machine import InputRecord, Output
-from hushstream.engine.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.noise.budget import ledger_fields
+from hushstream.engine.noise.spending import Asked
+from hushstream.engine.records import InputRecord, Output
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReleasingRole, releasing_state
-from hushstream.engine.spending import Asked
 from hushstream.engine.state.declared import Single, Table, integer, recent_ids
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import delta_to_bytes

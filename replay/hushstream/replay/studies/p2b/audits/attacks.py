@@ -19,8 +19,9 @@ from prometheus_client import generate_latest
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.journal import JournalWriter
 from hushstream.agents.metrics import Labels, Metrics
-from hushstream.engine.machine import InputRecord, InputSlice, Machine, Output, Step
-from hushstream.engine.outcomes import Outcome
+from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.machine import Machine
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audit import audit_attack
 from hushstream.privacy.keys import Key

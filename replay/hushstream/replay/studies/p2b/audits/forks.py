@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.audits.forks import Branch, Fork, columns, fork_row
 from hushstream.replay.audits.row import Recipe

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import BudgetConfig
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.privacy.audit import Attack, audit_attack
 from hushstream.privacy.audit_laws import Family, Pair, laplace_pair, pure, sampled_pair
 from hushstream.privacy.keys import Key

@@ -18,8 +18,8 @@ import numpy as np
 from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.declaration import System
-from hushstream.engine.published_state import StateSeal
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.state.published import StateSeal
 from hushstream.ops.checkpoints import From, PublishedCopy
 from hushstream.ops.findings import Status
 from hushstream.ops.live import copy_async

@@ -16,7 +16,7 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.deployment import KEYS, prepare
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key

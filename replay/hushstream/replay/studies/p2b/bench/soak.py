@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from hushstream.agents.user_store import UserDatabase
-from hushstream.engine.machine import InputRecord, InputSlice
-from hushstream.engine.sealed_storage import SALT_BYTES, StorageSeal
+from hushstream.engine.records import InputRecord, InputSlice
+from hushstream.engine.state.sealed import SALT_BYTES, StorageSeal
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.errors import BenchFailed

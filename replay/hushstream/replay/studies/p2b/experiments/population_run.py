@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.budget import Place
-from hushstream.engine.spending import Spending
+from hushstream.engine.noise.budget import Place
+from hushstream.engine.noise.spending import Spending
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key

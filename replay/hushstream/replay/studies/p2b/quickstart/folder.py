@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from hushstream.agents.deployment import KEYS, prepare, read_config
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import generate_keys
 from hushstream.schemas.errors import HushstreamError
 

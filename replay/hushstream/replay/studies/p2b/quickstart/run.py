@@ -13,7 +13,7 @@ from typing import Any
 
 from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.client import connect
-from hushstream.engine.declaration import System
+from hushstream.engine.declare.declaration import System
 from hushstream.ops import budget
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.log_copy import LogCopy

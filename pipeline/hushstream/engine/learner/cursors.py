@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from hushstream.engine.intake import CLICK_CLOCK_MARGIN_MS, clicks_of
-from hushstream.engine.machine import InputSlice
-from hushstream.engine.models import ModelReader, OnChain
+from hushstream.engine.learner.intake import CLICK_CLOCK_MARGIN_MS, clicks_of
+from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.records import InputSlice
 from hushstream.feedback.memory import FeedbackRow
 from hushstream.schemas.columns import Reject, gather_feedback
 

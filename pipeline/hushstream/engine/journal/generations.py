@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Protocol, TypeAlias, TypeVar
 
-from hushstream.engine.chain import Chain
-from hushstream.engine.machine import InputSlice, Step
+from hushstream.engine.journal.chain import Chain
+from hushstream.engine.records import InputSlice, Step
 
 
 class Chained(Protocol):

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hushstream.engine.budget import Place, SpendingTerms
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.noise.budget import Place, SpendingTerms
+from hushstream.engine.state.parts import array, record
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
 from hushstream.privacy.ledger import Debit, Exhausted

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import merge
 
-from hushstream.engine.intake import CLICK_CLOCK_MARGIN_MS, DecodedContexts, click_is_missing
-from hushstream.engine.machine import Awaited, InputSlice, TopicPartition
+from hushstream.engine.learner.intake import CLICK_CLOCK_MARGIN_MS, DecodedContexts, click_is_missing
+from hushstream.engine.records import Awaited, InputSlice, TopicPartition
 
 
 class NamedClicks:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from hushstream.engine.role import Role
+from hushstream.engine.declare.role import Role
 from hushstream.schemas.topics import PUBLISHED, Topic, letter_reader, of_party
 
 

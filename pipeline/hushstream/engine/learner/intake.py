@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.machine import InputRecord, InputSlice
-from hushstream.engine.requests import ContextRules
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.feedback.memory import FeedbackRow
 from hushstream.schemas.columns import REWARD, ContextColumns, FeedbackColumns, gather_contexts
 

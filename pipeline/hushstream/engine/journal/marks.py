@@ -159,7 +159,7 @@ class Standing:
         """Behind which record of a journal an operator went on last; None where none did.
 
         Whatever was released since, a doubt that arose there is open until the journal itself says that its epoch has
-        begun (`hushstream.engine.epochs`).
+        begun (`hushstream.engine.noise.epochs`).
         """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
         return max(accepted, default=None)

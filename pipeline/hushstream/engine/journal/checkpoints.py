@@ -1,6 +1,6 @@
 """Checkpoints: from which record of a journal on it may be checked, or be all that is kept.
 
-A checkpoint is one more record of a published state (`hushstream.engine.published_state`), sealed as its parts are and
+A checkpoint is one more record of a published state (`hushstream.engine.state.published`), sealed as its parts are and
 named by the same publication. It says which journal record the state ends with, which bytes the state is, and where the
 role's outputs ended when it was published: what lies behind those ends follows from later records, and is recomputed.
 
@@ -24,9 +24,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from hushstream.engine.machine import TopicPartition
-from hushstream.engine.packed import Form
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.records import TopicPartition
+from hushstream.engine.state.packed import Form
+from hushstream.engine.state.parts import array, record
 
 _FORM = Form.of(
     "a checkpoint",
@@ -49,7 +49,7 @@ class Checkpoint:
     Attributes:
         sequence: of the journal record that the state ends with.
         journal_offset: where the journal goes on after that record.
-        record: `hushstream.engine.published_state.record_digest` of it, which closes with the chain's head.
+        record: `hushstream.engine.state.published.record_digest` of it, which closes with the chain's head.
         state: digest of the published state.
         ends: topic, partition and end of everything that the role writes to besides its journal: whatever follows from
             records up to ``sequence`` was there, but for what a later owner repeats.

@@ -3,8 +3,8 @@
 A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
 (``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
 ``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
-for a doubt (`hushstream.engine.epochs`); it holds one price, fixed by the configuration, and the releases that this
-price pays for. The *deployment* scope of the partition
+for a doubt (`hushstream.engine.noise.epochs`); it holds one price, fixed by the configuration, and the releases that
+this price pays for. The *deployment* scope of the partition
 (``deployment/{partition}``) bounds what all charges together cost the same unit.
 
 Which charges add up, and which lie side by side:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hushstream.engine.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, require_fits, times
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_value
 from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below
 from hushstream.privacy.ledger import BasicFilter, Debit

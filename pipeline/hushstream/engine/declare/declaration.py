@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from hushstream.engine.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
-from hushstream.engine.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.result import Result
-from hushstream.engine.role import DeclarationError, Role
+from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
+from hushstream.engine.declare.result import Result
+from hushstream.engine.declare.role import DeclarationError, Role
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.promise import Promises
 from hushstream.schemas.partitioning import partition_of
@@ -112,11 +112,11 @@ class System:
         holdout: how what is released over its hold-out is read; None where there is none.
         core: the system's own object, which its machines work from.
         requests: what applications may ask, in the form that the client of this conversation
-            (`hushstream.engine.conversation`) refuses by before it sends: `hushstream.engine.requests.ContextRules`
-            where decisions are asked for, one of their own elsewhere. None where nobody knows before the workers do.
-        parties: who has topics and roles of their own in it (`hushstream.engine.parties`); none in most systems.
-        outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
-            rights by name.
+            (`hushstream.engine.declare.conversation`) refuses by before it sends:
+            `hushstream.engine.declare.requests.ContextRules` where decisions are asked for, one of their own elsewhere.
+        None where nobody knows before the workers do. parties: who has topics and roles of their own in it
+        (`hushstream.engine.declare.parties`); none in most systems. outside: what somebody beside the workers does
+            under a role's name, where the role has no workers: topics and rights by name.
         devices: what those do who hand in slots that were made outside of the workers: topics and rights by name.
             Nobody has these rights unless they are named for it.
         public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a

@@ -1,51 +1,14 @@
-"""Parts of packed states that more than one role has."""
+"""Whose a packed state is, and how far its journal has come."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from hushstream.engine.chain import CHAIN_STATE, Chain
-from hushstream.engine.machine import TopicPartition
+from hushstream.engine.journal.chain import CHAIN_STATE, Chain
+from hushstream.engine.records import TopicPartition
+from hushstream.engine.state.declared import Several
 from hushstream.engine.system import Core
 from hushstream.schemas.errors import HushstreamError
-
-
-def record(name: str, **fields: Any) -> dict[str, Any]:
-    """An Avro record schema from its fields."""
-    return {"type": "record", "name": name, "fields": [{"name": n, "type": t} for n, t in fields.items()]}
-
-
-def array(items: Any) -> dict[str, Any]:
-    """An Avro array schema."""
-    return {"type": "array", "items": items}
-
-
-READER = record(
-    "Reader",
-    position="long",
-    chain="Chain",
-    highs=array(record("High", topic="string", partition="int", high="long")),
-)
-PAST = record(
-    "Past",
-    event_id="string",
-    user="string",
-    arm="int",
-    propensity="long",
-    model_version="int",
-    expired="boolean",
-)
-EARLY_FEEDBACK = record(
-    "EarlyOutcome",
-    rewarded="boolean",
-    event_id="string",
-    user="string",
-    arm="int",
-    reward="double",
-    offset="long",
-    row="int",
-    time_ms="long",
-)
 
 OWNER = {"deployment": "string", "config_digest": "bytes", "partition": "int", "chain": CHAIN_STATE}
 """Avro fields: whose state it is, and how far its journal has come."""
@@ -86,3 +49,8 @@ def restore_owner(machine: Owner, state: dict[str, Any]) -> None:
     if found != expected:
         raise HushstreamError(f"snapshot: expected partition, deployment and configuration {expected}, got {found}")
     machine.chain.resume(state["chain"])
+
+
+def owner() -> Several:
+    """Whose state it is, and how far its journal has come: deployment, configuration, partition, chain."""
+    return Several(OWNER, dump_owner, lambda role, values: restore_owner(role, dict(values)), saved=False)

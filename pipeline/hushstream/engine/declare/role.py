@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from hushstream.engine import topics as shared_topics
-from hushstream.engine.generations import Chained
+from hushstream.engine.declare import topics as shared_topics
+from hushstream.engine.journal.generations import Chained
 from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -82,13 +82,13 @@ class Role:
             `hushstream.agents.metric_table.role_gauges_of`; all of it follows from what was released.
         scope_classes: classes of the charges that its gauges show.
         reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
-            (`hushstream.engine.outcomes.Refusal`) refuse.
+            (`hushstream.engine.declare.outcomes.Refusal`) refuse.
         outcomes: what may become of an event here, each with its class.
         private_work: whether its batches follow from content, so that their number and times are zone-private.
         proof: what else `verify` shows of the published records of a home partition whose journal it could follow: from
             the deployment, the home partition and a copy of the logs, (offset in the journal, why) of each flaw.
-        each: whether each party of a deployment runs one of its own (`hushstream.engine.parties`); ``make`` is then
-            told the ``party``.
+        each: whether each party of a deployment runs one of its own (`hushstream.engine.declare.parties`); ``make`` is
+            then told the ``party``.
         party: whose it is; "" where all parties share it, or there are none.
         writes_abroad: what it writes of the other parties' own topics.
     """

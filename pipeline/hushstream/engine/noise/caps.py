@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hushstream.engine.budget import largest_that
+from hushstream.engine.noise.budget import largest_that
 from hushstream.privacy.promise import Cap, Guarantee
 from hushstream.privacy.sentence import Prices
 

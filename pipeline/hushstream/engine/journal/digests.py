@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from hushstream.engine.machine import InputRecord, InputSlice, Output
+from hushstream.engine.records import InputRecord, InputSlice, Output
 
 DIGEST_BYTES = 16
 """Of every digest here."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hushstream.engine.declaration import System, topic_of
-from hushstream.engine.role import DeclarationError, Role
+from hushstream.engine.declare.declaration import System, topic_of
+from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.schemas.topics import of_party
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hushstream.engine.declaration import System
-from hushstream.engine.role import Role
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
 from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, of_party
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hushstream.engine.chain import Chain, Identity
-from hushstream.engine.digests import PublicDigester
-from hushstream.engine.machine import InputSlice, OffChain, TopicPartition
+from hushstream.engine.journal.chain import Chain, Identity
+from hushstream.engine.journal.digests import PublicDigester
+from hushstream.engine.records import InputSlice, OffChain, TopicPartition
 from hushstream.engine.system import Core
 from hushstream.schemas.codec import CodecError
 

@@ -16,9 +16,9 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hushstream.engine.budget import OwnScope, Place
+from hushstream.engine.noise.budget import OwnScope, Place
 from hushstream.engine.state.declared import Single
-from hushstream.engine.state_parts import record
+from hushstream.engine.state.parts import record
 from hushstream.privacy.encoding import encode
 from hushstream.schemas.errors import HushstreamError
 

@@ -9,7 +9,7 @@ The parts of a publication are sealed under a key of their own (ChaCha20-Poly130
 random name of the publication), numbered, and bound to their place: whoever has no key of the zone can read none, and
 can make no publication out of parts of several. What they see is the size, filled up (`padded`), and the time. Who can
 write the topic can put an older, whole publication back; the journal says what follows on it, so that costs time alone.
-Beside the head lies a *checkpoint*, which says where a check may begin (`hushstream.engine.checkpoints`).
+Beside the head lies a *checkpoint*, which says where a check may begin (`hushstream.engine.journal.checkpoints`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hashlib import blake2b
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from hushstream.engine.packed import Form
-from hushstream.engine.state_parts import array, record
+from hushstream.engine.state.packed import Form
+from hushstream.engine.state.parts import array, record
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.key_files import KeyRing
@@ -44,7 +44,7 @@ HEAD = -1
 """In the place of a part's number: the head, which is sent when all parts are acknowledged."""
 
 CHECKPOINT = -2
-"""In the place of a part's number: what a check may begin with (`hushstream.engine.checkpoints`)."""
+"""In the place of a part's number: what a check may begin with (`hushstream.engine.journal.checkpoints`)."""
 
 PUBLIC_RING = KeyRing(0, 0, (), seeded_key(0, "published state"))
 """Of a role without a key, which holds public values alone: damage is found, and nothing is hidden."""

@@ -7,11 +7,13 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import fastavro
 
 from hushstream.schemas.errors import HushstreamError
+
+Packed = TypeVar("Packed")
 
 _DIGEST_BYTES = 16
 _VERSION_BYTES = 4
@@ -136,3 +138,13 @@ def _digest(value: bytes) -> bytes:
     hasher = _hasher()
     hasher.update(value)
     return hasher.digest()
+
+
+def finished(portions: Generator[None, None, Packed]) -> Packed:
+    """What is packed in portions comes to, without a pause."""
+    while True:
+        try:
+            next(portions)
+        except StopIteration as end:
+            packed: Packed = end.value
+            return packed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from hushstream.engine.spending import Spending
+from hushstream.engine.noise.spending import Spending
 from hushstream.privacy.ledger import Exhausted
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hushstream.engine.digests import DIGEST_BYTES, Digester
-from hushstream.engine.machine import InputRange, InputSlice, JournalEntry, OffChain, TopicPartition
+from hushstream.engine.journal.digests import DIGEST_BYTES, Digester
+from hushstream.engine.records import InputRange, InputSlice, JournalEntry, OffChain, TopicPartition
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION

@@ -1,0 +1,1 @@
+"""What a system declares: topics, roles, requests, outcomes, and the declaration itself."""

@@ -1,0 +1,1 @@
+"""The journal: chain, digests, checkpoints, and the marks that guard its end."""

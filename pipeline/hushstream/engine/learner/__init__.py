@@ -1,0 +1,1 @@
+"""What the learners share: intake, feedback that waits or comes early, readers of models."""
