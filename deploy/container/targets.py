@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from hushstream.agents.deployment import load
+from hushstream.agents.worker.deployment import load
 from hushstream.engine.declare.declaration import System
 from hushstream.schemas.errors import HushstreamError
 

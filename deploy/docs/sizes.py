@@ -18,8 +18,8 @@ import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.log_copy import LogCopy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hushstream.agents.metrics import MetricClass
+from hushstream.agents.observe.metrics import MetricClass
 
 Endpoint = Literal["public", "zone"]
 

@@ -17,7 +17,7 @@ import yaml
 from manifests import disruptions, policies, services, topics, users, workers
 from monitoring import RULES, dashboards, monitors, rules
 
-from hushstream.agents.deployment import CONFIGURATION, load
+from hushstream.agents.worker.deployment import CONFIGURATION, load
 from hushstream.engine.declare.declaration import System
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.app import PRIVATE_API, BulkConsumer, BulkConsumerThread, IdempotentProducer, make_app
-from hushstream.agents.intake import Intake
+from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.settings import RECORD_BYTES_LIMIT, Security, WorkerSettings
+from hushstream.agents.worker.app import PRIVATE_API, BulkConsumer, BulkConsumerThread, IdempotentProducer, make_app
 
 READ_SOURCE = {
     "AIOKafkaConsumerThread._create_worker_consumer": "c2701bfc3e6f6cad",
@@ -125,5 +125,5 @@ def test_the_pinned_versions_are_the_ones_that_were_read() -> None:
 def test_private_api_beneath_the_intake_is_what_was_read(name: str) -> None:
     source = inspect.getsource(PRIVATE_API[name])
     assert hashlib.sha256(source.encode()).hexdigest()[:16] == READ_SOURCE[name], (
-        f"{name} has changed: read it again, check the override in hushstream.agents.app, then record it here"
+        f"{name} has changed: read it again, check the override in hushstream.agents.worker.app, then record it here"
     )

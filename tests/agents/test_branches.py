@@ -18,15 +18,15 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hushstream.agents import recovery as recovering
-from hushstream.agents.commits import journal_label, pack_mark
-from hushstream.agents.held import Held
-from hushstream.agents.high_water import HighWater, OlderThanPaid
-from hushstream.agents.logs import LogReader
-from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.recovery import Recovery
+from hushstream.agents.kafka.commits import journal_label, pack_mark
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery import recovery as recovering
+from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovery import Recovery
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord, Output

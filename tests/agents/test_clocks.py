@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import hushstream.agents.driver
-from hushstream.agents.named_waits import NamedWait
+import hushstream.agents.partition.driver
+from hushstream.agents.partition.named_waits import NamedWait
 from hushstream.client.waiting import PROBE_SECONDS, SILENT_SECONDS, Circuit
 from hushstream.engine.records import Awaited
 
-AGENTS = Path(hushstream.agents.driver.__file__).parents[1]
+AGENTS = Path(hushstream.agents.partition.driver.__file__).parents[1]
 
 READS_A_CLOCK = {
     "agents/homes.py": "runs recoveries and reloads",

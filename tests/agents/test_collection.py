@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hushstream.agents import collection
+from hushstream.agents.observe import collection
 
 
 class Node:

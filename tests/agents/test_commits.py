@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.agents.commits import journal_name, pack_mark, read_mark
+from hushstream.agents.kafka.commits import journal_name, pack_mark, read_mark
 
 
 def test_a_mark_is_read_back() -> None:

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents import cuts
-from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.held import Held
-from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.recovery import Recovery
+from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.partition import cuts
+from hushstream.agents.partition.driver import PartitionDriver
+from hushstream.agents.partition.tools import Tools
+from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.recovery import Recovery
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.user_store import UsersLost
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.tools import Tools
-from hushstream.agents.user_store import UsersLost
 from hushstream.engine.records import InputRecord, Output
 from patience import Patience
 from storage import KEYS
@@ -176,7 +176,7 @@ async def test_nothing_is_saved_before_all_that_was_sent_is_acknowledged(
 async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for_at_the_next_take_up(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hushstream.agents.recovery.LogReader", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr("hushstream.agents.recovery.recovery.LogReader", lambda _: contextlib.nullcontext())
     async with running(machines, tmp_path) as run:
         run.arrive()
         await until(run.store.begun.is_set)
@@ -228,7 +228,7 @@ async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) 
 async def test_a_refused_snapshot_is_tried_again_and_a_lost_one_reloads_the_partition(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hushstream.agents.cuts._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("hushstream.agents.partition.cuts._RETRY_SECONDS", 0.0)
     async with running(machines, tmp_path) as run:
         run.store.let.set()
         run.store.refuse = OSError("no room")

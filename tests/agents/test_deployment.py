@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from hushstream.agents.deployment import (
+from hushstream.agents.security import read_security
+from hushstream.agents.worker.deployment import (
     CONFIGURATION,
     KeySource,
     load,
@@ -15,7 +16,6 @@ from hushstream.agents.deployment import (
     prepare,
     read_config,
 )
-from hushstream.agents.security import read_security
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.artefacts import ENCODER

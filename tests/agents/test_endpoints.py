@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from hushstream.agents.metrics import Labels, Metrics
+from hushstream.agents.observe.metrics import Labels, Metrics
 from patience import patience
 
 

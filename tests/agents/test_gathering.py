@@ -10,8 +10,8 @@ import asyncio
 
 import pytest
 
-from hushstream.agents.gathering import Gathering
-from hushstream.agents.intake import InputBuffer
+from hushstream.agents.kafka.intake import InputBuffer
+from hushstream.agents.partition.gathering import Gathering
 from hushstream.engine.records import InputRecord
 
 WAIT = 0.005

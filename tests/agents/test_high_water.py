@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.high_water import HighWater, OlderThanPaid
+from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark
 

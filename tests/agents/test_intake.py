@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hushstream.agents.intake import InputBuffer, Intake
+from hushstream.agents.kafka.intake import InputBuffer, Intake
 from hushstream.engine.records import InputRecord, InputSlice
 from patience import patience
 

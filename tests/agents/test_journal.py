@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber, RequestTimedOutError
 
 from hushstream.agents.errors import JournalLost, WorkerError
-from hushstream.agents.journal import Append, JournalWriter, settle
+from hushstream.agents.recovery.journal import Append, JournalWriter, settle
 from hushstream.engine.records import Output
 
 

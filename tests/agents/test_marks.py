@@ -17,17 +17,17 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.held import Held
-from hushstream.agents.high_water import HighWater, OlderThanPaid
-from hushstream.agents.logs import LogReader
-from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.recovery import Recovery
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.partition.driver import PartitionDriver
+from hushstream.agents.partition.tools import Tools
+from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovery import Recovery
+from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.tools import Tools
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.journal.marks import Standing
 from hushstream.engine.records import InputRecord, Output

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.membership import Seat
+from hushstream.agents.worker.membership import Seat
 
 NEVER_SECONDS = 1800.0
 """No session ends by itself while the test runs."""
@@ -18,7 +18,7 @@ NEVER_SECONDS = 1800.0
 SIT = """
 import sys, time
 from pathlib import Path
-from hushstream.agents.membership import Seat
+from hushstream.agents.worker.membership import Seat
 seat = Seat(Path(sys.argv[1]), "shop.learner")
 seat.take("member-1")
 seat.take("member-2")

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hushstream.agents import worker
-from hushstream.agents.metric_table import role_gauges_of
-from hushstream.agents.metrics import METRICS, OTHER, Labels, Metrics
-from hushstream.agents.preflight import RoleTopics
+from hushstream.agents.observe.metric_table import role_gauges_of
+from hushstream.agents.observe.metrics import METRICS, OTHER, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker import worker
+from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import Output
 from hushstream.schemas import codec

@@ -15,12 +15,12 @@ import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
-from hushstream.agents.declared import check_declared
 from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong
-from hushstream.agents.preflight import RoleTopics, check_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.worker import RoleWorker
+from hushstream.agents.worker.declared import check_declared
+from hushstream.agents.worker.preflight import RoleTopics, check_topics
+from hushstream.agents.worker.worker import RoleWorker
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import describe_async
@@ -95,7 +95,7 @@ async def test_too_few_copies_of_what_lasts_are_warned_of_beyond_this_machine_an
     broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = await created(broker, "few.")
-    with caplog.at_level("WARNING", logger="hushstream.agents.declared"):
+    with caplog.at_level("WARNING", logger="hushstream.agents.worker.declared"):
         await check_declared(made, DECLARED)
         assert not own_messages(caplog)
         # By this name it may as well be another machine: no address of loopback, and it leads here.

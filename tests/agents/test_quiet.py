@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from hushstream.agents.quiet import Quiet, quieten
+from hushstream.agents.observe.quiet import Quiet, quieten
 
 
 def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog) -> None:

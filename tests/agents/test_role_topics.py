@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource, parse_config
-from hushstream.agents.roles import role_topics, role_work
+from hushstream.agents.worker.deployment import KeySource, parse_config
+from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.agents.intake import InputBuffer
-from hushstream.agents.schedule import FixedSchedule, LiveSchedule
+from hushstream.agents.kafka.intake import InputBuffer
+from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule
 from hushstream.engine.records import Awaited, InputRecord, InputSlice
 
 LEAD, LEFT, RIGHT = ("lead", 0), ("left", 0), ("right", 0)

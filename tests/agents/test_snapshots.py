@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.agents import snapshots
+from hushstream.agents.recovery import snapshots
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
 from storage import KEYS, RING, SEAL, StorageKeys

@@ -16,17 +16,17 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from hushstream.agents import state_topic
-from hushstream.agents.beginning import Beginning
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
-from hushstream.agents.held import Held
-from hushstream.agents.logs import LogReader
-from hushstream.agents.output_ends import OutputEnds
-from hushstream.agents.recovery import Recovery
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery import state_topic
+from hushstream.agents.recovery.beginning import Beginning
+from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.recovery import Recovery
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
+from hushstream.agents.recovery.user_store import UserDatabase, UsersLost
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.state_topic import PublishedStates
-from hushstream.agents.user_store import UserDatabase, UsersLost
+from hushstream.agents.worker.output_ends import OutputEnds
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.journal.checkpoints import Checkpoint
 from hushstream.engine.records import InputRecord, InputSlice, Output

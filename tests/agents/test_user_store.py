@@ -19,9 +19,9 @@ import pytest
 
 import storage
 from hushstream.agents.errors import JournalLost
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.user_store import DamagedUserStore, UserDatabase, UsersLost, is_clear_users
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.user_store import DamagedUserStore, UserDatabase, UsersLost, is_clear_users
 from hushstream.engine.state.sealed import StorageSeal
 from hushstream.engine.state.spilled import NEVER_MS, StoredUser
 from hushstream.privacy.key_files import KeyRing
@@ -121,7 +121,7 @@ def test_the_older_of_two_owners_reads_and_writes_nothing_until_it_begins_anew(p
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.state.spilled import StoredUser
 from storage import SEAL
 store = UserDatabase(Path(sys.argv[1]), SEAL)
@@ -144,7 +144,7 @@ def test_a_kill_leaves_the_last_snapshot_and_no_other_file(place: Path) -> None:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.state.spilled import StoredUser
 from storage import SEAL
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -264,7 +264,7 @@ NO_ROOM = """
 import resource, signal, sys
 from pathlib import Path
 from hushstream.agents.datadir import DatadirUnusable
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
 from storage import SEAL
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))

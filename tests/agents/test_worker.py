@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from hushstream.agents.session import with_session
+from hushstream.agents.worker.session import with_session
 from patience import Patience, patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hushstream.agents import journal, metrics
+from hushstream.agents.observe import metrics
+from hushstream.agents.recovery import journal
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.draws import fresh_address, fresh_key

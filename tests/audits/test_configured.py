@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.agents.deployment import artefacts_of, read_config
+from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.counting import Concentrated, PureEpsilon
 from hushstream.privacy.audit import audit_slot_sums
 from hushstream.privacy.guarantee import slot_sums_guarantee

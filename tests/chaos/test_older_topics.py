@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.commits import journal_name
-from hushstream.agents.high_water import HighWater
+from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.recovery.high_water import HighWater
 from hushstream.engine.journal.marks import Mark
 
 pytestmark = [

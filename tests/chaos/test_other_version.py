@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.held import HoldsStateKeys
+from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="session")]
 

@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 import pytest
 import yaml
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.cli.config_options import settings
 from hushstream.replay.configurations import nested
 from hushstream.replay.meanings import meanings

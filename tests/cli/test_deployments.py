@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from hushstream.agents.deployment import load, prepare, read_config
+from hushstream.agents.worker.deployment import load, prepare, read_config
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promise import NOT_PRIVATE

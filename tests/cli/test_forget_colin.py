@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import load, prepare, read_config
+from hushstream.agents.worker.deployment import load, prepare, read_config
 from hushstream.client.client import Client
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas import codec

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from hushstream.agents.deployment import load, prepare, read_config
+from hushstream.agents.worker.deployment import load, prepare, read_config
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.schemas import codec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hushstream.agents.metrics import METRICS
+from hushstream.agents.observe.metrics import METRICS
 from hushstream.cli.metrics_table import markdown
 
 DOCUMENT = Path(__file__).parents[2] / "deploy" / "docs" / "metrics.md"

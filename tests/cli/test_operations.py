@@ -10,7 +10,7 @@ import pytest
 import yaml
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import load
+from hushstream.agents.worker.deployment import load
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.privacy.keys import seeded_key
@@ -33,7 +33,7 @@ slot: {after_interactions: 2, settle_seconds: 1.0e+7}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A prepared deployment; made by the function behind the command, once."""
-    from hushstream.agents.deployment import prepare, read_config
+    from hushstream.agents.worker.deployment import prepare, read_config
 
     folder = tmp_path_factory.mktemp("played")
     (folder / "played.yaml").write_text(PLAYED, encoding="utf-8")
@@ -325,7 +325,7 @@ LIFTED = {
     [([900, 300, 100, 20], 0, "Uplift: +0.1333"), ([3, 1, 1, 0], 1, "too little was shown to tell")],
 )
 def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstrap, tmp_path, sums, code, said):
-    from hushstream.agents.deployment import parse_config, prepare
+    from hushstream.agents.worker.deployment import parse_config, prepare
 
     values = yaml.safe_load(PLAYED) | {"deployment": f"lifted{code}", "lift": {"holdout": 0.1, "epsilon": 0.5}}
     system = prepare(tmp_path / "lifted", parse_config(values))

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import KeySource, load
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource, load
+from hushstream.agents.worker.roles import role_work
 from hushstream.privacy.key_files import load_ring
 from hushstream.privacy.keys import key_path
 from hushstream.systems.p2b.contribution.sealed import SealOpener

@@ -8,9 +8,9 @@ import os
 
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, prepare, read_config
-from hushstream.agents.membership import Seat
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, load, prepare, read_config
+from hushstream.agents.worker.membership import Seat
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client import connect
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy

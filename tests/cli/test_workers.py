@@ -31,7 +31,9 @@ SETTINGS = {
 def told(monkeypatch):
     """The settings that a worker was started with."""
     found = []
-    monkeypatch.setattr("hushstream.agents.worker.run_worker", lambda settings, *_, **__: found.append(settings) or 0)
+    monkeypatch.setattr(
+        "hushstream.agents.worker.worker.run_worker", lambda settings, *_, **__: found.append(settings) or 0
+    )
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.broker import EmbeddedBroker
 from hushstream.client import (
     BadContext,

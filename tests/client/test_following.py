@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import parse_config, prepare
+from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.broker import EmbeddedBroker
 from hushstream.client import following
 from hushstream.client.kafka import KafkaEventLog

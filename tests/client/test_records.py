@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client.predictions import Prediction, RefusedRecord
 from hushstream.client.records import RecordClient
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
+from hushstream.agents.worker.deployment import KeySource
 from hushstream.client import Client, RequestRefused
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas import codec

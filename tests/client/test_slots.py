@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.logs import LogReader
-from hushstream.agents.roles import all_machines
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.worker.deployment import KeySource, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client.ratings import RatingClient
 from hushstream.client.slots import RoundOver, SlotClient
 from hushstream.engine.declare.requests import RequestRefused

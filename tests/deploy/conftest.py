@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hushstream.agents.metrics import METRICS
+from hushstream.agents.observe.metrics import METRICS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CLASSES = {spec.name: spec.metric_class for spec in METRICS}

@@ -106,7 +106,7 @@ def test_what_was_played_is_what_the_dashboards_show(live):
 
 @pytest.mark.process
 def test_the_public_prometheus_holds_no_zone_private_series(live):
-    from hushstream.agents.metrics import METRICS
+    from hushstream.agents.observe.metrics import METRICS
 
     private = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
     public, zone = (set(live.names(endpoint)) for endpoint in ("public", "zone"))

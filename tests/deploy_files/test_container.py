@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.agents.metrics import Labels, Metrics
+from hushstream.agents.observe.metrics import Labels, Metrics
 
 
 def instructions(path: Path) -> list[tuple[str, str]]:

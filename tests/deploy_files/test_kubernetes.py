@@ -15,8 +15,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from hushstream.agents.deployment import CONFIGURATION, KeySource, load, parse_config, prepare
-from hushstream.agents.metrics import METRICS
+from hushstream.agents.observe.metrics import METRICS
+from hushstream.agents.worker.deployment import CONFIGURATION, KeySource, load, parse_config, prepare
 from hushstream.engine.declare.flows import readers, writers
 from hushstream.ops.grants import duty_names
 from hushstream.privacy.keys import generate_keys

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import KeySource, prepare, read_config
+from hushstream.agents.worker.deployment import KeySource, prepare, read_config
 from hushstream.privacy.keys import generate_keys
 
 

@@ -35,7 +35,7 @@ import faults  # noqa: E402
 import local  # noqa: E402
 from scene import DIMENSION, NAME, PARTITIONS, CrampedLearner, Learner, Scene, scene_in, users_of  # noqa: E402
 
-from hushstream.agents.logs import LogReader  # noqa: E402
+from hushstream.agents.kafka.logs import LogReader  # noqa: E402
 from hushstream.ops.connection import Connection  # noqa: E402
 from hushstream.replay.runners.ports import free_port  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402

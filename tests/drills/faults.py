@@ -22,7 +22,7 @@ import local  # noqa: E402
 from bomb import gzip_bomb, produce  # noqa: E402
 from scene import DIMENSION, NAME, PARTITIONS, Scene  # noqa: E402
 
-from hushstream.agents.logs import LogReader  # noqa: E402
+from hushstream.agents.kafka.logs import LogReader  # noqa: E402
 from hushstream.ops.connection import Connection  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402
 from hushstream.schemas.batches import encode_context_batch  # noqa: E402

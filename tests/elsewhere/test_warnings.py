@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 
-@pytest.mark.parametrize("module", ["hushstream.agents.driver", "hushstream.replay.runners.stream", __name__])
+@pytest.mark.parametrize("module", ["hushstream.agents.partition.driver", "hushstream.replay.runners.stream", __name__])
 def test_a_warning_of_ours_is_raised(module: str) -> None:
     with pytest.raises(RuntimeWarning, match="overflow"):
         warnings.warn_explicit("overflow", RuntimeWarning, "file.py", 1, module)

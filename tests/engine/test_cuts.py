@@ -11,8 +11,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from hushstream.agents.intake import InputBuffer
-from hushstream.agents.schedule import FixedSchedule, LiveSchedule
+from hushstream.agents.kafka.intake import InputBuffer
+from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule
 from hushstream.schemas import codec
 
 pytestmark = [

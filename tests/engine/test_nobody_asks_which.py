@@ -21,7 +21,11 @@ DECLARING = (
     "releasing",
 )
 DECLARING += ("declare.role", "records", "system")
-ORIGINS = ("hushstream.systems", "hushstream.agents.held", *(f"hushstream.engine.{name}" for name in DECLARING))
+ORIGINS = (
+    "hushstream.systems",
+    "hushstream.agents.recovery.held",
+    *(f"hushstream.engine.{name}" for name in DECLARING),
+)
 """Where systems, configurations, machines, and what a machine can do are defined."""
 ERRORS = {"OffChain", "ReplayMismatch"}
 """Defined there, too: which error came may be asked."""

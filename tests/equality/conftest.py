@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from hushstream.agents.deployment import prepare
+from hushstream.agents.worker.deployment import prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.verify import verify, verify_export

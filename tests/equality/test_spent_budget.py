@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from hushstream.agents.deployment import KeySource, prepare
+from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.client.client import Client
 from hushstream.client.event_log import EventLog
 from hushstream.engine.declare.declaration import System

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from hushstream.agents.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.roles import role_work
+from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
 from hushstream.client import Client
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

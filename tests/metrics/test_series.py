@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.metrics import METRICS, Labels, Metrics
-from hushstream.agents.roles import role_work
+from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.noise.budget import Place
 from hushstream.engine.noise.epochs import NoiseEpoch
 from hushstream.systems.colin.system import declare as declare_colin

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.noise.budget import BudgetConfig

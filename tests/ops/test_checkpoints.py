@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import role_topics
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.records import InputRecord
 from hushstream.ops.checkpoints import From
 from hushstream.ops.findings import Status

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.statement import statement_of
 from hushstream.privacy.contents import Form

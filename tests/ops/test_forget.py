@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.state.published import NAME_BYTES, StateSeal
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.findings import Status

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines, role_work
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines, role_work
 from hushstream.client.client import Client
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy

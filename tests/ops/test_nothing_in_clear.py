@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.roles import role_work
+from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.state.sealed import StorageSeal
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource, parse_config
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource, parse_config
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System

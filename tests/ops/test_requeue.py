@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import KeySource
+from hushstream.agents.worker.deployment import KeySource
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops import dead_letters, topics
 from hushstream.ops.connection import Connection

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines, role_work
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines, role_work
 from hushstream.client.client import Client
 from hushstream.engine.deciding_fold import DecisionFold
 from hushstream.engine.declare.declaration import System

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiokafka.errors import for_code
 
-from hushstream.agents.declared import Kept, loss_warnings
 from hushstream.agents.errors import AccessDenied
+from hushstream.agents.worker.declared import Kept, loss_warnings
 from hushstream.ops.connection import BrokerRefused, guard_code
 from hushstream.ops.topics import Existing, differences, plan
 from hushstream.systems.colin.system import KIND as COLIN

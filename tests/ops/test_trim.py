@@ -17,16 +17,16 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import NewTopic, RecordsToDelete
 
-from hushstream.agents.deployment import KeySource
 from hushstream.agents.errors import InputsDeleted
-from hushstream.agents.high_water import HighWater
-from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.output_ends import OutputEnds
-from hushstream.agents.recovery import Recovery
-from hushstream.agents.roles import role_topics, role_work
+from hushstream.agents.recovery.high_water import HighWater
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovery import Recovery
+from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.state_topic import PublishedStates
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.output_ends import OutputEnds
+from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import role_of
 from hushstream.engine.records import Output

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy, PartitionCopy

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.client.client import Client
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.log import LogError, LoggedDataset

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from hushstream.agents.deployment import load
+from hushstream.agents.worker.deployment import load
 from hushstream.api import evaluate
 from hushstream.cli.main import main
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hushstream.agents.deployment import load, parse_config, prepare, read_config
+from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
 from hushstream.replay.studies.p2b.quickstart.folder import lay_out
 from hushstream.replay.studies.p2b.quickstart.page import MARK, serve
 from hushstream.schemas.errors import HushstreamError

@@ -7,8 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog

@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client
 from hushstream.engine.records import ReplayMismatch
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog

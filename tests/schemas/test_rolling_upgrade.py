@@ -23,8 +23,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 import hushstream.schemas
-from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource, prepare
+from hushstream.agents.worker.roles import role_work
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import System
 from hushstream.ops import topics

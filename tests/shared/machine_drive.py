@@ -9,9 +9,9 @@ from tempfile import mkdtemp
 from typing import Any, Literal, NamedTuple
 
 from attributes import Attribute, Contents, differences
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import MachineMaker
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.state.spilled import MemoryUserStore

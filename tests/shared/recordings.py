@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, asked_partitions

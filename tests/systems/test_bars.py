@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.privacy.amounts import delta_value
 from hushstream.systems.catalogue import kind_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.systems.bgt.guarantee import guarantee_of as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.p2b.lift import lift_debit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.keys import generate_keys, seeded_key

@@ -30,20 +30,21 @@ class WorkerSettings(BaseModel):
     Attributes:
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
-        paid_marks: where it is noted what was released (`hushstream.agents.high_water`); by default in ``datadir``.
-        accept_loss: refusals of a journal that an operator goes on in spite of (`hushstream.agents.marks`).
+        paid_marks: where it is noted what was released (`hushstream.agents.recovery.high_water`); by default in
+        ``datadir``. accept_loss: refusals of a journal that an operator goes on in spite of
+        (`hushstream.agents.recovery.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
         let_go_seconds: how long the state folder's disk may refuse what must be on it; then the worker leaves its
             group, so that a peer can take over, and comes back when there is room.
         state_bytes_per_second: what publishing the state of one partition may take on average, of the broker's room and
-            the network (`hushstream.agents.state_topic`): a large state is published less often.
+            the network (`hushstream.agents.recovery.state_topic`): a large state is published less often.
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
             their outputs: two for each, so that none waits for the others' round trips.
         gather_milliseconds: how long a record of the leading input waits for others to share a journal record with it,
-            at most, and only at a pace at which one can be expected by then (`hushstream.agents.gathering`).
-        session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.session`.
+            at most, and only at a pace at which one can be expected by then (`hushstream.agents.partition.gathering`).
+        session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.worker.session`.
         named_wait_seconds: how long a context may hold its partition back by naming a click that is not there: a little
             below the 2 s after which whoever waits behind it has to have an answer.
         schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``

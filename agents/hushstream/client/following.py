@@ -14,7 +14,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.quiet import Quiet
+from hushstream.agents.observe.quiet import Quiet
 from hushstream.schemas.errors import HushstreamError
 
 _POLL_MILLISECONDS = 1000

@@ -10,13 +10,13 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
-from hushstream.agents.acl_check import READ, WRITE, check_rights
-from hushstream.agents.broker_check import why_unreachable
-from hushstream.agents.deployment import load
 from hushstream.agents.errors import DENIED, AccessDenied
-from hushstream.agents.quiet import Quiet, quieten
+from hushstream.agents.kafka.acl_check import READ, WRITE, check_rights
+from hushstream.agents.kafka.broker_check import why_unreachable
+from hushstream.agents.kafka.unopened import unopened
+from hushstream.agents.observe.quiet import Quiet, quieten
 from hushstream.agents.security import Cluster, Security
-from hushstream.agents.unopened import unopened
+from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
 from hushstream.client.following import AnswersFollowed
 from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of

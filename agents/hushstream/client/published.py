@@ -9,10 +9,10 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.acl_check import READ, check_rights
-from hushstream.agents.quiet import Quiet
+from hushstream.agents.kafka.acl_check import READ, check_rights
+from hushstream.agents.kafka.unopened import unopened
+from hushstream.agents.observe.quiet import Quiet
 from hushstream.agents.security import Cluster, Security
-from hushstream.agents.unopened import unopened
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.records import InputRecord

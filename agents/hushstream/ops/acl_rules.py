@@ -18,10 +18,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE
-from hushstream.agents.preflight import operations_of
-from hushstream.agents.roles import role_topics
+from hushstream.agents.kafka.acl_check import DESCRIBE_CONFIGS, READ, WRITE
 from hushstream.agents.settings import group_of
+from hushstream.agents.worker.preflight import operations_of
+from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System, topic_of
 from hushstream.engine.declare.flows import beside_workers, readers, writers
 from hushstream.engine.declare.role import Role

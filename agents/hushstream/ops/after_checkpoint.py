@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from hushstream.agents.commits import journal_name
-from hushstream.agents.roles import MachineMaker, role_topics
+from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.worker.roles import MachineMaker, role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing

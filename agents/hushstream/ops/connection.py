@@ -12,8 +12,8 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.broker_check import AT_THE_DOOR, check_version, why_unreachable
 from hushstream.agents.errors import DENIED, AccessDenied, BrokerUnreachable
+from hushstream.agents.kafka.broker_check import AT_THE_DOOR, check_version, why_unreachable
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.settings import WorkerSettings
 from hushstream.schemas.errors import HushstreamError

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from hushstream.agents.roles import role_topics
+from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.declare.flows import writers
 from hushstream.schemas.errors import HushstreamError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.agents.roles import role_topics
+from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.marks import Mark, MarkUnreadable, read_public
 from hushstream.ops.log_copy import LogCopy

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from hushstream.agents.errors import PartitionCountWrong, TopicMissing
-from hushstream.agents.logs import LogReader
-from hushstream.agents.logs import partition_counts as counts_on_broker
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.kafka.logs import partition_counts as counts_on_broker
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.log_copy import LogCopy, PartitionCopy

@@ -23,8 +23,8 @@ from typing import Any, Literal
 import numpy as np
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.digests import Digester, PublicDigester
 from hushstream.engine.records import InputRecord, TopicPartition

@@ -15,7 +15,7 @@ from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import TopicAlreadyExistsError, for_code
 
-from hushstream.agents.declared import Kept, fewest_copies, loss_warnings
+from hushstream.agents.worker.declared import Kept, fewest_copies, loss_warnings
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.schemas.errors import HushstreamError

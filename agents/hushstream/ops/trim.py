@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.admin import RecordsToDelete
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import role_topics, role_work
-from hushstream.agents.state_topic import Found
+from hushstream.agents.recovery.state_topic import Found
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.flows import readers
 from hushstream.engine.declare.role import Role

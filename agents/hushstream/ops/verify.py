@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import MachineMaker, role_topics, role_work
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.digests import Digester, PublicDigester

@@ -30,7 +30,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from typer.main import get_command
 
-from hushstream.agents.deployment import artefacts_of, read_config
+from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.api.options import own_options, python_name
 from hushstream.cli.config_options import Setting, settings
 from hushstream.cli.main import app as command_line

@@ -8,11 +8,11 @@ them, move nothing that leaves from here, neither when nor together with what. W
 by its own log time against the deadline of its decision.
 
 So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
-left that come before it. Whoever cuts batches sees to that (`hushstream.agents.schedule`), as far as a log that was
-read to its end goes on at a later log time. Where the room for feedback without context (`feedback.early_feedback`) is
-shared by all users of a partition, so in a flood that fills it one user's click decides whether feedback of another is
-lost; what leaves, and when, it never decides. Where what leaves depends on it, each user has places of their own, and
-no reward takes one.
+left that come before it. Whoever cuts batches sees to that (`hushstream.agents.partition.schedule`), as far as a log
+that was read to its end goes on at a later log time. Where the room for feedback without context
+(`feedback.early_feedback`) is shared by all users of a partition, so in a flood that fills it one user's click decides
+whether feedback of another is lost; what leaves, and when, it never decides. Where what leaves depends on it, each user
+has places of their own, and no reward takes one.
 """
 
 from __future__ import annotations

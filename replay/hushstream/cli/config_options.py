@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from hushstream.agents.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
+from hushstream.agents.worker.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
 from hushstream.cli.deployments import config_app
 from hushstream.cli.options import AsJson, show
 from hushstream.replay.meanings import meanings

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from hushstream.agents.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
-from hushstream.agents.deployment import load as load_deployment
+from hushstream.agents.worker.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
+from hushstream.agents.worker.deployment import load as load_deployment
 from hushstream.cli.names import key_zones, one_of
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags

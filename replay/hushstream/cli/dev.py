@@ -39,7 +39,7 @@ def reset(
     the deployment's topics are there, it is refused. What was released before is not counted any more, so a person who
     was in it pays again: it is for development alone.
     """
-    from hushstream.agents.deployment import load
+    from hushstream.agents.worker.deployment import load
 
     system = load(deployment)
     _require_gone(bootstrap, prefix_of(prefix, system.config.deployment), system)
@@ -55,7 +55,7 @@ def reset(
 
 def _require_left(state: Path, roles: list[str]) -> None:
     """Refuse where workers run, whatever broker they have: what they keep would go from under them."""
-    from hushstream.agents.membership import is_taken
+    from hushstream.agents.worker.membership import is_taken
 
     running = [role for role in roles if is_taken(state / role)]
     if running:

@@ -267,7 +267,7 @@ def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
 
 
 def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
-    from hushstream.agents.deployment import artefacts_of, read_config
+    from hushstream.agents.worker.deployment import artefacts_of, read_config
     from hushstream.replay.audits.catalogue import audit_config
     from hushstream.systems.catalogue import kind_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from hushstream.agents.metrics import METRICS
+from hushstream.agents.observe.metrics import METRICS
 
 
 def register(app: typer.Typer) -> None:

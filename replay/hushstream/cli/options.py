@@ -12,7 +12,7 @@ import typer
 import yaml
 from rich.console import RenderableType
 
-from hushstream.agents.deployment import CONFIGURATION, KEYS, KeySource
+from hushstream.agents.worker.deployment import CONFIGURATION, KEYS, KeySource
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
 

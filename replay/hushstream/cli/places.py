@@ -8,8 +8,8 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
-from hushstream.agents.deployment import load
 from hushstream.agents.security import read_security
+from hushstream.agents.worker.deployment import load
 from hushstream.cli.options import Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection

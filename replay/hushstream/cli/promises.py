@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hushstream.agents.deployment import artefacts_of, read_config
-from hushstream.agents.deployment import load as load_deployment
+from hushstream.agents.worker.deployment import artefacts_of, read_config
+from hushstream.agents.worker.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, config_file, print_json
 from hushstream.cli.progress import progress_bar

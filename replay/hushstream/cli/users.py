@@ -39,8 +39,8 @@ def forget(
     json: AsJson = False,
 ) -> None:
     """Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights."""
-    from hushstream.agents.deployment import load
     from hushstream.agents.security import read_security
+    from hushstream.agents.worker.deployment import load
     from hushstream.ops.connection import Connection
     from hushstream.ops.forget import erase_export
     from hushstream.ops.forget import forget as append

@@ -108,10 +108,10 @@ def worker(
     """Run one role of a deployment until SIGTERM."""
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from hushstream.agents.deployment import load
-    from hushstream.agents.roles import require_live, role_work
     from hushstream.agents.security import read_security
-    from hushstream.agents.worker import run_worker
+    from hushstream.agents.worker.deployment import load
+    from hushstream.agents.worker.roles import require_live, role_work
+    from hushstream.agents.worker.worker import run_worker
     from hushstream.engine.declare.declaration import role_of
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hushstream.agents.deployment import KeySource
+from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy

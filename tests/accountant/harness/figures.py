@@ -38,7 +38,7 @@ from hushstream_test_accountant_formulas import (
 )
 from mpmath import mp, mpf
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.counting import BadPlan
 from hushstream.counting.blt import BufferedToeplitz
 from hushstream.engine.declare.artefacts import Artefacts

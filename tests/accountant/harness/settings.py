@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from hushstream.agents.deployment import parse_config
+from hushstream.agents.worker.deployment import parse_config
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.system import DeploymentValues
 from hushstream.schemas.errors import HushstreamError

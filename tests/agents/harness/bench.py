@@ -24,8 +24,8 @@ from typing import Any, Self
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
-from hushstream.agents.commits import journal_name
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.machine import Machine

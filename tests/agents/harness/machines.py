@@ -13,8 +13,8 @@ from typing import Any
 
 import faust
 
-from hushstream.agents import client_end
-from hushstream.agents.preflight import RoleTopics
+from hushstream.agents.kafka import client_end
+from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.machine import Machine
 from hushstream.engine.plain import PlainMachine
 from hushstream.engine.records import (

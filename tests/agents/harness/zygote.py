@@ -30,9 +30,9 @@ from typing import Any
 
 import faust
 
-from hushstream.agents.driver import PartitionDriver
+from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.worker import run_worker
+from hushstream.agents.worker.worker import run_worker
 
 LONGEST_SECONDS = 5.0
 """The most that a fold waits: a worker has to end within its patience."""

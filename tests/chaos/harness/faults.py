@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.chaos.harness.schedule import Fault, Lane
 
-from hushstream.agents.deployment import KeySource, load
-from hushstream.agents.snapshots import SnapshotStore
+from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.worker.deployment import KeySource, load
 from hushstream.ops.connection import Connection
 from hushstream.ops.verify import verify_live
 from patience import Patience

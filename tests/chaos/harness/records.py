@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
-from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog

@@ -11,10 +11,10 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import role_work
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.worker.deployment import KeySource, prepare
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputSlice

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.deployment import KeySource, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig
 from hushstream.engine.declare.declaration import System

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import KeySource, load
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource, load
+from hushstream.agents.worker.roles import role_work
 
 
 def role(name: str, folder: str, seed: int) -> tuple[Any, Any]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from hushstream.agents.deployment import KeySource, parse_as, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition

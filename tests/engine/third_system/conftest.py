@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import Kind, System, asked_partitions
 from hushstream.ops.forget import forget_async

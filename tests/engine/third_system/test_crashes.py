@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
 from hushstream.schemas import codec
 
 pytestmark = [pytest.mark.process, pytest.mark.asyncio(loop_scope="module")]

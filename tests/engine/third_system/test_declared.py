@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, parse_config
-from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.roles import role_work
+from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.worker.deployment import KeySource, load, parse_config
+from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.records import InputRecord, InputSlice

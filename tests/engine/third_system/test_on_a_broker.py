@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import load
+from hushstream.agents.worker.deployment import load
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection

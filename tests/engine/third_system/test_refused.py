@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import require_live
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import require_live
 from hushstream.engine.declare import topics
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.declare.role import DeclarationError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.records import InputSlice
 from hushstream.ops import budget, dead_letters
 from hushstream.ops.export import export_copy, open_export

@@ -23,9 +23,9 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
 from hushstream.agents.settings import group_of
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.flows import readers, writers
 from hushstream.engine.refusals import DeadLetters

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.deployment import parse_config, prepare
+from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.cli.main import main
 
 pytestmark = pytest.mark.kafka

@@ -21,8 +21,8 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 
-from hushstream.agents.deployment import KeySource, parse_config, prepare
 from hushstream.agents.errors import AccessDenied, TopicMissing
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.ops import acls

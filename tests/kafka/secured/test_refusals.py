@@ -14,12 +14,12 @@ import pytest
 import pytest_asyncio
 from aiokafka.protocol.admin import DeleteAclsRequest
 
-from hushstream.agents.deployment import parse_config, prepare
 from hushstream.agents.errors import AccessDenied
-from hushstream.agents.preflight import check_topics
-from hushstream.agents.roles import role_topics
 from hushstream.agents.security import Security
 from hushstream.agents.settings import WorkerSettings, group_of
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.agents.worker.preflight import check_topics
+from hushstream.agents.worker.roles import role_topics
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.ops import acls

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents import state_topic
-from hushstream.agents.commits import journal_name
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.roles import role_topics, role_work
+from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.recovery import state_topic
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.state_topic import PublishedStates
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal

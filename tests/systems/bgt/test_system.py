@@ -9,8 +9,8 @@ from operator import and_
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, load, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.log_copy import LogCopy

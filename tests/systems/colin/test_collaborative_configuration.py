@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare
-from hushstream.agents.roles import role_work
+from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, PrivacyConfig
 from hushstream.engine.declare.artefacts import Artefacts, Given

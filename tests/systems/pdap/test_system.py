@@ -11,8 +11,8 @@ from operator import and_
 import numpy as np
 import pytest
 
-from hushstream.agents.deployment import KeySource, load, parse_config, prepare
-from hushstream.agents.roles import all_machines
+from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET, Artefacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.ops.findings import Status

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from kafka.admin import KafkaAdminClient
 
-from hushstream.agents.deployment import KEYS, KeySource, prepare
+from hushstream.agents.worker.deployment import KEYS, KeySource, prepare
 from hushstream.broker import server
 from hushstream.broker.server import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog

@@ -1,7 +1,7 @@
 """A learner's slots on their way into the log, with each rule of unlinkability as a switch.
 
 The learner is the real machine, the batches are made by the client library that the worker uses and stamped by the
-embedded broker's own code; in between stands what `hushstream.agents.stream.Stream.send` does (whose real output
+embedded broker's own code; in between stands what `hushstream.agents.kafka.stream.Stream.send` does (whose real output
 `test_raw_log` reads from real segments). A rule that is switched off is one named change to that.
 """
 

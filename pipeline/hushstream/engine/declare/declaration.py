@@ -114,9 +114,11 @@ class System:
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
             `hushstream.engine.declare.requests.ContextRules` where decisions are asked for, one of their own elsewhere.
-        None where nobody knows before the workers do. parties: who has topics and roles of their own in it
-        (`hushstream.engine.declare.parties`); none in most systems. outside: what somebody beside the workers does
-            under a role's name, where the role has no workers: topics and rights by name.
+            None where nobody knows before the workers do.
+        parties: who has topics and roles of their own in it (`hushstream.engine.declare.parties`); none in most
+            systems.
+        outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
+            rights by name.
         devices: what those do who hand in slots that were made outside of the workers: topics and rights by name.
             Nobody has these rights unless they are named for it.
         public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a

@@ -79,7 +79,7 @@ class Role:
         homes: which count of the deployment says how many home partitions it has.
         make: its machine, from the deployment, a home partition and the keys.
         gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
-            `hushstream.agents.metric_table.role_gauges_of`; all of it follows from what was released.
+            `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
         scope_classes: classes of the charges that its gauges show.
         reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
             (`hushstream.engine.declare.outcomes.Refusal`) refuse.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.schemas import codec

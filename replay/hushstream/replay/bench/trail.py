@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import InputRecord
 from hushstream.replay.bench.journal import Folded

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.ops.connection import Connection
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS

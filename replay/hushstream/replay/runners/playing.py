@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar, get_args
 
-from hushstream.agents.deployment import KEYS, KeySource
 from hushstream.agents.security import Cluster, read_security
+from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.client.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.log_copy import LogCopy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.state.spilled import MemoryUserStore
 from storage import SEAL
 

@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.state import packed
 from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.schemas import codec

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
 from hushstream.replay.catalogue.played_by import hint

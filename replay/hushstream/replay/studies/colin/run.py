@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import parse_config, prepare
+from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.sample import Sample
 from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.deployment import KeySource, load, make_folder, parse_as
+from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.logs import load_log
 from hushstream.replay.checks import record_counts, role_checks

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.deployment import KEYS, KeySource, load, make_folder, parse_as
+from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.keys import generate_keys

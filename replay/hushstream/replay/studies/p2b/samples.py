@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import load, make_folder, parse_config, prepare
+from hushstream.agents.worker.deployment import load, make_folder, parse_config, prepare
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.sample import Sample
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan

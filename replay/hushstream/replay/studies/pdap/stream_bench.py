@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import KEYS, prepare
+from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
-from hushstream.agents.deployment import KEYS, prepare
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from prometheus_client import generate_latest
 
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.journal import JournalWriter
-from hushstream.agents.metrics import Labels, Metrics
+from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.recovery.journal import JournalWriter
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hushstream.agents.deployment import KEYS, KeySource
-from hushstream.agents.roles import role_work
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.deployment import KEYS, KeySource
+from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.state.published import StateSeal
 from hushstream.ops.checkpoints import From, PublishedCopy

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.client import Client, connect
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import STALL_SECONDS, Folded

@@ -1,8 +1,8 @@
 """What a release costs by what it holds: windows of nulls alone beside windows of reports alone, for ``make bench``.
 
 A window's slots are public and their content is not, so neither may show in the time that a release takes
-(`hushstream.agents.metric_table`, and the log time of what is published). All figures are of the thread's CPU time;
-ratios are taken within a round. BLAS is held to one thread.
+(`hushstream.agents.observe.metric_table`, and the log time of what is published). All figures are of the thread's CPU
+time; ratios are taken within a round. BLAS is held to one thread.
 """
 
 from __future__ import annotations

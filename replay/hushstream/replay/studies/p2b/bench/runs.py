@@ -14,7 +14,7 @@ import numpy as np
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import for_code
 
-from hushstream.agents.deployment import KEYS, prepare
+from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.ops.connection import Connection, guard_code

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from hushstream.agents.user_store import UserDatabase
+from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.engine.state.sealed import SALT_BYTES, StorageSeal
 from hushstream.privacy.key_files import KeyRing

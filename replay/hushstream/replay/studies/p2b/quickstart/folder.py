@@ -6,7 +6,7 @@ import shutil
 from importlib.resources import files
 from pathlib import Path
 
-from hushstream.agents.deployment import KEYS, prepare, read_config
+from hushstream.agents.worker.deployment import KEYS, prepare, read_config
 from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import generate_keys
 from hushstream.schemas.errors import HushstreamError

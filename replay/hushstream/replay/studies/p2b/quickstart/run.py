@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.deployment import KEYS, KeySource
+from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.client import connect
 from hushstream.engine.declare.declaration import System
 from hushstream.ops import budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from hushstream.agents.commits import journal_label, journal_name
+from hushstream.agents.kafka.commits import journal_label, journal_name
 from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing
 

@@ -1,7 +1,7 @@
 """Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth.
 
-They are a cache: where any owner of a partition finds its state is `hushstream.agents.state_topic`. On disk everything
-is sealed under a key of the zone (`hushstream.engine.state.sealed`).
+They are a cache: where any owner of a partition finds its state is `hushstream.agents.recovery.state_topic`. On disk
+everything is sealed under a key of the zone (`hushstream.engine.state.sealed`).
 
 What is published is one stream of bytes: the snapshot behind its length, then spilled users, if there are any, one
 after the other, and zeros.
@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Protocol
 
 from hushstream.agents.datadir import force_folder
-from hushstream.agents.held import HoldsStateKeys
+from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.user_store import UserDatabase, is_clear_users
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.user_store import UserDatabase, is_clear_users
 from hushstream.engine.state.published import padded
 from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
 from hushstream.engine.state.spilled import StoredUser

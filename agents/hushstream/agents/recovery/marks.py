@@ -4,7 +4,8 @@ The protocol, in the order that it relies on:
 
 1. A new journal gets mark 0 before its first fold. So a journal that has records and no mark has lost its marks.
 2. Record n is acknowledged in the journal; then mark n is acknowledged here, and on disk
-   (`hushstream.agents.high_water`); then what follows from record n is sent. One mark covers all records before it.
+   (`hushstream.agents.recovery.high_water`); then what follows from record n is sent. One mark covers all records
+   before it.
 3. At take-up the marks are read before the journal's end is asked for, so a journal that was not rolled back holds
    every record that a mark names.
 
@@ -27,11 +28,11 @@ from typing import Protocol
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.commits import committed_mark
 from hushstream.agents.errors import from_client
-from hushstream.agents.high_water import HighWater, OlderThanPaid
-from hushstream.agents.journal import Sender
-from hushstream.agents.logs import LogReader, partition_counts
+from hushstream.agents.kafka.commits import committed_mark
+from hushstream.agents.kafka.logs import LogReader, partition_counts
+from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
+from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
 from hushstream.engine.records import Output
@@ -73,8 +74,8 @@ class ReleaseMarks:
     Attributes:
         settings: of the worker.
         topic: of its zone's marks.
-        evidence: topics on which nobody else writes what left the zone (`hushstream.agents.preflight.RoleTopics`).
-        declared: how the role's topics are declared, by name.
+        evidence: topics on which nobody else writes what left the zone
+        (`hushstream.agents.worker.preflight.RoleTopics`). declared: how the role's topics are declared, by name.
         keys: of the zone.
         sender: where marks go.
         files: the marks on this worker's disk.

@@ -1,8 +1,8 @@
 """What a machine begins with: its first journal record, the snapshot on this worker's disk, or a published state.
 
-A worker's disk is a cache: where a newer state was published (`hushstream.agents.state_topic`), that is brought there
-first. Any state counts only if the journal holds the very record that it ends with. One of a branch that was lost is
-evidence of the loss, wherever it lies: it is refused, or put aside where an operator went on.
+A worker's disk is a cache: where a newer state was published (`hushstream.agents.recovery.state_topic`), that is
+brought there first. Any state counts only if the journal holds the very record that it ends with. One of a branch that
+was lost is evidence of the loss, wherever it lies: it is refused, or put aside where an operator went on.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import os
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from hushstream.agents.branches import holds, last_record, reach
 from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
-from hushstream.agents.held import Held, MachineFactory
-from hushstream.agents.journal import Sender
-from hushstream.agents.logs import LogReader
-from hushstream.agents.marks import ReleaseMarks
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.branches import holds, last_record, reach
+from hushstream.agents.recovery.held import Held, MachineFactory
+from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.recovery.state_topic import Found, PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.state_topic import Found, PublishedStates
 from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.engine.journal.marks import Standing
 from hushstream.engine.records import Output
@@ -38,7 +38,7 @@ _ON_DISK = "the data directory"
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Begins the machines of one worker; the attributes are those of `hushstream.agents.recovery.Recovery`."""
+    """Begins the machines of one worker; the attributes are those of `hushstream.agents.recovery.recovery.Recovery`."""
 
     settings: WorkerSettings
     make_machine: MachineFactory

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from hushstream.agents.intake import InputBuffer
+from hushstream.agents.kafka.intake import InputBuffer
 
 _ENOUGH_RECORDS = 16
 """Spread over so many rows, what a record takes for itself is small beside them."""

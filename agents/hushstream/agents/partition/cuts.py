@@ -12,8 +12,8 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from hushstream.agents.held import Held
-from hushstream.agents.snapshots import Snapshot
+from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import TopicPartition
 

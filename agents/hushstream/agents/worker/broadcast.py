@@ -10,10 +10,10 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.intake import InputBuffer
-from hushstream.agents.logs import as_records
+from hushstream.agents.kafka.intake import InputBuffer
+from hushstream.agents.kafka.logs import as_records
+from hushstream.agents.kafka.unopened import unopened
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.unopened import unopened
 from hushstream.engine.records import TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""A worker's metrics (`hushstream.agents.metric_table`) and the endpoints that serve them.
+"""A worker's metrics (`hushstream.agents.observe.metric_table`) and the endpoints that serve them.
 
 What is zone-private is in a registry of its own, on an endpoint of its own.
 """
@@ -19,7 +19,7 @@ from prometheus_client import (
     start_http_server,
 )
 
-from hushstream.agents.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
+from hushstream.agents.observe.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
 from hushstream.engine.records import Output
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -158,7 +158,7 @@ class Metrics:
         self._beaten = self._clock()
 
     def signs(self, **values: float) -> None:
-        """What tells an outage, by the names of its gauges without their prefix (`hushstream.agents.vital_signs`)."""
+        """What tells an outage, by the names of its gauges without prefix (`hushstream.agents.worker.vital_signs`)."""
         for name, value in values.items():
             self._of(f"hushstream_{name}").set(value)
 

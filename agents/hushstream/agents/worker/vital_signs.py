@@ -15,12 +15,12 @@ from typing import Any
 
 from faust.types import TP
 
-from hushstream.agents.driver import PartitionDriver
-from hushstream.agents.homes import Homes
-from hushstream.agents.intake import Intake
-from hushstream.agents.metrics import Metrics
-from hushstream.agents.quiet import Quiet
+from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.observe.metrics import Metrics
+from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.homes import Homes
 
 logger = logging.getLogger(__name__)
 

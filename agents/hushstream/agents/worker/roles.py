@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from hushstream.agents.deployment import KeySource
-from hushstream.agents.preflight import RoleTopics
-from hushstream.agents.worker import Reporting
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.preflight import RoleTopics
+from hushstream.agents.worker.worker import Reporting
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.flows import inputs_of, writers, writes_of
 from hushstream.engine.declare.live import require_private
@@ -85,13 +85,13 @@ class MachineMaker:
         return self.made(partition, RoleKeys(key, self.keys.ring(zone), self._others()))
 
     def mark_keys(self) -> KeyRing:
-        """The keys under which the marks of the role are sealed (`hushstream.agents.marks`)."""
+        """The keys under which the marks of the role are sealed (`hushstream.agents.recovery.marks`)."""
         if self.role.key_zone is None:
             raise HushstreamError("release marks: expected a role with a key, got one without")
         return self.keys.ring(self.role.key_zone)
 
     def state_keys(self) -> KeyRing:
-        """The keys under which the role's states are sealed (`hushstream.agents.state_topic`)."""
+        """The keys under which the role's states are sealed (`hushstream.agents.recovery.state_topic`)."""
         return PUBLIC_RING if self.role.key_zone is None else self.keys.ring(self.role.key_zone)
 
     def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:

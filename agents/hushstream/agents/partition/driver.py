@@ -18,19 +18,19 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.branches import sequence_of
-from hushstream.agents.cuts import Cuts, Reached
 from hushstream.agents.errors import from_client
-from hushstream.agents.gathering import Gathering
-from hushstream.agents.held import Held
-from hushstream.agents.input_ends import wiped
-from hushstream.agents.intake import InputBuffer
-from hushstream.agents.journal import Append, JournalWriter
-from hushstream.agents.named_waits import NamedWait
-from hushstream.agents.schedule import FixedSchedule, LiveSchedule, Schedule
-from hushstream.agents.snapshots import Snapshot
-from hushstream.agents.tools import Tools
-from hushstream.agents.waiting import turn_loop, within
+from hushstream.agents.kafka.intake import InputBuffer
+from hushstream.agents.partition.cuts import Cuts, Reached
+from hushstream.agents.partition.gathering import Gathering
+from hushstream.agents.partition.input_ends import wiped
+from hushstream.agents.partition.named_waits import NamedWait
+from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule, Schedule
+from hushstream.agents.partition.tools import Tools
+from hushstream.agents.partition.waiting import turn_loop, within
+from hushstream.agents.recovery.branches import sequence_of
+from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.journal import Append, JournalWriter
+from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.records import Step, TopicPartition
 from hushstream.engine.state.published import record_digest

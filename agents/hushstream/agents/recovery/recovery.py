@@ -1,7 +1,7 @@
 """Bringing a machine to where its journal stands, and sending again what a crash may have left unsent.
 
 Rule for sending again: a commit is made only after the outputs of everything it covers were acknowledged, and
-it carries the sequence number of that record (`hushstream.agents.commits`). So exactly the records above the
+it carries the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the records above the
 committed mark are sent again, in order and with the same bytes; readers drop repeats by their deterministic
 ids. They are sent only after the whole tail was replayed and compared (in portions, if the tail holds more
 than `PORTION_OUTPUTS` outputs, so that memory stays bounded).
@@ -15,17 +15,17 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from hushstream.agents.beginning import Beginning
-from hushstream.agents.branches import reach, sequence_of
-from hushstream.agents.commits import read_mark
 from hushstream.agents.errors import InputsDeleted, replaced
-from hushstream.agents.held import Held, MachineFactory
-from hushstream.agents.journal import Sender
-from hushstream.agents.logs import LogReader
-from hushstream.agents.marks import ReleaseMarks
+from hushstream.agents.kafka.commits import read_mark
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.beginning import Beginning
+from hushstream.agents.recovery.branches import reach, sequence_of
+from hushstream.agents.recovery.held import Held, MachineFactory
+from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.state_topic import PublishedStates
 from hushstream.engine.journal.marks import Standing
 from hushstream.engine.noise.epochs import DOUBT_BYTES
 from hushstream.engine.records import (

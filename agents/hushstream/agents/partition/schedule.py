@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Protocol
 
-from hushstream.agents.intake import InputBuffer
+from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 
 Turn = tuple[int, bool, TopicPartition]

@@ -18,22 +18,22 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.app import make_app
-from hushstream.agents.client_end import EndInTime, or_exit, wait_for_ever
-from hushstream.agents.collection import collect_in_steps, collect_whole
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
-from hushstream.agents.held import MachineFactory
-from hushstream.agents.homes import Homes
-from hushstream.agents.intake import Intake
-from hushstream.agents.membership import Seat, let_go, watch_seats
-from hushstream.agents.metrics import Labels, Metrics
-from hushstream.agents.preflight import RoleTopics, answered, check_topics
-from hushstream.agents.recovery import Observe
-from hushstream.agents.session import with_session
+from hushstream.agents.kafka.client_end import EndInTime, or_exit, wait_for_ever
+from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.kafka.stream import Stream
+from hushstream.agents.observe.collection import collect_in_steps, collect_whole
+from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.recovery.held import MachineFactory
+from hushstream.agents.recovery.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.stream import Stream
-from hushstream.agents.vital_signs import VitalSigns
+from hushstream.agents.worker.app import make_app
+from hushstream.agents.worker.homes import Homes
+from hushstream.agents.worker.membership import Seat, let_go, watch_seats
+from hushstream.agents.worker.preflight import RoleTopics, answered, check_topics
+from hushstream.agents.worker.session import with_session
+from hushstream.agents.worker.vital_signs import VitalSigns
 from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -53,7 +53,7 @@ class Reporting:
     Attributes:
         outcomes, reasons: the fixed lists of label values.
         reason_of: reads the reason code out of a dead letter.
-        gauges: what to show of a machine, by the names of `hushstream.agents.metric_table.role_gauges_of`.
+        gauges: what to show of a machine, by the names of `hushstream.agents.observe.metric_table.role_gauges_of`.
         roles: of the deployment.
         schema_generation: in which the machines write.
         private_work: whether batches follow from content.

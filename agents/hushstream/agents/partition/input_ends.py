@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import TopicsReplaced, replaced
-from hushstream.agents.intake import InputBuffer
+from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.engine.records import TopicPartition
 
 logger = logging.getLogger(__name__)

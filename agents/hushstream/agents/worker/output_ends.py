@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hushstream.agents.logs import LogReader, partition_counts
-from hushstream.agents.preflight import RoleTopics
+from hushstream.agents.kafka.logs import LogReader, partition_counts
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.records import TopicPartition
 from hushstream.schemas.topics import PartitionRule
 

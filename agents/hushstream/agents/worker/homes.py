@@ -10,24 +10,24 @@ from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
-from hushstream.agents.broadcast import BroadcastReader
-from hushstream.agents.commits import committed_marks, pack_mark
 from hushstream.agents.datadir import DatadirUnusable
-from hushstream.agents.driver import PartitionDriver
 from hushstream.agents.errors import DENIED, DiskRefused, JournalLost, PartitionError, WorkerError, from_client
-from hushstream.agents.held import Held, MachineFactory
-from hushstream.agents.high_water import HighWater
-from hushstream.agents.intake import Intake
-from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.metrics import Metrics
-from hushstream.agents.output_ends import OutputEnds
-from hushstream.agents.preflight import RoleTopics
-from hushstream.agents.recovery import Observe, Recovery, Superseded
+from hushstream.agents.kafka.commits import committed_marks, pack_mark
+from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.kafka.stream import Stream
+from hushstream.agents.observe.metrics import Metrics
+from hushstream.agents.partition.driver import PartitionDriver
+from hushstream.agents.partition.tools import Tools
+from hushstream.agents.recovery.held import Held, MachineFactory
+from hushstream.agents.recovery.high_water import HighWater
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovery import Observe, Recovery, Superseded
+from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.state_topic import PublishedStates
-from hushstream.agents.stream import Stream
-from hushstream.agents.tools import Tools
+from hushstream.agents.worker.broadcast import BroadcastReader
+from hushstream.agents.worker.output_ends import OutputEnds
+from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from hushstream.agents.input_ends import EndOffsets
-from hushstream.agents.journal import Sender
-from hushstream.agents.marks import ReleaseMarks
-from hushstream.agents.metrics import Metrics
-from hushstream.agents.recovery import Observe
+from hushstream.agents.observe.metrics import Metrics
+from hushstream.agents.partition.input_ends import EndOffsets
+from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovery import Observe
+from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import SnapshotStore
-from hushstream.agents.state_topic import PublishedStates
 from hushstream.engine.records import TopicPartition
 
 

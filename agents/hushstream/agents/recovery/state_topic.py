@@ -21,12 +21,12 @@ from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
-from hushstream.agents.held import HoldsStateKeys
-from hushstream.agents.journal import Sender
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.snapshots import Snapshot, SnapshotStore
 from hushstream.engine.journal.checkpoints import Checkpoint
 from hushstream.engine.records import InputRecord, Output, TopicPartition
 from hushstream.engine.state.published import (

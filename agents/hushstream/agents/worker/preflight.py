@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.acl_check import DESCRIBE_CONFIGS, READ, WRITE, check_rights
-from hushstream.agents.broker_check import check_version, why_unreachable
-from hushstream.agents.declared import check_declared
 from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, TopicMissing
-from hushstream.agents.logs import partition_counts
+from hushstream.agents.kafka.acl_check import DESCRIBE_CONFIGS, READ, WRITE, check_rights
+from hushstream.agents.kafka.broker_check import check_version, why_unreachable
+from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.declared import check_declared
 from hushstream.schemas.topics import Topic
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
 
 
 def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
-    """What the code of a role does with each topic, as the broker's operations (`hushstream.agents.acl_check`)."""
+    """What a role does with each topic, as the broker's operations (`hushstream.agents.kafka.acl_check`)."""
     # Where idle time is counted in ticks, a role also writes to its own input.
     ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
     writes = {*topics.writes, *topics.own, *ticks}

@@ -13,8 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
+from hushstream.agents.kafka.unopened import unopened
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.unopened import unopened
 from hushstream.engine.records import InputRecord, TopicPartition
 
 _offset = attrgetter("offset")

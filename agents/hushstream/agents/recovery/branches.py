@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.machine import Machine
 from hushstream.engine.state.published import record_digest

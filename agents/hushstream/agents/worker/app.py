@@ -25,11 +25,11 @@ from mode.threads import MethodQueue, QueueServiceThread
 from yarl import URL
 
 from hushstream.agents.errors import DENIED, InputsDeleted
-from hushstream.agents.intake import Intake
-from hushstream.agents.logs import as_records
+from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.kafka.logs import as_records
+from hushstream.agents.kafka.unopened import unopened
 from hushstream.agents.security import CLIENT_ID
 from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
-from hushstream.agents.unopened import unopened
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from faust.exceptions import ProducerSendError
 from faust.types import TP
 
 from hushstream.agents.errors import JournalLost
-from hushstream.agents.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import Output, TopicPartition
 

@@ -1,4 +1,4 @@
-"""Release marks on a worker's own disk, beside those of the zone's topic (`hushstream.agents.marks`).
+"""Release marks on a worker's own disk, beside those of the zone's topic (`hushstream.agents.recovery.marks`).
 
 The file of a mark is on disk before what it covers is sent. A higher mark is a file of its own, the lower ones go
 afterwards, and the highest counts: so an owner that slept cannot lower what the next one noted, and nobody waits for

@@ -12,10 +12,10 @@ import logging
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.input_ends import EndOffsets
-from hushstream.agents.intake import InputBuffer
-from hushstream.agents.metrics import Metrics
-from hushstream.agents.quiet import Quiet
+from hushstream.agents.kafka.intake import InputBuffer
+from hushstream.agents.observe.metrics import Metrics
+from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.partition.input_ends import EndOffsets
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import Awaited
 

@@ -1,0 +1,1 @@
+"""What is asked of a broker: connections, logs, commits, access rules."""

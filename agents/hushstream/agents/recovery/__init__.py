@@ -1,0 +1,1 @@
+"""How a partition is taken up: journal, snapshots, published states, marks."""

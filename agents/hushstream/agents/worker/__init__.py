@@ -1,0 +1,1 @@
+"""A worker: its settings become an app, a group member, and partitions that it owns."""
