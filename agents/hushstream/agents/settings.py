@@ -31,8 +31,8 @@ class WorkerSettings(BaseModel):
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
         paid_marks: where it is noted what was released (`hushstream.agents.recovery.high_water`); by default in
-        ``datadir``. accept_loss: refusals of a journal that an operator goes on in spite of
-        (`hushstream.agents.recovery.marks`).
+            ``datadir``.
+        accept_loss: refusals of a journal that an operator goes on in spite of (`hushstream.agents.recovery.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.

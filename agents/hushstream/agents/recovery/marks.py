@@ -75,7 +75,8 @@ class ReleaseMarks:
         settings: of the worker.
         topic: of its zone's marks.
         evidence: topics on which nobody else writes what left the zone
-        (`hushstream.agents.worker.preflight.RoleTopics`). declared: how the role's topics are declared, by name.
+            (`hushstream.agents.worker.preflight.RoleTopics`).
+        declared: how the role's topics are declared, by name.
         keys: of the zone.
         sender: where marks go.
         files: the marks on this worker's disk.
