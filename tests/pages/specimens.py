@@ -27,7 +27,7 @@ from hushstream.replay.studies.p2b.experiments.drawings import draw_modes
 from hushstream.replay.studies.p2b.quickstart.page import page_html
 from hushstream.replay.studies.p2b.report.page import run_page
 from hushstream.replay.studies.p2b.report.plots import plots
-from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
+from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, ComparisonArm, RunResult
 from hushstream.replay.studies.p2b.report.summaries import summarise
 from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow, pdap_page
 from hushstream.replay.studies.pdol.play import Accuracy
@@ -66,6 +66,10 @@ def guarantee(**changes: Any) -> StatedGuarantee:
         "deployment": "hosted",
         "reproducible": True,
         "private_as_stated": True,
+        "phrase": (
+            "nothing promised, as the noise comes from a seed; under a secret key at most e^24 about which of two "
+            "things one person did, e^12 about whether they took part at all"
+        ),
         "odds": [["of one slot of theirs", 0.731], ["of their whole life", 0.99999]],
         **changes,
     }
@@ -117,6 +121,7 @@ def p2b() -> str:
         conditions=conditions,
         rows=tuple(rows),
         cells=cells,
+        comparison_arm=ComparisonArm("not-private", guarantee(private_as_stated=False)),
     )
     return run_page(result, plots(result), NAMES)
 
