@@ -167,8 +167,8 @@ def test_the_verdict_stands_first_on_the_result_and_the_page_and_in_the_document
     assert judged.verdict.startswith(("The best of ", "Judged is ", "No verdict: "))
     assert repr(judged).splitlines()[1] == judged.verdict == judged.as_json()["verdict"]
     page = next(path for path in judged.save(tmp_path) if path.name == "index.html").read_text(encoding="utf-8")
-    outcome = unescape(page[page.index('id="outcome"') :])
-    assert outcome.index(judged.verdict) < outcome.index("cold ones by replay")
+    page = unescape(page)
+    assert page.index(judged.verdict) < page.index(judged.details.privacy.sentence) < page.index('id="outcome"')
 
 
 def test_below_the_least_effective_rows_there_is_no_value(judged):

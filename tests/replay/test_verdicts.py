@@ -1,18 +1,21 @@
-"""What an evaluation says in the end: the best policy against the logged one, or that too few rows tell."""
+"""What an evaluation says first: what the private start earns, and the best policy; or that too few rows tell."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from hushstream.privacy.guarantee import slot_sums_guarantee
 from hushstream.replay.logged.gains import Gain, Gains, gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import LoggedDataset
 from hushstream.replay.logged.references import one_arm
+from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.studies.p2b.verdict import relative_gain, verdict
 
 ARMS, USERS, ROWS = 3, 60, 10
 TASTES = np.array([0.4, 0.3, 0.3])
+PROMISED = StatedGuarantee.of(slot_sums_guarantee(epsilon=1))
 
 
 def _log(seed: int, users: int = USERS) -> LoggedDataset:
@@ -69,7 +72,7 @@ def test_too_few_rows_or_one_user_alone_give_no_verdict(users):
     found = _judged(_log(2, users=users))
     assert (found.judged, found.kept) == ((), None)
     assert set(found.left_out) == {"arm 0", "arm 1", "arm 2"}
-    said = verdict(found)
+    said = verdict(found, PROMISED)
     assert said.startswith(f"No verdict: too few of the {users * ROWS} rows tell")
     assert "better than the logged one" in said
     assert relative_gain(found) == ""
@@ -91,7 +94,7 @@ def _gain(policy: str, gain: float, within: float) -> Gain:
 )
 def test_a_verdict_names_the_best_its_gain_and_whether_there_may_be_none(gain, within, said):
     best, other = _gain("popular", gain, within), _gain("cold", gain - 0.1, within)
-    found = verdict(Gains(0.05, 900, (best, other), {}, None))
+    found = verdict(Gains(0.05, 900, (best, other), {}, None), PROMISED)
     assert found.startswith("The best of 2 policies is “popular”: ")
     assert said in found
 
@@ -99,8 +102,9 @@ def test_a_verdict_names_the_best_its_gain_and_whether_there_may_be_none(gain, w
 def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_rows_tell_of():
     private, exact = _gain("warm_private", 0.01, 0.02), _gain("warm_nonprivate", 0.02, 0.004)
     kept = (6 / 7, Interval(0.8, 0.9))
-    found = verdict(Gains(0.05, 900, (exact, private), {"cold": (12.0, 3)}, kept))
-    assert found.startswith("The private start, “warm, private”: 0.0600 a decision, 0.0100 (20 %) more than the logged")
+    found = verdict(Gains(0.05, 900, (exact, private), {"cold": (12.0, 3)}, kept), PROMISED)
+    first = f"The private start, “warm, private”, earns 0.0600 a decision, {PROMISED.phrase}. "
+    assert found.startswith(f"{first}That is 0.0100 (20 %) more than the logged policy's 0.0500; ")
     assert "The best of 2 policies is “warm, NOT PRIVATE”: 0.0700" in found
     assert "it keeps 86 % (95 % interval 80 % to 90 %) of the reward of “warm, NOT PRIVATE”." in found
     assert found.endswith("Too few rows tell of the others: “cold” 12 effective rows, 3 rewarded.")

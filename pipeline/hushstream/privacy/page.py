@@ -80,10 +80,10 @@ def groups_of(promises: Promises) -> tuple[Group, ...]:
     return tuple(group for group in found if group.lines)
 
 
-def page_head(promises: Promises, kept: float | None = None) -> list[str]:
-    """What stands above the groups: the sentence, marks and the picture; ``kept`` as in `Guarantee.sentence`."""
+def page_head(promises: Promises) -> list[str]:
+    """What stands above the groups: the sentence, marks and the picture."""
     odds = promises.odds()
-    return [promises.sentence(kept), *promises.releases.marks, *(picture(odds) if odds else [])]
+    return [promises.sentence(), *promises.releases.marks, *(picture(odds) if odds else [])]
 
 
 def page_text(promises: Promises, beside: Sequence[Group] = ()) -> str:

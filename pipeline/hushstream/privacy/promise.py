@@ -282,12 +282,11 @@ class Guarantee:
             "unnoised": list(self.unnoised),
         }
 
-    def sentence(self, life: Prices | None = None, kept: float | None = None) -> str:
+    def sentence(self, life: Prices | None = None) -> str:
         """What it comes to for one person, in one line; who is promised nothing reads that first.
 
         Args:
             life: what one person pays for everything that is released beside this, too; None for `life_prices`.
-            kept: share of the expected reward without privacy that is left, where it is known.
         """
         text = core_sentence(life or self.life_prices, self.person, self.unit, self.unit_prices)
         if self.unnoised:
@@ -296,8 +295,7 @@ class Guarantee:
             text = f"the claim that is reproduced here does not hold, and {text}"
         elif self.reproducible:
             text = f"a person is promised nothing here, since the noise comes from a seed; under a secret key {text}"
-        reward = "" if kept is None else f"; expected reward kept, {kept:.0%}"
-        return f"{text[:1].upper()}{text[1:]}{reward}."
+        return f"{text[:1].upper()}{text[1:]}."
 
     def phrase(self, life: Prices | None = None) -> str:
         """`sentence` in a few words, to stand behind a figure: "at most e^3 about which of two things one person did,
@@ -343,9 +341,9 @@ class Promises:
         life = self.releases.life_prices
         return life if self.lift is None else life + self.lift.life_prices
 
-    def sentence(self, kept: float | None = None) -> str:
+    def sentence(self) -> str:
         """`Guarantee.sentence` for `together`."""
-        return self.releases.sentence(self.together, kept)
+        return self.releases.sentence(self.together)
 
     def phrase(self) -> str:
         """`Guarantee.phrase` for `together`."""

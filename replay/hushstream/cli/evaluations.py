@@ -81,8 +81,8 @@ def evaluate(
     * position, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
 
     Values: replay (learners on the rows where they agree with the log), IPS, SNIPS, DM, DR, SNDR and Switch-DR, each
-    with its interval and effective sample size; none is given below 20 effective rows. Last comes a verdict: the best
-    policy against the logged one.
+    with its interval and effective sample size; none is given below 20 effective rows. A verdict comes first:
+    what the private start earns and what it promises, then it and the best policy against the logged one.
     """
     if init is not None:
         _draft(init, mapping)

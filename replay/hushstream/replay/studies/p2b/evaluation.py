@@ -155,7 +155,7 @@ class Evaluation:
     @property
     def verdict(self) -> str:
         """What it comes to, in plain words."""
-        return verdict(self.gains)
+        return verdict(self.gains, self.privacy)
 
     @property
     def changed(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hushstream.replay.logged.evaluate import FEW_REWARDS, SMALL_SAMPLE
 from hushstream.replay.logged.gains import Gain, Gains
+from hushstream.replay.report.payoff import reached
+from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
@@ -11,17 +13,17 @@ PRIVATE_OF_EXACT = (WARM_PRIVATE, WARM_NONPRIVATE)
 """The conditions that are compared to say what is kept under privacy."""
 
 
-def verdict(found: Gains) -> str:
-    """The private start against the logged policy, then the best policy; or that too few rows tell."""
+def verdict(found: Gains, privacy: StatedGuarantee) -> str:
+    """What the private start earns and what it promises, its gain, then the best policy; or that too few rows tell."""
     if not found.judged:
         return _no_verdict(found)
     best, private = found.judged[0], _private(found)
-    sentences = [] if private is None else [_of_private(private, found)]
+    sentences = [] if private is None else _of_private(private, found, privacy)
     if best is not private:
         many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
-        sentences.append(f"{many} {_named(best.policy)}: {_against(best, found.logged)}.")
+        sentences.append(f"{many} {_named(best.policy)}: {best.value:.4f} a decision, {_against(best, found.logged)}.")
     elif len(found.judged) > 1:
-        sentences.append(f"It is the best of {len(found.judged)} policies.")
+        sentences.append(f"The private start is the best of {len(found.judged)} policies.")
     return " ".join([*sentences, *_left_out(found)])
 
 
@@ -46,10 +48,7 @@ def _no_verdict(found: Gains) -> str:
 def _against(one: Gain, logged: float) -> str:
     share = f" ({_share(abs(one.gain) / logged)})" if logged > 0.0 else ""
     more = "more" if one.gain >= 0.0 else "less"
-    return (
-        f"{one.value:.4f} a decision, {abs(one.gain):.4f}{share} {more} than the logged policy's {logged:.4f}; "
-        f"{_within(one)}"
-    )
+    return f"{abs(one.gain):.4f}{share} {more} than the logged policy's {logged:.4f}; {_within(one)}"
 
 
 def _within(one: Gain) -> str:
@@ -69,13 +68,15 @@ def _private(found: Gains) -> Gain | None:
     return next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
 
 
-def _of_private(own: Gain, found: Gains) -> str:
-    said = f"The private start, {_named(WARM_PRIVATE)}: {_against(own, found.logged)}"
+def _of_private(own: Gain, found: Gains, privacy: StatedGuarantee) -> list[str]:
+    first = reached(f"The private start, {_named(WARM_PRIVATE)}, earns {own.value:.4f} a decision", privacy)
+    said = f"That is {_against(own, found.logged)}"
     if found.kept is None:
-        return f"{said}."
+        return [first, f"{said}."]
     share, interval = found.kept
     within = f"{_share(interval.low)} to {_share(interval.high)}"
-    return f"{said}; it keeps {_share(share)} (95 % interval {within}) of the reward of {_named(WARM_NONPRIVATE)}."
+    kept = f"it keeps {_share(share)} (95 % interval {within}) of the reward of {_named(WARM_NONPRIVATE)}"
+    return [first, f"{said}; {kept}."]
 
 
 def _share(share: float) -> str:
