@@ -14,19 +14,19 @@ from hushstream.agents.partition.named_waits import NamedWait
 from hushstream.client.waiting import PROBE_SECONDS, SILENT_SECONDS, Circuit
 from hushstream.engine.records import Awaited
 
-AGENTS = Path(hushstream.agents.partition.driver.__file__).parents[1]
+AGENTS = Path(hushstream.agents.partition.driver.__file__).parents[2]
 
 READS_A_CLOCK = {
-    "agents/homes.py": "runs recoveries and reloads",
-    "agents/metrics.py": "the default of a clock that is passed in",
-    "agents/preflight.py": "runs the loop that waits for brokers",
-    "agents/quiet.py": "the default of a clock that is passed in; and a filter for logging, which passes none",
-    "agents/roles.py": "what gauges show by the wall clock, once a look",
+    "agents/observe/metrics.py": "the default of a clock that is passed in",
+    "agents/observe/quiet.py": "the default of a clock that is passed in; and a filter for logging, which passes none",
+    "agents/partition/tools.py": "the default of a clock that is passed in",
+    "agents/recovery/state_topic.py": "the default of a clock that is passed in; and the wall clock, beside log time",
     "agents/security.py": "whether a certificate has ended by the wall clock",
-    "agents/state_topic.py": "the default of a clock that is passed in; and the wall clock, beside log time",
-    "agents/tools.py": "the default of a clock that is passed in",
-    "agents/vital_signs.py": "looks now and then, and hands down when",
-    "agents/worker.py": "runs the loop that watches the group",
+    "agents/worker/homes.py": "runs recoveries and reloads",
+    "agents/worker/preflight.py": "runs the loop that waits for brokers",
+    "agents/worker/roles.py": "what gauges show by the wall clock, once a look",
+    "agents/worker/vital_signs.py": "looks now and then, and hands down when",
+    "agents/worker/worker.py": "runs the loop that watches the group",
     "ops/acls.py": "runs the loop that waits for brokers",
 }
 """Modules that import a clock, with the reason; an event loop's time is asked where a coroutine waits."""

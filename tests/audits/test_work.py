@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -56,8 +57,13 @@ class Steps:
 
 @contextmanager
 def watched() -> Iterator[Steps]:
+    """Steps of the block, without those of a garbage collection that happens to fall into it.
+
+    A collection runs the callbacks of whoever asked for them (hypothesis does) and finalizers of any object.
+    """
     steps = Steps()
-    profile, trace = sys.getprofile(), sys.gettrace()
+    profile, trace, collects = sys.getprofile(), sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.setprofile(steps.profile)
     sys.settrace(steps.trace)
     try:
@@ -65,6 +71,8 @@ def watched() -> Iterator[Steps]:
     finally:
         sys.settrace(trace)
         sys.setprofile(profile)
+        if collects:
+            gc.enable()
 
 
 def steps_over(one: Work, state: bytes, holds: work.Holds) -> Counter[Any]:
@@ -82,6 +90,27 @@ def test_every_content_is_worked_on_in_the_same_steps_on_arrays_of_the_same_size
     assert nothing.total() > 500
     assert (something - nothing, nothing - something) == (Counter(), Counter())
     assert (both - nothing, nothing - both) == (Counter(), Counter())
+
+
+def test_a_garbage_collection_meanwhile_is_no_step_of_a_role() -> None:
+    collected = []
+
+    def seen(phase: str, _: Any) -> None:
+        collected.append(phase)
+
+    one, often = WORKS[0], gc.get_threshold()
+    state, batch = one.stands(), one.batch("something")
+    gc.callbacks.append(seen)
+    gc.set_threshold(1)
+    try:
+        one.prepared(state, batch)()
+        assert collected, "work makes enough objects for a collection"
+        steps = steps_over(one, state, "something")
+    finally:
+        gc.set_threshold(*often)
+        gc.callbacks.remove(seen)
+    assert not [step for step in steps if seen.__qualname__ in step]
+    assert gc.isenabled()
 
 
 def test_every_role_that_adds_noise_is_among_them_or_keeps_its_times_in_its_zone() -> None:

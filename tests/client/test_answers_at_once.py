@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +28,6 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.replay.runners.session import DirectSession
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import of_party
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
@@ -170,13 +167,6 @@ async def test_a_node_that_there_is_not_and_a_record_that_breaks_a_bound_are_ref
         ]:
             with pytest.raises(error):
                 await client.predict("e1", "ann", node, indices, values)
-
-
-def test_the_partition_that_the_readme_names_for_other_languages_is_the_one_that_is_written():
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"`(account-7)` is in partition (\d) of (\d)", readme)
-    assert found is not None
-    assert partition_of(found[1], int(found[3])) == int(found[2])
 
 
 # While no learner answers.

@@ -39,11 +39,11 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("counting.counter.Counter", "_bound"): "a bound of the sum; it is only tighter after a restart",
     ("counting.tree.TreeCounter", "_cached", "_run", "_run_start"): "noise that is drawn again from its address",
     ("engine.deciding.DecisionRole", "_writing"): "set at the beginning of each fold",
-    ("engine.known_ids.KnownIds", "_merged", "_shift", "_starts", "_view", "_young"): (
+    ("engine.state.known_ids.KnownIds", "_merged", "_shift", "_starts", "_view", "_young"): (
         "in which of its arrays an id lies: all are looked through"
     ),
-    ("engine.models.ModelReader", "published_ms"): "shown by a gauge, and nothing else",
-    ("engine.spilled_users.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
+    ("engine.learner.models.ModelReader", "published_ms"): "shown by a gauge, and nothing else",
+    ("engine.state.spilled.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
     ("feedback.answers.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
         "in which of its blocks an answer lies: of all that it holds the order is kept"
     ),

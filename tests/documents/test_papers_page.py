@@ -29,14 +29,14 @@ def test_the_page_is_what_its_result_gives(made):
 
 
 def test_a_result_that_was_changed_is_seen(made, monkeypatch, tmp_path):
-    found = json.loads(made.RESULT.read_text())
+    found = json.loads(made.RESULT.read_text(encoding="utf-8"))
     found["rows"][0]["claimed_epsilon"] += 1
-    (tmp_path / "papers.json").write_text(json.dumps(found))
+    (tmp_path / "papers.json").write_text(json.dumps(found), encoding="utf-8")
     monkeypatch.setattr(made, "RESULT", tmp_path / "papers.json")
     assert made.main(["--check"]) == 1
 
 
 def test_every_system_with_a_paper_has_a_line_with_figures(made):
-    rows = {row["system"]: row for row in json.loads(made.RESULT.read_text())["rows"]}
+    rows = {row["system"]: row for row in json.loads(made.RESULT.read_text(encoding="utf-8"))["rows"]}
     assert set(rows) == {name for name, study in studies().items() if study.paper is not None}
     assert all({"claimed_epsilon", "true_epsilon", "paper", "sound", "alone"} <= row.keys() for row in rows.values())

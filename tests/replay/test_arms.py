@@ -58,5 +58,7 @@ def test_a_seed_makes_the_run_again_and_is_marked(tmp_path):
     one, two = (played(tmp_path / name, secret_keys=False) for name in ("one", "two"))
     assert one.marks == two.marks == (REPRODUCIBLE,)
     assert "the noise comes from a seed" in one.answers[0]
-    assert json.loads((tmp_path / "one" / "public-dataset.json").read_text())["non_private_arm"] is False
+    assert (
+        json.loads((tmp_path / "one" / "public-dataset.json").read_text(encoding="utf-8"))["non_private_arm"] is False
+    )
     assert one.rows[0] == two.rows[0], "cold users meet the same world and coins"

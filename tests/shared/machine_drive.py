@@ -17,6 +17,7 @@ from hushstream.engine.records import InputRecord, InputSlice, Output, Step, Top
 from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
 from recordings import KEYS, Recording
+from storage import SEAL
 
 DOUBT = bytes(range(16))
 """Names the epoch of a doubt."""
@@ -96,7 +97,7 @@ class Rig:
     def __post_init__(self) -> None:
         self._store = None if not self.scenario.spills else MemoryUserStore()
         if self.scenario.spills == "disk":
-            self._store = UserDatabase(Path(mkdtemp(dir=self.folder)) / "0.users")
+            self._store = UserDatabase(Path(mkdtemp(dir=self.folder)) / "0.users", SEAL)
         self.machine = self.fresh()
 
     def fresh(self) -> Any:

@@ -28,17 +28,19 @@ def offered(package: Path, name: str) -> Iterator[Kind]:
     What the process knows of systems and records is put back afterwards: other tests look at those of the product.
     """
     known, forms = dict(CATALOGUE), (dict(codec._CODEC._writers), dict(codec._CODEC._readers))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(package))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(package))
+            _forget_catalogue()
+            yield kind_of(name)
+    finally:
+        CATALOGUE.clear()
+        CATALOGUE.update(known)
+        codec._CODEC._writers, codec._CODEC._readers = forms
+        offering = {path.name for path in package.iterdir()}
+        for module in [module for module in sys.modules if module.partition(".")[0] in offering]:
+            del sys.modules[module]
         _forget_catalogue()
-        yield kind_of(name)
-    CATALOGUE.clear()
-    CATALOGUE.update(known)
-    codec._CODEC._writers, codec._CODEC._readers = forms
-    offering = {path.name for path in package.iterdir()}
-    for module in [module for module in sys.modules if module.partition(".")[0] in offering]:
-        del sys.modules[module]
-    _forget_catalogue()
 
 
 def _forget_catalogue() -> None:

@@ -46,6 +46,7 @@ from hushstream.engine.noise.budget import filter_of
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.conversion_table import DELTAS, conversion_rows
 from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.page import page_json
 from hushstream.privacy.promise import Guarantee
 from hushstream.systems.bgt.sensitivity import rho_micro, squared_clip, variance_of
 from hushstream.systems.catalogue import kind_of
@@ -199,6 +200,7 @@ def _many(promise: Guarantee, one: Guarantee, found: Epochs, exchange_alike: boo
     else:
         yield from _repeated("exchange, all epochs", promise.replace_one, one.replace_one, found.most)
     yield from _repeated("life, all epochs", promise.lifetime.cost, one.lifetime.cost, found.most)
+    yield from _repeated("life, exchange, all epochs", promise.lifetime.exchange, one.lifetime.exchange, found.most)
     least = min(promise.delta_units, found.most * one.residue_units)
     yield Figure("residue, all epochs", promise.residue_units, least, promise.delta_units)
 
@@ -261,14 +263,15 @@ def _p2b(config: Any, promises: Any, budgets: Any) -> Figures:
     yield same("slots that fit", slot_facts.fits, slots)
     life = promises.releases.lifetime.cost
     yield from _budget(slot_facts, config.slot.lifetime_slots, config.budget, (life.epsilon_micro, life.delta_units))
-    both = life.epsilon_micro, life.delta_units
+    against, exchanged = [life], [promises.releases.lifetime.exchange]
     if config.lift.holdout:
         yield from _lift(config, lift)
         yield same("charges of the lift", (budgets[1].planned, budgets[1].fits), (1, 1))
         yield same("releases of the lift", budgets[1].releases, config.lift.releases)
-        both = both[0] + lift.lifetime.cost.epsilon_micro, both[1] + lift.lifetime.cost.delta_units
-    yield same("slots and lift", promises.together.epsilon_micro, both[0])
-    yield same("slots and lift, delta", promises.together.delta_units, min(UNITS, both[1]))
+        against.append(lift.lifetime.cost)
+        exchanged.append(lift.lifetime.exchange)
+    yield same("slots and lift", _pair(promises.together.took_part), _sum(against))
+    yield same("slots and lift, exchange", _pair(promises.together.which), _sum(exchanged))
 
 
 class _Slots(NamedTuple):
@@ -315,6 +318,7 @@ def _slot_sums(config: Any, promise: Guarantee, slots: int) -> Figures:
     yield from price("exchange", promise.replace_one, 2 * one.kept, tail_units(4 * one.off, 2 * one.kept))
     life = slots * one.kept
     yield from price("life", promise.lifetime.cost, life, tail_units(2 * slots * one.off, life))
+    yield from price("life, exchange", promise.lifetime.exchange, 2 * life, tail_units(4 * slots * one.off, 2 * life))
     scale = Fraction(release.levels * levels * MICRO, one.noise)
     if tree is not None:
         yield same("scale", Fraction(tree.noise.numerator, tree.noise.denominator), scale)
@@ -365,7 +369,10 @@ def _tuples(config: Any, promise: Guarantee, slots: int) -> Figures:
     yield same("exchange, epsilon", promise.replace_one.epsilon_micro, 2 * epsilon)
     yield _approximately("exchange, delta", promise.replace_one.delta_units, 2 * one)
     yield same("life, epsilon", promise.lifetime.cost.epsilon_micro, slots * epsilon)
-    yield _approximately("life, delta", promise.lifetime.cost.delta_units, _crowd_life(config, slots), slots)
+    life = _crowd_life(config, slots)
+    yield _approximately("life, delta", promise.lifetime.cost.delta_units, life, slots)
+    yield same("life, exchange, epsilon", promise.lifetime.exchange.epsilon_micro, 2 * slots * epsilon)
+    yield _approximately("life, exchange, delta", promise.lifetime.exchange.delta_units, 2 * life, 2 * slots)
     yield same("residue", promise.residue_units, 0)
 
 
@@ -381,7 +388,9 @@ def _paper(config: Any, promise: Guarantee, slots: int) -> Figures:
     yield from price("slot", promise.cost, epsilon, math.ceil(chance * UNITS))
     yield from price("exchange", promise.replace_one, 2 * epsilon, math.ceil(chance * UNITS))
     never = mp.power(1 - mpf(chance.numerator) / chance.denominator, slots)
-    yield from price("life", promise.lifetime.cost, slots * epsilon, int(mp.ceil((1 - never) * UNITS)))
+    some = int(mp.ceil((1 - never) * UNITS))
+    yield from price("life", promise.lifetime.cost, slots * epsilon, some)
+    yield from price("life, exchange", promise.lifetime.exchange, 2 * slots * epsilon, some)
     yield same("private as stated", promise.private_as_stated, False)
 
 
@@ -414,6 +423,7 @@ def _lift(config: Any, promise: Guarantee) -> Figures:
     yield same("lift, residue", promise.residue_units, promise.delta_units)
     yield from price("lift, exchange", promise.replace_one, 2 * epsilon, tail_units(2 * off, 2 * epsilon))
     yield from price("lift, life", promise.lifetime.cost, epsilon, tail_units(off, epsilon))
+    yield same("lift, life, exchange", promise.lifetime.exchange, promise.replace_one)
 
 
 def _devices(config: Any, devices: int) -> Figures:
@@ -453,7 +463,13 @@ def _colin(config: Any, promises: Any, budgets: Any) -> Figures:
 
 
 def _nothing(promise: Guarantee) -> Figures:
-    for name, cost in (("unit", promise.cost), ("exchange", promise.replace_one), ("life", promise.lifetime.cost)):
+    life = promise.lifetime
+    for name, cost in (
+        ("unit", promise.cost),
+        ("exchange", promise.replace_one),
+        ("life", life.cost),
+        ("life, exchange", life.exchange),
+    ):
         yield same(name, (cost.epsilon_micro, cost.delta_units), (0, UNITS))
     yield same("private as stated", promise.private_as_stated, False)
 
@@ -472,6 +488,7 @@ def _noisy_reward(config: Any, one: Guarantee) -> Figures:
     yield same("exchange", one.replace_one, one.cost)
     yield same("residue", one.residue_units, one.delta_units)
     yield from price("life", one.lifetime.cost, many * epsilon, tail_units(many * off, many * epsilon) if off else 0)
+    yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
 
 
 def _counter(config: Any, one: Guarantee) -> Figures:
@@ -519,6 +536,7 @@ def _counted(
         tails = (tail_units(units * draws * off, units * epsilon) for off in (low, high))
         yield from price(name, cost, units * epsilon, *tails)
     yield same("exchange", one.replace_one, one.cost)
+    yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
     yield same("residue", one.residue_units, one.delta_units)
 
 
@@ -539,8 +557,9 @@ def _concentrated(
     costs = [("unit", one.cost, 1), ("life", one.lifetime.cost, many)]
     if alike:
         yield same("exchange", one.replace_one, one.cost)
+        yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
     else:
-        costs.append(("exchange", one.replace_one, 2))
+        costs += [("exchange", one.replace_one, 2), ("life, exchange", one.lifetime.exchange, 2 * many)]
     for name, cost, times in costs:
         epsilon = epsilon_of_rho(times**2 * rho, stated)
         tails = [stated + tail_units(times * draws * off, epsilon) for off in offs]
@@ -568,6 +587,7 @@ def _pdap(config: Any, promises: Any, budgets: Any) -> Figures:
     yield same("residue", one.residue_units, one.delta_units)
     yield same("events of a person", one.lifetime.units, many)
     yield from price("life", one.lifetime.cost, many * most, tail_units(many * off, many * most))
+    yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
     # Nobody plans epochs here: a budget alone says how many there may be.
     budget, facts = config.budget, budgets[0]
     found = epochs_of(one, 1 if budget is None else 1_000_000, budget)
@@ -638,6 +658,7 @@ def _gossip(config: Any, one: Guarantee) -> Figures:
         epsilon = math.ceil(claimed * (theirs + Fraction(others, 2)))
         yield from price(name, cost, epsilon, tail_units((theirs + others) * dimension * off, epsilon))
     yield same("exchange", one.replace_one, one.cost)
+    yield same("life, exchange", one.lifetime.exchange, one.lifetime.cost)
     yield same("private as stated", one.private_as_stated, not own)
     if own:
         yield same("claimed", one.claimed.epsilon_micro, claimed)
@@ -675,6 +696,7 @@ def _bgt(config: Any, promises: Any, budgets: Any) -> Figures:
         yield same(f"{rounds} rounds, residue", step.residue_units, step.delta_units - half)
     yield from _bgt_price("exchange", one.replace_one, config, rhos, 2, half)
     yield same("life", one.lifetime.cost, one.cost)
+    yield same("life, exchange", one.lifetime.exchange, one.replace_one)
     yield same("sensitivity", one.sensitivity, math.ceil(release.clip * 2**20))
     found = epochs_of(one, release.epochs, config.budget, steps)
     facts, promise = budgets[0], promises.releases
@@ -766,21 +788,35 @@ def _conversions(promise: Guarantee) -> Figures:
 
 def _in_json(promises: Any) -> Figures:
     """The same whole numbers stand in the JSON form."""
-    told, releases = promises.as_json(), promises.releases
-    for name, where, cost in (
-        ("unit", told, releases.cost),
-        ("life", told["lifetime"], releases.lifetime.cost),
-        ("exchange", told["replace_one"], releases.replace_one),
-        ("together", told["together"], promises.together),
-    ):
-        yield same(f"JSON, {name}", (where["epsilon_micro"], int(where["delta_units"])), tuple(_pair(cost)))
-    if promises.lift is not None:
-        cost = promises.lift.cost
-        yield same("JSON, lift", (told["lift"]["epsilon_micro"], int(told["lift"]["delta_units"])), tuple(_pair(cost)))
+    told, releases, lift = page_json(promises), promises.releases, promises.lift
+    public, life = releases.public_participation, releases.lifetime
+    prices = [
+        ("unit", public, releases.replace_one, releases.cost),
+        ("person", public, promises.together.which, promises.together.took_part),
+    ]
+    if lift is None:
+        prices.append(("person", public, life.exchange, life.cost))
+    else:
+        prices.append(("lift", lift.public_participation, lift.replace_one, lift.cost))
+    for group, is_public, which, took_part in prices:
+        yield same(f"JSON, {group}, which", _told(told[group]["which"]), _pair(which))
+        want = "public" if is_public else _pair(took_part)
+        yield same(f"JSON, {group}, took part", _told(told[group]["took_part"]), want)
+    if releases.redraws is not None:
+        yield same("JSON, one epoch", _told(told["unit"]["one_epoch"]), _pair(releases.redraws.price))
+
+
+def _told(price: Any) -> Any:
+    return price if price == "public" else (price["epsilon_micro"], int(price["delta_units"]))
 
 
 def _pair(cost: Any) -> tuple[int, int]:
     return cost.epsilon_micro, cost.delta_units
+
+
+def _sum(costs: list[Any]) -> tuple[int, int]:
+    """Basic composition."""
+    return sum(cost.epsilon_micro for cost in costs), min(UNITS, sum(cost.delta_units for cost in costs))
 
 
 _OF = {"p2b": _p2b, "colin": _colin, "pdap": _pdap, "pdol": _pdol, "bgt": _bgt}

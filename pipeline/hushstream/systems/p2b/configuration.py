@@ -292,8 +292,8 @@ class P2BConfig:
         users: quotas and expiry of users.
         budget: limits what all slots of one user and the lift may cost them together; null for what the configuration
             plans. Of lifetime_slots they send as many as fit.
-        kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
         privacy: what the operator says of the promise in words; no digest follows from it.
+        kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
         system: which system this is a configuration of.
     """
 

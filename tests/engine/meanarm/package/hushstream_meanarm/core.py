@@ -6,7 +6,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-from hushstream.engine.configuration import LARGEST_EPSILON, canonical_form
+from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, whole
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
@@ -34,6 +34,7 @@ class MeanarmConfig:
         window_slots: slots that close a window.
         rewards_per_user: how many rewards of a user count.
         homes: partitions of questions.
+        privacy: what the operator says of the promise in words; no digest follows from it.
         system: always ``meanarm``.
     """
 
@@ -45,6 +46,7 @@ class MeanarmConfig:
     window_slots: int = 100
     rewards_per_user: int = 10
     homes: int = 1
+    privacy: PrivacyConfig = said_aside()
     system: str = NAME
 
     def __post_init__(self) -> None:
@@ -62,7 +64,7 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
     Guarantee:
         A slot in place of none moves two sums by 1 each, so discrete Laplace of scale 2/eps is pure eps-DP; the tables
         are off by r a sum, which adds 2 (1 + e^eps) r. Two rewards reach each other through none: 2 eps. n rewards of
-        one user compose to n eps, and n times that delta.
+        one user compose to n eps, and n times that delta; exchanged for others to twice as much.
     """
     micro, count = epsilon_micro(config.epsilon), config.rewards_per_user
     error = SENSITIVITY * residue(*laplace_scale(config.epsilon, SENSITIVITY))
@@ -71,7 +73,7 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
             times * micro,
             min(DELTA_ONE, math.ceil(times * error * (1 + exp_above(epsilon_value(power * micro))) * DELTA_ONE)),
         )
-        for times, power in ((1, 1), (2, 2), (count, 1))
+        for times, power in ((1, 1), (2, 2), (count, 1), (2 * count, 2))
     ]
     return Guarantee(
         mechanism=f"{MECHANISM}: slots and rewards of each arm and discrete Laplace noise of 2/{config.epsilon:g}",
@@ -79,7 +81,7 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
         unit=UNIT,
         cost=prices[0],
         replace_one=prices[1],
-        lifetime=Lifetime(count, 1, prices[2]),
+        lifetime=Lifetime(count, 1, prices[2], prices[3]),
         sensitivity=SENSITIVITY,
         norm="L1 distance of the sums, in slots and rewards",
         zone=COUNTER,
