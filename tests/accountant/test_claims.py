@@ -17,6 +17,13 @@ from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.systems.colin import configuration as colin
 from hushstream.systems.p2b import configuration as p2b
 
+pytestmark = pytest.mark.slow_statistics(
+    keep=[
+        "test_a_group_of_nodes_is_as_many_as_the_factorisation_says",
+        "test_what_is_priced_by_rho_or_at_an_order_costs_what_renyi_divergences_give",
+    ]
+)
+
 NUMERICAL = 1e-12
 """dp-accounting computes in floating point and truncates tails of 1e-15."""
 

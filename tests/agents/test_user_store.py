@@ -441,6 +441,17 @@ def test_an_earlier_release_between_two_newer_ones_is_believed(place: Path) -> N
         assert (store.get(ANN), store.snapshot()) == (None, b"the window of ann")
 
 
+def test_an_earlier_release_that_ended_before_it_saved_leaves_no_snapshot_without_its_users(place: Path) -> None:
+    """It made its tables beside the sealed ones. A snapshot alone would give every user a new allowance."""
+    with closing(UserDatabase(place, SEAL)) as store:
+        store.put([user(ANN, b"known")])
+        save(store, b"record 7")
+        store._main.execute("CREATE TABLE users (key BLOB PRIMARY KEY, seen_ms INTEGER NOT NULL, value BLOB NOT NULL)")
+        store._main.execute("CREATE TABLE snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)")
+    with closing(UserDatabase(place, SEAL)) as store:
+        assert (store.get(ANN), store.snapshot()) == (None, None)
+
+
 def test_when_the_key_has_turned_all_is_sealed_anew_and_the_earlier_key_may_go(place: Path) -> None:
     with closing(UserDatabase(place, under(RING))) as older:
         older.put([user(ANN, b"one")])

@@ -14,7 +14,16 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.shuffler import sums as release
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.slow_statistics(
+        keep=[
+            "test_rows_come_as_json_with_stable_keys",
+            "test_a_bound_above_its_claim_is_exit_code_one",
+            "test_wrong_usage_is_refused",
+        ]
+    ),
+]
 
 KEYS = {
     "name", "kind", "attack", "claimed", "paper_claims", "claim_broken", "epsilon_lower_bound",

@@ -191,6 +191,7 @@ def test_settings_of_a_connection_are_refused_before_anything_runs(refused, secu
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.process
 def test_the_workers_of_a_replay_get_the_settings_too(cli, bootstrap, security, tmp_path, monkeypatch):
     started, spawn = [], StreamSession._spawn
     monkeypatch.setattr(

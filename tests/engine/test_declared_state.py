@@ -194,6 +194,14 @@ def test_a_role_that_forgets_a_field_cannot_be_imported():
     assert "got window in neither" in str(e.value)
 
 
+def test_a_subclass_that_sets_more_than_its_base_declares_cannot_be_imported():
+    with pytest.raises(HushstreamError, match=r"Later: expected each attribute .* got window in neither"):
+
+        class Later(Urn):
+            def later(self) -> None:
+                self.window = 1
+
+
 def test_a_field_that_is_set_in_a_base_or_a_closure_is_found_too():
     class Base:
         def begin(self) -> None:

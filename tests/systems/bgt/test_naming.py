@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hushstream.engine.records import InputRecord, InputSlice
+from hushstream.engine.records import InputRecord, InputSlice, OffChain
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import bgt_digest
@@ -101,6 +101,16 @@ def test_a_journal_of_an_earlier_release_gives_the_bytes_that_it_gave(recorded):
     machine.start(recorded.genesis)
     steps = [machine.replay(value, [recorded.slice(*machine.recovery_ranges(value))]) for value in recorded.journal]
     assert [o.value for step in steps for o in step.releases if o.topic == "releases"] == recorded.was_released
+
+
+def test_a_record_that_is_off_the_chain_changes_no_name(recorded):
+    machine = recorded.machine
+    assert machine.collector.naming is Naming.IDS
+    value = recorded.journal[1]
+    with pytest.raises(OffChain):
+        machine.replay(value, [recorded.slice(*machine.recovery_ranges(value))])
+    assert machine.collector.naming is Naming.IDS
+    assert not machine.draws_ahead
 
 
 def test_a_deployment_goes_on_with_ids_after_the_rounds_of_an_earlier_release(films, recorded):

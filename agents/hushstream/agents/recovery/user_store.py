@@ -42,6 +42,8 @@ _CLEAR = "CREATE TABLE users "
 _FIND_CLEAR = "SELECT count(*) FROM sqlite_master WHERE name = 'users'"
 _SEAL_CLEAR = (
     "DELETE FROM sealed_users",
+    # An earlier release that saved nothing leaves no snapshot, and one without its users must not stay.
+    "DELETE FROM sealed_snapshot",
     "INSERT INTO sealed_users SELECT key, seen_ms, sealed_user(value, key, seen_ms) FROM users",
     "INSERT OR REPLACE INTO sealed_snapshot SELECT id, generation, sealed_file(content) FROM snapshot",
     "DROP TABLE users",

@@ -409,7 +409,7 @@ class Declared:
             HushstreamError: an attribute is neither declared nor derived, or an exception names none that is set.
         """
         super().__init_subclass__(**options)
-        if "state" not in cls.__dict__:
+        if getattr(cls, "state", None) is None:
             return
         derived = {name for one in cls.__mro__ for name in vars(one).get("derived", ())}
         found, declared = attributes_set(cls), set(cls.state.fields)

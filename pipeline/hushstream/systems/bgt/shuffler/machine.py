@@ -26,7 +26,7 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
-from hushstream.engine.records import InputRecord, InputSlice, Output, Step
+from hushstream.engine.records import InputRecord, InputSlice, OffChain, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
@@ -142,11 +142,16 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Machine.replay`: the round of a record that an earlier release wrote has its noise by contents alone."""
+        collector, before = self.collector, None if self.collector is None else self.collector.naming
         self._naming = self._naming_of(value)
-        if self.collector is not None and not self.collector.sums.slots:
-            self.collector.naming = self._naming
+        if collector is not None and not collector.sums.slots:
+            collector.naming = self._naming
         try:
             return super().replay(value, slices)
+        except OffChain:
+            if collector is not None and before is not None:
+                collector.naming = before
+            raise
         finally:
             self._naming = Naming.IDS
 
