@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
 from hushstream.replay.studies.pdol.play import predicted_labels
 from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.systems.pdol.configuration import PdolConfig
 
-TRIED = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0)
+TRIED = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, LARGEST_EPSILON)
 """Epsilons at which the same records are played where sharing does not pay, up to the first at which it does."""
 
 Rights = NDArray[np.bool_]
