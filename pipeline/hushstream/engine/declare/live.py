@@ -24,7 +24,7 @@ def require_private(promises: Promises, where: str) -> None:
             raise ConfigurationError(
                 f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
                 f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
-                f"lower release.epsilon"
+                f"lower {'lift' if promise is promises.lift else 'release'}.epsilon"
             )
 
 

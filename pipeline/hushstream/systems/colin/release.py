@@ -90,9 +90,11 @@ def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, node
     plan = plan_of(release, features)
     zone = "counter" if release.noise_at == "server" else "edge"
     promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user, "hosted", zone)
+    # Before the graph is there nobody knows how many users it has.
+    users = "" if nodes == 1 else f"{nodes} users, "
     return replace(
         promise,
-        mechanism=f"{nodes} users, every reward in one user's counter, each: {promise.mechanism}",
+        mechanism=f"{users}every reward in one user's counter, each: {promise.mechanism}",
         not_protected=(*NOT_PROTECTED, *promise.not_protected),
         conditions=(*promise.conditions, *((_LOST_LEARNERS,) if release.noise_at == "server" else ())),
     )

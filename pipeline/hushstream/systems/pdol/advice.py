@@ -94,7 +94,7 @@ class Advice:
         lines = [
             f"Sharing {self.verdict}: it pays {where}, and {self.expected:,.0f} are expected.",
             f"Of what a central learner would gain over isolated nodes, about {100 * self.gain:.0f} % is left.",
-            f"All records of one person at a node: {self.person}.",
+            f"All records of one person at a node, as to whether they were there: {self.person}.",
         ]
         if self.private_features:
             lines.append(
