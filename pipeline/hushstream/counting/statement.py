@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from hushstream.counting.calibration import Budget
 from hushstream.counting.errors import BadPlan
+from hushstream.privacy.guarantee import NOISE_ONCE
 from hushstream.privacy.promise import Deployment, Guarantee, Lifetime
 
 LARGEST_LIFE = 1_000_000
@@ -79,9 +80,8 @@ def counter_guarantee(
             "the leaves, from whoever runs the counter or holds its key",
         ),
         conditions=(
-            f"every unit is in {within}, and moves what is in it by at most the sensitivity",
-            "no node's noise is used for other leaves: a journal that was rolled back opens an epoch with noise of its "
-            "own, at its price, if that is noticed (release marks); where nobody notices it, see the runbook",
+            f"every unit is in {within}, and moves all of them together by at most the sensitivity",
+            NOISE_ONCE,
         ),
         rho_micro=budget.rho_micro,
         public_participation=neighbours.any_content,

@@ -43,6 +43,13 @@ OPEN_IN: dict[str, str] = {
 """What is open to whoever runs the learners, by deployment."""
 
 
+NOISE_ONCE = (
+    "no node's noise is used for other leaves: a journal that was rolled back opens an epoch with noise of its "
+    "own, at its price, if that is noticed (release marks); where nobody notices it, see the runbook"
+)
+"""On what a counter's promise rests that draws ahead of its leaves."""
+
+
 def slot_sums_guarantee(
     epsilon: Number,
     levels: int = 1,
@@ -109,6 +116,7 @@ def slot_sums_guarantee(
         deployment=deployment,
         residue_units=delta,
         not_protected=_not_protected(deployment),
+        conditions=() if tree_levels == 1 else ("every slot is in one window, which is one leaf", NOISE_ONCE),
     )
 
 

@@ -74,8 +74,8 @@ def groups_of(promises: Promises) -> tuple[Group, ...]:
         *([] if lift is None else [Group("lift", "The lift over a hold-out", (*_unit(lift), *_noise(lift)))]),
         Group("mechanism", "How it is kept", (*_claim(releases), *_noise(releases), *_setting(releases))),
         Group("seen", "What is seen by whom", _seen(releases), listed=True),
-        _listed("conditions", "It holds only if", "Condition", (one.conditions for one in promises.each)),
-        _listed("not_protected", "Not protected", "Not protected", (one.not_protected for one in promises.each)),
+        _listed("conditions", "It holds only if", "Condition", *(one.conditions for one in promises.each)),
+        _listed("not_protected", "Not protected", "Not protected", *(one.not_protected for one in promises.each)),
     ]
     return tuple(group for group in found if group.lines)
 
@@ -194,6 +194,7 @@ def _seen(promise: Guarantee) -> tuple[Line, ...]:
     )
 
 
-def _listed(key: str, title: str, name: str, facts: Iterable[Iterable[str]]) -> Group:
-    found = dict.fromkeys(fact for each in facts for fact in each)
+def _listed(key: str, title: str, name: str, releases: Iterable[str], lift: Iterable[str] = ()) -> Group:
+    found = dict.fromkeys(releases)
+    found |= dict.fromkeys(f"of the lift: {fact}" for fact in lift if fact not in found)
     return Group(key, title, tuple(Line(key, name, fact, fact) for fact in found), listed=True)
