@@ -315,12 +315,10 @@ async def test_a_worker_whose_disk_is_full_lets_go_and_comes_back_when_there_is_
     folder = bench.directory / "full-disk"
     disk = {"folder": str(folder), "kibibytes": 4096}
     async with deployment(bench, harness, machines, "full") as run:
-        # A snapshot that was being written when the disk was filled gives its room back: enough for a mark. So the disk
-        # is filled again before the next mark of each partition.
-        fill = {"call": f"{SURROUNDINGS}:fill", "arguments": {"folder": str(folder)}}
-        places = [("released", 0, 1), ("marking", 0, 2), ("marking", 1, 2)]
+        # What a snapshot gives back that could not be written would be enough for a mark: the disk is kept full.
+        filled = {"stage": "released", "partition": 0, "sequence": 1, "call": f"{SURROUNDINGS}:keep_full"}
         sick = await run.start_armed(
-            [{"stage": stage, "partition": p, "sequence": sequence, **fill} for stage, p, sequence in places],
+            [{**filled, "arguments": {"folder": str(folder)}}],
             before={"call": f"{SURROUNDINGS}:small_disk", "arguments": disk},
             datadir=str(folder), let_go_seconds=0.5,
         )  # fmt: skip

@@ -6,7 +6,9 @@ import ctypes
 import errno
 import os
 import sys
+import threading
 import time
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +35,31 @@ def small_disk(folder: str, kibibytes: int, full: bool = False) -> None:
 def fill(folder: str) -> None:
     """Write until there is no room for one more byte."""
     with (Path(folder) / "filler").open("ab", buffering=0) as file:
-        for size in (65536, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
+        _fill(file)
+
+
+def keep_full(folder: str) -> None:
+    """As `fill`, and again whatever is given back, until the filler is deleted."""
+    file = (Path(folder) / "filler").open("ab", buffering=0)
+    _fill(file)
+
+    def go() -> None:
+        while os.fstat(file.fileno()).st_nlink:
+            _fill(file)
+            time.sleep(0.005)
+        file.close()
+
+    threading.Thread(target=go, daemon=True).start()
+
+
+def _fill(file: FileIO) -> None:
+    for size in (65536, 1):
+        try:
+            while True:
+                file.write(bytes(size))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
 
 
 def move_clock(seconds: float) -> None:
