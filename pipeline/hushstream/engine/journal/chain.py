@@ -72,12 +72,18 @@ class NewerJournal(HushstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose journal it is: compared with the genesis record before anything else is read."""
+    """Whose journal it is: compared with the genesis record before anything else is read.
+
+    Attributes:
+        begun_in: the first schema generation in which a new journal of this role may begin: one whose records an
+            earlier release would read otherwise begins where that one stops.
+    """
 
     role: str
     deployment: str
     config_digest: bytes
     journal: TopicPartition
+    begun_in: int = FIRST_GENERATION
 
 
 def head_fields(
@@ -110,7 +116,8 @@ class Chain:
     Attributes:
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
-        schema_generation: in which records are written; on replay, that of the journal record (`in_its_generation`).
+        schema_generation: in which records are written: as the worker was told, and none before that of the journal's
+            first record; on replay, that of the journal record (`in_its_generation`).
     """
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
@@ -136,7 +143,8 @@ class Chain:
         """Encode the first record of a new journal around 32 fresh ``nonce`` bytes.
 
         Under a seeded key (an experiment, which says so) the nonce comes from the seed, so that a run can be
-        repeated with the same noise.
+        repeated with the same noise. The journal is begun, and gone on with, in the chain's schema generation, or in
+        the first one of such journals (`Identity.begun_in`).
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
@@ -144,6 +152,7 @@ class Chain:
         if self._digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
             nonce = b"".join(self._digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
+        schema_generation = max(self.schema_generation, who.begun_in)
         fields = {
             "role": who.role,
             "partition": who.journal[1],
@@ -152,9 +161,10 @@ class Chain:
             "key_id": self._digester.key_id,
             "nonce": nonce,
             "reproducible": self._digester.reproducible,
+            "edition": schema_generation,
             "chain": _BLANK,
         }
-        return self._closed(self.encode("Genesis", fields), BEGINNING)
+        return self._closed(codec.encode("Genesis", fields, schema_generation), BEGINNING)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal really holds.
@@ -166,9 +176,11 @@ class Chain:
 
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
-            NewerJournal: it is of a version that this release does not know.
+            NewerJournal: it is of a version or a schema generation that this release does not know.
         """
         _, found = self._decode(value, "Genesis")
+        if found["edition"] > codec.NEWEST_GENERATION:
+            raise self._newer(f"schema generation {found['edition']}")
         checkable = found["key_id"] not in retired
         who = self._identity
         expected = {
@@ -190,6 +202,8 @@ class Chain:
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
         self.genesis_nonce = bytes(found["nonce"])
+        # A worker that is told an earlier one would write what the journal's first record rules out.
+        self.schema_generation = max(self.schema_generation, found["edition"])
 
     def _require_noise_version(self, genesis: bytes) -> None:
         """Refuse a first record that is not closed as this release closes one."""

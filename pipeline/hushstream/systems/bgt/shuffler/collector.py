@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum
 from functools import partial
 from itertools import compress
 from typing import Any
@@ -24,21 +24,24 @@ from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums
 from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots, packed_slots
 
-COLLECTED = {"sums": "bytes", "slots": "long", "history": "bytes"}
+COLLECTED = {"sums": "bytes", "slots": "long", "contents": "bytes", "pairs": "bytes"}
 """Avro fields of `Collector.dump`."""
+
+IDS_GENERATION = 2
+"""The first schema generation whose rounds have ids in the name of their noise."""
 
 _HISTORY_BYTES = 32
 _HISTORIES = 1 << 8 * _HISTORY_BYTES
 """Digests of slots are added up within so much, so that their order does not matter."""
 
 
-class Naming(IntEnum):
-    """What of a slot is in the name of its round's noise; the number is in the packed state."""
+class Naming(Enum):
+    """What of a slot is in the name of its round's noise; the value ends that name's history."""
 
-    CONTENTS = 1
-    """Its content alone, as in rounds that an earlier release began. Then a rolled back round that holds a guess under
-    another id has the same noise exactly if the guess is right."""
-    IDS = 2
+    CONTENTS = b""
+    """Its content alone, as in journals of the first schema generation. Then a rolled back round that holds a guess
+    under another id has the same noise exactly if the guess is right."""
+    IDS = b"\x02"
     """Its id and its content."""
 
 
@@ -63,23 +66,18 @@ class Collector:
     themselves. So a collector that was rolled back and met other slots, or equal contents under other ids, draws other
     noise, and one that meets the same slots in another order or in other batches the same.
 
+    Both sums of digests are kept, whichever is asked for at the end: a worker that writes another schema generation
+    than the one before it goes on with the same state.
+
     Attributes:
         asked: what users were asked for.
         sums: of what was taken.
-        history: the sum of its digests.
-        naming: what these are of.
+        histories: the sum of its digests, for each naming.
     """
 
-    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "history", "naming", "sums")
+    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "histories", "sums")
 
-    def __init__(
-        self,
-        asked: Round,
-        config: BgtConfig,
-        key: Key | None,
-        address: NoiseAddress,
-        naming: Naming = Naming.IDS,
-    ) -> None:
+    def __init__(self, asked: Round, config: BgtConfig, key: Key | None, address: NoiseAddress) -> None:
         """Begin a round.
 
         Args:
@@ -87,7 +85,6 @@ class Collector:
             config: of the deployment.
             key: of the collector's zone; None where there is no noise.
             address: see `hushstream.systems.bgt.deployment.bgt_address`.
-            naming: of its noise; another one only to replay what an earlier release journaled.
 
         Raises:
             BadSlots: noise without a key.
@@ -97,7 +94,7 @@ class Collector:
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
-        self.history, self.naming = 0, naming
+        self.histories = dict.fromkeys(Naming, 0)
         self._released = False
 
     def draw_under(self, key: Key | None, address: NoiseAddress) -> None:
@@ -136,14 +133,17 @@ class Collector:
         why = self.refusals(slots)
         taken = _nulled(slots, why != Refusal.TAKEN)
         self.sums.add(taken)
-        digests = self._digests(packed_slots(taken), ids)
-        self.history = (self.history + sum(int.from_bytes(one, "little") for one in digests)) % _HISTORIES
+        packed = packed_slots(taken)
+        self._remember(Naming.CONTENTS, (_content_digest(slot) for slot in packed))
+        self._remember(Naming.IDS, self._pair_digests(packed, ids))
         return why
 
-    def _digests(self, packed: Sequence[bytes], ids: Sequence[bytes]) -> Iterator[bytes]:
-        """Of each slot; keyed, so that whoever sends slots cannot look for some whose digests add up alike."""
-        if self.naming is Naming.CONTENTS:
-            return (hashlib.blake2b(slot, digest_size=32, person=b"hush-bgt-slots").digest() for slot in packed)
+    def _remember(self, naming: Naming, digests: Iterator[bytes]) -> None:
+        added = sum(int.from_bytes(one, "little") for one in digests)
+        self.histories[naming] = (self.histories[naming] + added) % _HISTORIES
+
+    def _pair_digests(self, packed: Sequence[bytes], ids: Sequence[bytes]) -> Iterator[bytes]:
+        """Of each slot and its id; keyed, so that nobody who sends slots can look for some that add up alike."""
         key = b"" if self._key is None else self._key.prf("bgt-slots")
         digest = partial(hashlib.blake2b, digest_size=_HISTORY_BYTES, key=key, person=b"hush-bgt-named")
         # Ids have one size, and so have slots: the joined bytes can be read in one way.
@@ -152,8 +152,11 @@ class Collector:
     def refusals(self, slots: Slots) -> NDArray[np.int8]:
         return admit(slots, self.asked, self._config)
 
-    def release(self) -> Release:
+    def release(self, naming: Naming = Naming.IDS) -> Release:
         """The sums with noise. A round is released once.
+
+        Args:
+            naming: of the noise.
 
         Raises:
             BadSlots: it was released.
@@ -162,16 +165,16 @@ class Collector:
             raise BadSlots(f"round {self.asked.number}: expected to be released once, got a second request")
         self._released = True
         cells = self.sums.cells()
-        noised = checked_add(cells, self.noise(cells.size).reshape(cells.shape))
+        noised = checked_add(cells, self.noise(cells.size, naming).reshape(cells.shape))
         return Release(self.asked.number, self.asked.kind, self.sums.slots, noised)
 
-    def noise(self, size: int) -> NDArray[np.int64]:
+    def noise(self, size: int, naming: Naming = Naming.IDS) -> NDArray[np.int64]:
         """What is added to so many cells; it follows from key, address and everything that was taken."""
         if self._key is None:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
         exact = self.sums.exact.astype("<i8").tobytes()
-        content = self._key.digest("bgt-round", self.history_bytes, exact)
+        content = self._key.digest("bgt-round", self.history(naming), exact)
         parameters = {"kind": self.asked.kind, "variance": "/".join(map(str, variance))}
         address = replace(self._address, window=self.asked.number, parameters=parameters, content=content)
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)
@@ -181,25 +184,24 @@ class Collector:
         return {
             "sums": self.sums.exact.astype("<i8").tobytes(),
             "slots": self.sums.slots,
-            "history": self.history_bytes,
+            "contents": self._packed(Naming.CONTENTS),
+            "pairs": self._packed(Naming.IDS),
         }
 
-    @property
-    def history_bytes(self) -> bytes:
-        """The sum of digests, and behind it what they are of; earlier releases, which named contents, said nothing."""
-        told = bytes((self.naming,)) if self.naming is not Naming.CONTENTS else b""
-        return self.history.to_bytes(_HISTORY_BYTES, "little") + told
+    def history(self, naming: Naming) -> bytes:
+        """What a name of the noise holds of all that was taken: no two namings have a history in common."""
+        return self._packed(naming) + naming.value
+
+    def _packed(self, naming: Naming) -> bytes:
+        return self.histories[naming].to_bytes(_HISTORY_BYTES, "little")
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Return to a dumped state of the same round."""
         exact = np.frombuffer(state["sums"], "<i8").astype(np.int64)
         self.sums.exact, self.sums.slots = exact.reshape(self.sums.exact.shape), state["slots"]
-        history, told = state["history"][:_HISTORY_BYTES], state["history"][_HISTORY_BYTES:]
-        self.history, self._released = int.from_bytes(history, "little"), False
-        if told:
-            self.naming = Naming(told[0])
-        elif self.sums.slots:
-            self.naming = Naming.CONTENTS
+        for naming, packed in ((Naming.CONTENTS, state["contents"]), (Naming.IDS, state["pairs"])):
+            self.histories[naming] = int.from_bytes(packed, "little")
+        self._released = False
 
     def repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
         """Which ids came before; all of them are known from then on."""
@@ -208,6 +210,10 @@ class Collector:
             repeated[place] = one in self._known
             self._known.add(one)
         return repeated
+
+
+def _content_digest(slot: bytes) -> bytes:
+    return hashlib.blake2b(slot, digest_size=_HISTORY_BYTES, person=b"hush-bgt-slots").digest()
 
 
 def _nulled(slots: Slots, refused: NDArray[np.bool_]) -> Slots:

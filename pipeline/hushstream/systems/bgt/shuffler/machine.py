@@ -26,7 +26,7 @@ from hushstream.engine.gathered import Gathered
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
-from hushstream.engine.records import InputRecord, InputSlice, OffChain, Output, Step
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
@@ -40,7 +40,7 @@ from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
 from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
 from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
 from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
-from hushstream.systems.bgt.shuffler.collector import COLLECTED, Collector, Naming
+from hushstream.systems.bgt.shuffler.collector import COLLECTED, IDS_GENERATION, Collector, Naming
 from hushstream.systems.bgt.slots import ID_BYTES, Int32
 from hushstream.systems.bgt.topics import SHUFFLER_ZONE
 
@@ -64,7 +64,7 @@ def _unpack_ids(value: bytes, before: set[bytes]) -> set[bytes]:
 def _pack_round(role: CollectorMachine) -> Mapping[str, Any]:
     """All that slots left in the round that is open, if one is."""
     if role.collector is None:
-        return {"round": b"", "sums": b"", "slots": 0, "history": b""}
+        return {"round": b"", "sums": b"", "slots": 0, "contents": b"", "pairs": b""}
     asked = round_fields(role.collector.asked, role.next, role.system.digest)
     return {"round": role.chain.encode("RatingRound", asked), **role.collector.dump()}
 
@@ -84,7 +84,7 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     state = releasing_state(
         "a collector's state",
-        1,
+        2,
         "CollectorState",
         phase_ends=Flat(PHASE_ENDS),
         known=Single("bytes", lambda known: b"".join(sorted(known)), _unpack_ids, saved=False),
@@ -94,14 +94,15 @@ class CollectorMachine(ReopeningRole[Ended]):
     )
     derived: ClassVar[Mapping[str, str]] = {
         "_rows": "empty between two folds (`settle`)",
-        "_naming": "that of every new round but while a record is replayed, which says it",
+        "_replayed": "None but while a record is replayed, which says it",
     }
 
     system: BgtSystem
 
     def __init__(self, system: BgtSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("collector", system.config.deployment, system.digest, ("journal-collector", partition))
+        journal = ("journal-collector", partition)
+        identity = Identity("collector", system.config.deployment, system.digest, journal, begun_in=IDS_GENERATION)
         source, terms = ("updates", partition), system.spending_terms
         super().__init__(system, identity, "RoundJournal", source, SHUFFLER_ZONE, key, ring, terms)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
@@ -111,8 +112,8 @@ class CollectorMachine(ReopeningRole[Ended]):
         """The round that is open, or comes next."""
         self.ended = False
         """Whether a round was withheld: nothing is summed any more."""
-        self._naming = Naming.IDS
-        """Of the noise of rounds that open: while a journal record is replayed, what that one says."""
+        self._replayed: Naming | None = None
+        """What the journal record that is replayed says of its noise's name."""
         self.collector: Collector | None = self.opened(first_round(system.config))
         self._rows: list[tuple[bytes, Int32]] = []
         """Slots that came and are not folded yet, each with its id."""
@@ -123,9 +124,21 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise, but for the ids of those of a round
-        that an earlier release began; what is left of that one is gone on with as noise without a name is."""
-        return self.collector is not None and self.collector.naming is Naming.CONTENTS
+        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise, but for their ids where the journal
+        is still written in the first schema generation: noise without them answers doubts as noise without a name."""
+        return self.naming is Naming.CONTENTS
+
+    @property
+    def naming(self) -> Naming:
+        """Of the noise of the next release.
+
+        A journal that is written in the first schema generation may be followed by a release that knows contents
+        alone: with ids it would find another release than was journaled, and open an epoch. So ids wait for the next
+        generation, which that one refuses to read. A journal that this release begins is in it from the beginning.
+        """
+        if self._replayed is not None:
+            return self._replayed
+        return Naming.IDS if self.chain.schema_generation >= IDS_GENERATION else Naming.CONTENTS
 
     @property
     def waits(self) -> bool:
@@ -141,19 +154,12 @@ class CollectorMachine(ReopeningRole[Ended]):
         self._close_round(fields["round"], fields["released"])
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: the round of a record that an earlier release wrote has its noise by contents alone."""
-        collector, before = self.collector, None if self.collector is None else self.collector.naming
-        self._naming = self._naming_of(value)
-        if collector is not None and not collector.sums.slots:
-            collector.naming = self._naming
+        """See `Machine.replay`: a record says by what its noise is named."""
+        self._replayed = self._naming_of(value)
         try:
             return super().replay(value, slices)
-        except OffChain:
-            if collector is not None and before is not None:
-                collector.naming = before
-            raise
         finally:
-            self._naming = Naming.IDS
+            self._replayed = None
 
     def _naming_of(self, value: bytes) -> Naming:
         # The record may be anybody's: whether it counts is looked at later.
@@ -252,7 +258,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         """See `ReleasingRole.close`: where nothing may be released, the round ends without."""
         collector, release = self.collector, None
         if collector is not None and asked.refused is None:
-            release = collector.release()
+            release = collector.release(self.naming)
         fields = self._journaled(collector, release)
         self._close_round(closed.number, release is not None)
         return fields, (*self._released(release), *self._entry(closed.number, asked), *self._passed_on(closed.number))
@@ -265,7 +271,7 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     def opened(self, asked: Round) -> Collector:
         """A collector of this round that nothing was put into, under the noise of this epoch."""
-        return Collector(asked, self.system.config, *self._noise(), self._naming)
+        return Collector(asked, self.system.config, *self._noise())
 
     def _noise(self) -> tuple[Key | None, Any]:
         nonce = self.nonce or _NO_NONCE
@@ -274,7 +280,7 @@ class CollectorMachine(ReopeningRole[Ended]):
 
     def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
         """What the journal record holds beside its head, debit and key; a round that nobody opened has no slots."""
-        history = b"" if collector is None else collector.history_bytes
+        history = b"" if collector is None else collector.history(self.naming)
         return {
             "round": self.next,
             "kind": "" if collector is None else collector.asked.kind,
@@ -286,7 +292,7 @@ class CollectorMachine(ReopeningRole[Ended]):
         }
 
     def _parameters(self, collector: Collector) -> str:
-        return self.system.parameters(self.next, collector.asked.kind, collector.naming is Naming.IDS)
+        return self.system.parameters(self.next, collector.asked.kind, self.naming is Naming.IDS)
 
     def _released(self, release: Release | None) -> tuple[Output, ...]:
         if release is None:
