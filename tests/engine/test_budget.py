@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.engine.noise.budget import BudgetConfig, OwnScope, Place, filter_of, largest_that
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.amounts import MICRO, Cost, delta_units
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units
 from hushstream.privacy.bounds import exp_above, exp_below
 from hushstream.privacy.conversion_table import DELTAS, conversion_lines, conversion_rows
 from hushstream.privacy.conversions import rho_to_epsilon_micro
@@ -253,3 +253,14 @@ def test_a_price_of_epsilon_and_delta_together_is_not_converted():
     assert conversion_lines(tuples_guarantee(50, "0.5"), ()) == [
         "None: this mechanism is priced by epsilon and delta together."
     ]
+
+
+@pytest.mark.parametrize(("epsilon", "rows"), [(0.5, 2), (4.0, 1)])
+def test_a_life_that_is_promised_nothing_has_no_conversion(related, epsilon, rows):
+    """128 of one user would be pure epsilon 128, though the residue that comes on top of each delta is 1 there."""
+    promise = related.make_system(release={**SMALL, "epsilon": epsilon}).guarantee()
+    assert (promise.lifetime.cost.delta_units >= DELTA_ONE) == (rows == 1)
+    found = conversion_rows(promise)
+    assert [row.covers for row in found] == ["one reward", "all 32 of one user"][:rows]
+    lines = conversion_lines(promise, found)
+    assert ("pay a delta of 1: nothing is promised, in any currency." in lines[-1]) == (rows == 1)
