@@ -519,23 +519,41 @@ dimension: 2
 
 
 @pytest.mark.parametrize(
-    ("values", "setting"),
-    [(MALL, "release.events_per_person to 9"), (CLUB.partition("privacy")[0], "release.rewards_per_user to 9")],
+    ("values", "why", "out"),
+    [
+        (
+            MALL + "release: {events_per_person: 9}\n",
+            "nobody counts a person's rewards (9 together would cost epsilon 9",
+            "Say in the configuration that it is so",
+        ),
+        (
+            MALL,
+            "nobody counts a person's rewards (100 together would cost epsilon 100",
+            "Say in the configuration that it is so",
+        ),
+        (
+            CLUB.partition("privacy")[0],
+            "100 rewards of one user together cost",
+            "Either set release.rewards_per_user to 9 or less",
+        ),
+    ],
 )
-def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refused, tmp_path, values, setting):
+def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refused, tmp_path, values, why, out):
     path, folder, edges = tmp_path / "x.yaml", tmp_path / "made", tmp_path / "edges.csv"
     edges.write_text("ann,bob\n", encoding="utf-8")
     given = ("--graph", edges) if "colin" in values else ()
     path.write_text(values, encoding="utf-8")
     for command in (("prepare", path, folder, *given), ("config", "check", path)):
         line = refused(*command)
-        assert "privacy: expected a promise to each person, got none: 100 rewards of one user together cost" in line
-        assert f"Either set {setting} or less" in line
+        assert f"privacy: expected a promise to each person, got none: {why}" in line
+        assert out in line
         assert "privacy: {person: unprotected}" in line
     assert not folder.exists()
     path.write_text(values + "privacy: {person: unprotected}\n", encoding="utf-8")
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
-    assert "For one person as a whole nothing is promised" in cli("guarantee", folder).out
+    said_of_it = cli("guarantee", folder).out
+    assert ("For one person as a whole nothing is promised" in said_of_it) == ("per_person" not in values)
+    assert ("which nobody counts" in said_of_it) == ("pdap" in values)
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.
     plain = tmp_path / "plain"
@@ -548,14 +566,23 @@ def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refus
     assert "privacy.person: expected 'protected' or 'unprotected', got 'sure'" in refused("config", "check", path)
 
 
-@pytest.mark.parametrize(
-    ("values", "life"), [(MALL + "release: {events_per_person: 9}\n", 9), (CLUB.replace("100}", "9}"), 9)]
-)
-def test_a_cap_promises_a_person_something(cli, tmp_path, values, life):
+def test_a_cap_promises_a_person_something(cli, tmp_path):
     path = tmp_path / "x.yaml"
-    path.write_text(values.partition("privacy")[0], encoding="utf-8")
+    path.write_text(CLUB.replace("100}", "9}").partition("privacy")[0], encoding="utf-8")
     assert cli("config", "check", path).code == 0
-    assert cli("guarantee", path, "--json").json["person"]["which"]["epsilon"] == life
+    assert cli("guarantee", path, "--json").json["person"]["which"]["epsilon"] == 9
+
+
+def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(MALL + "release: {events_per_person: 9}\n", encoding="utf-8")
+    told = cli("guarantee", path, "--json").json
+    assert told["person"]["counted"]["counted"] is False
+    assert told["sentence"].startswith(
+        "Nobody learns more than a factor e^9 about what one person's rewards were, if they gave 9 at most, which "
+        "nobody counts"
+    )
+    assert "9 rewards of one user, as is supposed: nobody counts them" in cli("guarantee", path).out
 
 
 def test_the_statement_of_another_deployment_is_never_written_over(cli, refused, config, tmp_path, monkeypatch):

@@ -84,11 +84,18 @@ class Odds(NamedTuple):
 PERSON = Subject("which of two things one person did", "whether they took part at all", "that they took part is public")
 
 
-def person_of(unit: str, public: bool) -> Subject:
-    """One person of whom all is protected or, where taking part is public, what their units were."""
+def person_of(unit: str, public: bool, supposed: int | None = None) -> Subject:
+    """One person of whom all is protected or, where taking part is public, what their units were.
+
+    Args:
+        unit: of the relation, in words.
+        public: whether taking part is public.
+        supposed: how many units a person is supposed to have where nobody counts them; None: they are counted.
+    """
+    few = "" if supposed is None else f", if they gave {supposed} at most, which nobody counts"
     if not public:
-        return PERSON
-    return Subject(f"what one person's {noun(unit)}s were", "", "that they gave them is public")
+        return Subject(f"{PERSON.which}{few}", f"{PERSON.took_part}{few}", PERSON.public)
+    return Subject(f"what one person's {noun(unit)}s were{few}", "", "that they gave them is public")
 
 
 def weakness(cost: Cost) -> str | None:

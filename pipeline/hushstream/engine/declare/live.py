@@ -5,7 +5,7 @@ from __future__ import annotations
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import NOT_PRIVATE, Guarantee, Promises
-from hushstream.privacy.sentence import NOTHING
+from hushstream.privacy.sentence import NOTHING, noun
 
 
 def require_private(promises: Promises, where: str) -> None:
@@ -31,13 +31,27 @@ def require_private(promises: Promises, where: str) -> None:
 def require_person_told(config: DeploymentValues, promises: Promises, where: str) -> None:
     """Refuse to prepare what promises nothing to a person as a whole, unless its configuration says so in words.
 
+    A number of units that nobody holds a person to opens no gate, however small it is: who has more of them is promised
+    less, and the worst over all persons is what a promise to each of them is. pdap's ``events_per_person`` is such a
+    number. To hold a person to it, the learner would have to count each user's outcomes for life, in its state, past
+    erasures and new journals, or an allowance comes back; and a person has an account with each vendor, whose learners
+    share no key, by design, so nobody could add those counts up. A cap of each vendor's own would then bound a person
+    of v accounts by v times the number, which only the persons know: the figure would be a supposition still. So it
+    prices a life that is supposed, and says so wherever that price stands.
+
     Raises:
-        ConfigurationError: names the price, and the two ways out.
+        ConfigurationError: names the price, and the ways out.
     """
     together = promises.together
-    if together.weak != NOTHING or config.privacy.person == "unprotected":
-        return
     releases = promises.releases
+    if config.privacy.person == "unprotected" or (together.weak != NOTHING and releases.lifetime.counted):
+        return
+    if not releases.lifetime.counted:
+        raise ConfigurationError(
+            f"{where}: privacy: expected a promise to each person, got none: nobody counts a person's "
+            f"{noun(releases.unit)}s ({releases.lifetime.units} together would cost {together.which}), so only single "
+            f"units are protected. Say in the configuration that it is so: privacy: {{person: unprotected}}"
+        )
     cap = releases.lifetime.cap
     first = "lower release.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
     raise ConfigurationError(

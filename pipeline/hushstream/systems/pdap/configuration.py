@@ -116,7 +116,7 @@ class BlockConfig:
         first_window: n0; the first window closes at so many outcomes.
         window_ratio: each window closes at so many times the outcomes of the one before.
         seconds: a window closes so much log time after its first outcome, too; null for never.
-        events_per_person: c, events of one person that are priced together.
+        events_per_person: c, events of one person that are priced together; a supposition: nobody counts them.
         horizon: most outcomes that a counter ever takes; beyond it they are refused.
     """
 
