@@ -13,7 +13,7 @@ from rich.table import Table
 
 from hushstream.replay.report.folder import csv_bytes, write_files
 from hushstream.replay.report.sheet import png
-from hushstream.replay.report.wording import provenance_lines
+from hushstream.replay.report.wording import EXACT, provenance_lines
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation_page import evaluation_page, policies_drawing
 from hushstream.replay.views import View
@@ -42,7 +42,8 @@ class ShownEvaluation(Evaluation):
         """The policies for a terminal, with what the private condition has above and the warnings below."""
         marks = "".join(f"\n{mark}" for mark in self.marks)
         title = (
-            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{self.privacy.summary}{marks}"
+            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{EXACT}\n"
+            f"{self.privacy.summary}{marks}"
         )
         warnings = "\n".join(
             f"{row.policy} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
@@ -88,4 +89,4 @@ def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
     for name in ("ci95", "bootstrap95"):
         low, high = values.pop(name) or (None, None)
         values |= {f"{name}_low": low, f"{name}_high": high}
-    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks)}
+    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": EXACT}
