@@ -132,6 +132,23 @@ def beyond(unit: str, unit_prices: Prices) -> str:
     return f" beyond single {noun(unit)}s" if unit_prices.weak is None else ""
 
 
+def left_alone(unit: str, unit_prices: Prices) -> str:
+    """What is left where a whole life is promised nothing: single units, or hardly those."""
+    if unit_prices.weak is None:
+        return f"so only single {noun(unit)}s are protected"
+    return f"and for {unit} {unit_prices.weak} is promised, too ({_unit_factors(unit_prices)})"
+
+
+def ledger_words(unit: str, unit_prices: Prices) -> str:
+    """Which question the amounts of budgets and ledgers are the price of, and what the other one costs."""
+    if unit_prices.took_part is None:
+        return "Amounts of budget and ledger are as to which of two it was; that it was there is public."
+    return (
+        f"Amounts of budget and ledger are as to whether it was there at all, the smaller price: {unit} costs "
+        f"{unit_prices.took_part} so, and {unit_prices.which} as to which of two it was."
+    )
+
+
 def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
     """What a person is promised, and what is left where that is nothing; without a full stop."""
     released = "from all that this deployment releases"
@@ -218,6 +235,13 @@ def _unit_clause(unit: str, prices: Prices) -> str:
         return f"{unit} is protected, {which}"
     took_part = f"{factor(prices.took_part)} about whether it was there at all{chance(prices.took_part)}"
     return f"{unit} is protected, {which} and {took_part}"
+
+
+def _unit_factors(prices: Prices) -> str:
+    which = f"{factor(prices.which)} about which of two it was"
+    if prices.took_part is None:
+        return which
+    return f"{which} and {factor(prices.took_part)} about whether it was there at all"
 
 
 def _pair(prices: Prices, subject: Subject) -> list[Odds]:

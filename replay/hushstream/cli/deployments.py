@@ -22,6 +22,7 @@ from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import check, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.privacy.sentence import ledger_words
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kind_of, kinds
@@ -121,7 +122,9 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": notes})
     else:
         typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
-        typer.echo("\n".join([*(one.as_text() for one in budgets), *notes]))
+        releases = kind.promises(values, artefacts).releases
+        labelled = ledger_words(releases.unit, releases.unit_prices)
+        typer.echo("\n".join([*(one.as_text() for one in budgets), labelled, *notes]))
 
 
 def _require_possible(config: DeploymentValues, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import NOT_PRIVATE, Guarantee, Promises
-from hushstream.privacy.sentence import NOTHING, noun
+from hushstream.privacy.sentence import NOTHING, left_alone, noun
 
 
 def require_private(promises: Promises, where: str) -> None:
@@ -46,18 +46,18 @@ def require_person_told(config: DeploymentValues, promises: Promises, where: str
     releases = promises.releases
     if config.privacy.person == "unprotected" or (together.weak != NOTHING and releases.lifetime.counted):
         return
+    left = left_alone(releases.unit, releases.unit_prices)
+    none = f"{where}: privacy: expected a promise to each person, got none"
     if not releases.lifetime.counted:
         raise ConfigurationError(
-            f"{where}: privacy: expected a promise to each person, got none: nobody counts a person's "
-            f"{noun(releases.unit)}s ({releases.lifetime.units} together would cost {together.which}), so only single "
-            f"units are protected. Say in the configuration that it is so: privacy: {{person: unprotected}}"
+            f"{none}: nobody counts a person's {noun(releases.unit)}s ({releases.lifetime.units} together would cost "
+            f"{together.which}), {left}. Say in the configuration that it is so: privacy: {{person: unprotected}}"
         )
     cap = releases.lifetime.cap
     first = "lower release.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
     raise ConfigurationError(
-        f"{where}: privacy: expected a promise to each person, got none: {releases.units_in_life} together cost "
-        f"{together.which}, so only single units are protected. Either {first}, or say in the configuration that it is "
-        f"so: privacy: {{person: unprotected}}"
+        f"{none}: {releases.units_in_life} together cost {together.which}, {left}. Either {first}, or say in the "
+        f"configuration that it is so: privacy: {{person: unprotected}}"
     )
 
 

@@ -12,8 +12,8 @@ else (`hushstream.privacy.keys`).
 
 **What is opened is what was sealed there.** A file of another deployment, role, partition, purpose or key does not
 open. Neither does content that was altered, a spilled user's content in another's row, or a snapshot that lacks a
-piece. An older file of the same partition does open: the journal says what follows on it. So does an older row of the
-same spilled user in a newer file, whatever follows on that: to bind each row to a snapshot's number would seal every row
+piece. An older file of the same partition does open: the journal says what follows on it. So does an older row of
+the same spilled user in a newer file, whatever follows on that: to bind each row to a snapshot's number would seal every row
 anew with every snapshot. Who can put one back can write to the worker's disk (PRIVACY.md says what that costs whom).
 
 Who reads the disk without the key sees sizes and times, and of spilled users how many they are, the keyed digest of
