@@ -246,11 +246,31 @@ def test_an_impossible_configuration_leaves_no_folder_behind(refused, config, tm
     assert not (tmp_path / "shop").exists()
 
 
+STORAGE = ("storage-edge", "storage-shuffler", "storage-server")
+
+
+def test_storage_keys_that_an_earlier_releases_folder_lacks_are_named_made_and_printed(cli, tmp_path):
+    generate_keys(tmp_path, ["edge", "sealing", "edge.north"])
+    before = (tmp_path / "edge.key").read_bytes()
+    checked = cli("keys", "check", tmp_path)
+    assert checked.code == 0
+    assert "storage-edge.key: none, so states are sealed under the zone's key; `hushstream keys st" in checked.out
+    made = cli("keys", "storage", tmp_path)
+    assert sorted(path.stem for path in tmp_path.glob("*.key")) == [
+        "edge", "edge.north", "sealing", "storage-edge", "storage-edge.north",
+    ]  # fmt: skip
+    assert made.out.count(": key ") == 2
+    assert (tmp_path / "edge.key").read_bytes() == before
+    again = cli("keys", "storage", tmp_path)
+    assert (again.code, "no zone lacks a storage key" in again.out) == (0, True)
+    assert "none, so" not in cli("keys", "check", tmp_path).out
+
+
 def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tmp_path):
     folder = tmp_path / "keys"
     made = cli("keys", "generate", folder, "--json")
     ids = {item["zone"]: item["key_id"] for item in made.json}
-    assert set(ids) == {"edge", "shuffler"}
+    assert set(ids) == {"edge", "shuffler", *STORAGE}
     for zone, key_id in ids.items():
         path = folder / f"{zone}.key"
         assert path.stat().st_mode & 0o777 == 0o600
@@ -260,7 +280,8 @@ def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tm
     assert "keys are never overwritten" in refused("keys", "generate", folder)
     assert (folder / "edge.key").read_bytes() == before
     assert cli("keys", "check", folder, "--json").json == [
-        {"zone": zone, "key_id": ids[zone], "epochs": [0, 0], "problem": None} for zone in ("edge", "shuffler")
+        {"zone": zone, "key_id": ids[zone], "epochs": [0, 0], "problem": None}
+        for zone in ("edge", "shuffler", *STORAGE)
     ]
 
 
@@ -283,7 +304,7 @@ def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spo
     assert material not in answer.out + answer.err
     found = cli("keys", "check", tmp_path, "--json")
     assert found.code == 1
-    assert [item["problem"] is None for item in found.json] == [False, True]
+    assert [item["problem"] is None for item in found.json] == [False, *[True] * 4]
 
 
 @pytest.mark.parametrize("zones", [["edge"], ["edge", "counter"], ["shuffler", "sealing"]], ids=" ".join)
@@ -292,7 +313,8 @@ def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli
         cli("keys", "generate", tmp_path, "--zone", zone)
     found = cli("keys", "check", tmp_path, "--json")
     assert found.code == 0
-    assert [item["zone"] for item in found.json] == zones
+    stored = [f"storage-{zone}" for zone in zones if zone != "sealing"]
+    assert [item["zone"] for item in found.json] == [*zones, *stored]
     demanded = cli("keys", "check", tmp_path, "--zone", zones[0])
     assert (demanded.code, demanded.out.count("\n")) == (0, 1)
     absent = cli("keys", "check", tmp_path, "--zone", "counter" if zones[0] == "shuffler" else "shuffler")
@@ -305,7 +327,7 @@ def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli
 def test_a_folder_without_any_key_file_fails_the_check(refused, tmp_path):
     line = refused("keys", "check", tmp_path)
     assert "expected a key file in" in line
-    assert "edge.key, shuffler.key, sealing.key, counter.key" in line
+    assert "edge.key, shuffler.key, sealing.key, counter.key, storage-edge.key" in line
     assert "keys generate" in line
 
 

@@ -64,6 +64,18 @@ class KeySource:
             return KeyRing(0, 0, (), self.key(zone))
         return load_ring(key_path(self.folder, zone))
 
+    def storage(self, zone: str) -> KeyRing | None:
+        """The keys of a storage key file (`hushstream.privacy.key_files.storage_zone`); None where there is none yet.
+
+        Raises:
+            HushstreamError: the file is short or readable by others.
+        """
+        if self.seed is not None:
+            return KeyRing(0, 0, (), seeded_key(self.seed, zone))
+        if self.folder is None or not key_path(self.folder, zone).exists():
+            return None
+        return load_ring(key_path(self.folder, zone))
+
     def of_journal(self, zone: str, genesis: bytes) -> Key:
         """The key that a journal was begun with, from its first record: keys may have been turned since.
 
