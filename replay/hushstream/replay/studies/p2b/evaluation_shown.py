@@ -11,12 +11,17 @@ from typing import Any
 
 from rich.table import Table
 
+from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.report.folder import csv_bytes, write_files
 from hushstream.replay.report.sheet import png
 from hushstream.replay.report.wording import EXACT, provenance_lines
 from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation_page import evaluation_page, policies_drawing
+from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
 from hushstream.replay.views import View
+
+OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private"})
+"""The policies that are made of contributors' exact rows: nothing in them is private, whatever the rest promises."""
 
 FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
 
@@ -89,4 +94,5 @@ def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
     for name in ("ci95", "bootstrap95"):
         low, high = values.pop(name) or (None, None)
         values |= {f"{name}_low": low, f"{name}_high": high}
-    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": EXACT}
+    figures = f"{NOT_PRIVATE}: made of contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
+    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}
