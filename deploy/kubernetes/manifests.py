@@ -224,8 +224,9 @@ def _pod(system: System, role: Role) -> Manifest:
     ]
     if keys:
         secret = f"{system.config.deployment}-key-{role.zone}"
-        # All that it holds: beside the zone's keys its storage key, which the secret of an earlier release lacks.
-        volumes.append({"name": "key-secret", "secret": {"secretName": secret}})
+        # Optional, as a secret of an earlier release lacks the storage key; a worker without its zone's key says so.
+        items = [_item(key) for key in (*keys, f"{role.storage_zone}.key")]
+        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": items, "optional": True}})
         volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     return {
         "automountServiceAccountToken": False,
