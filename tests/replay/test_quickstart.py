@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
-from hushstream.replay.studies.p2b.quickstart.folder import lay_out
-from hushstream.replay.studies.p2b.quickstart.page import MARK, serve
+from hushstream.replay.quickstart.folder import lay_out
+from hushstream.replay.quickstart.page import MARK, serve
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience, patience
 
