@@ -17,6 +17,7 @@ from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size
 from hushstream.systems.p2b.deployment import P2BSystem, require_record_sizes
+from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
 from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
@@ -143,6 +144,7 @@ KIND = Kind(
     name=NAME,
     summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
     config=P2BConfig,
+    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     prepare=files.prepare,
