@@ -87,11 +87,12 @@ def files(tmp_path):
 def _play(log: LoggedDataset, plan: LoggedPlan, tmp_path):
     values = {
         "deployment": "logged",
-        "arms": ARMS,
-        "context": {"dimension": log.dimension, "digits": 1},
+        "items": {"capacity": ARMS},
+        "features": {"dimension": log.dimension, "digits": 1},
         "expected_slots": 100,
         "encoder": {"codes": 4},
-        "slot": {"after_interactions": 1, "settle_seconds": 1e7},
+        "slot": {"after_interactions": 1},
+        "feedback": {"settle_seconds": 10000000.0},
     }
     system = declare(P2BSystem.fitted(parse_config(values), public_dataset=True))
     return asyncio.run(play(system, Place("direct", tmp_path, None, 5), LoggedLoop(log, plan).run))

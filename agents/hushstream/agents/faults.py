@@ -79,7 +79,9 @@ def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> lis
     try:
         check(attributes)
     except ValidationError as error:
-        return [*found, *(_of_pydantic(language, one) for one in error.errors(include_url=False))]
+        others = (_of_pydantic(language, one) for one in error.errors(include_url=False))
+        # What is missing below a section that is no section is said with the section.
+        return [*found, *(one for one in others if not any(one.key[: len(key)] == key for key, *_ in refused))]
     except ConfigurationError as error:
         key, _, said = str(error).partition(": ")
         # What concerns several keys names none of them at its beginning.

@@ -8,7 +8,7 @@ their classes nest them (`hushstream.engine.configuration.canonical_form`), so n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -82,6 +82,64 @@ ORDER = (
 """What stands first in a configuration; what one system alone has stands behind it."""
 
 
+UNITS: Mapping[str, str] = {
+    "epsilon": "epsilon",
+    "delta": "probability",
+    "failure": "probability",
+    "sampling": "probability",
+    "holdout": "share",
+    "share": "share",
+    "shares": "shares",
+    "prior_share": "share",
+    "units_per_person": "{unit}s",
+    "window_units": "{unit}s",
+    "horizon_units": "{unit}s",
+    "epochs": "epochs of noise",
+    "horizon": "windows",
+    "releases": "releases",
+    "releases_per_version": "releases",
+    "release.threshold": "slots",
+    "model.threshold": "deviations of the noise",
+    "edge_margin": "edges of the noise",
+    "expected_slots": "slots",
+    "label_slots": "slots",
+    "after_interactions": "decisions",
+    "decisions_per_user": "decisions",
+    "contexts_per_period": "contexts",
+    "split_at": "contexts",
+    "early_feedback": "events",
+    "remembered_events": "events",
+    "capacity": "items",
+    "reserved": "items",
+    "top": "items",
+    "pairs": "ratings",
+    "dimension": "numbers",
+    "digits": "decimal digits",
+    "codes": "codes",
+    "factors": "factors",
+    "reward_levels": "levels",
+    "cells.levels": "levels",
+    "cells.cap": "cells",
+    "branching": "parts of a side",
+    "domains": "counters",
+    "nodes": "nodes",
+    "rounds": "rounds",
+    "partitions.learner": "partitions",
+    "partitions.shuffler": "partitions",
+    "partitions.counter": "partitions",
+    "partitions.rater": "partitions",
+    "partitions.collector": "partitions",
+    "lowest": "ratings",
+    "highest": "ratings",
+    "norm": "L2 length",
+    "norm_l1": "L1 length",
+    "clip": "L2 length",
+    "factor_clip": "L2 length",
+}
+"""What numbers are counted in, by the end of their key; what is not here, and is no time, is a plain number."""
+
+_SECONDS = "seconds"
+
 Form: TypeAlias = Literal["value", "optional", "list"]
 
 
@@ -108,6 +166,13 @@ class Key(NamedTuple):
     def name(self) -> str:
         """The key as messages name it."""
         return ".".join(self.key)
+
+    def unit(self, counted: str) -> str:
+        """What its number is counted in, ``counted`` being the unit of privacy; empty for what has no unit."""
+        if self.key[-1].endswith(_SECONDS):
+            return f"{_SECONDS} of log time"
+        ends = (".".join(self.key[-parts:]) for parts in (2, 1))
+        return next((UNITS[end].format(unit=counted) for end in ends if end in UNITS), "")
 
 
 class Refused(NamedTuple):
@@ -150,14 +215,18 @@ class Language:
         moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
         rows = list(_rows(made, (), ()))
         placed = [(row, _moved(row.attribute, moves)) for row in rows]
-        shown = [Key(key, *row[:1], *row[2:]) for row, key in placed if key is not None and row.form != "section"]
+        shown = [
+            Key(key, row.attribute, row.owner, row.field, row.hint, row.form)
+            for row, key in placed
+            if key is not None and row.form != "section"
+        ]
         self.keys: tuple[Key, ...] = tuple(sorted(shown, key=lambda one: _rank(one.key)))
         self._by_key: dict[Path, list[Key]] = {}
         for one in self.keys:
             self._by_key.setdefault(one.key, []).append(one)
         self._above = {key[:end] for key in self._by_key for end in range(1, len(key))}
         self._by_attribute = {row.attribute: key for row, key in placed if key is not None}
-        self._hashed = {row.hashed: row.field for row, _ in placed if row.hashed != row.attribute}
+        self._rows = {path: row for row in rows for path in (row.attribute, row.hashed)}
         self._sections = [row.attribute for row, _ in placed if row.form == "section"]
         self.former: Mapping[Path, Path | None] = {
             old: key for row, key in placed for old in (row.attribute, row.hashed) if old != key
@@ -189,7 +258,8 @@ class Language:
         Raises:
             ConfigurationError: a value that decides nothing is not what it is by default: no key stands for it.
         """
-        given = {one.attribute for one in self.keys if one.form == "optional" and any(_values(config, one.attribute))}
+        optional = [one.attribute for one in self.keys if one.form == "optional"]
+        given = {above for above in optional if any(value is not None for _, value in _values(config, above))}
         found: dict[str, Any] = {}
         for one in self.keys:
             for numbers, value in _values(config, one.attribute):
@@ -210,20 +280,62 @@ class Language:
                 return (*_numbered(key, path), *path[end:])
         return path
 
-    def renewed(self, path: Path, value: Any) -> tuple[Path | None, Any]:
-        """A key, or what it was called before, and its value as they are written now; None for one that is not.
+    def renewed(self, values: Mapping[Path, Any]) -> dict[Path, tuple[Path | None, Any]]:
+        """Keys, and what they were called before, as they are called now, with their values; None for what is gone.
+
+        Args:
+            values: by key, with the sections above it.
 
         Raises:
-            ConfigurationError: it never was a key.
+            ConfigurationError: one never was a key; or a value that is gone is not the one that it has without a key.
         """
-        general = _general(path)
-        if general in self._by_key:
-            return path, value
-        if general not in self.former:
-            raise ConfigurationError(f"{'.'.join(path)}: there is no such key, and there was none")
-        now = self.former[general]
-        field = self._hashed.get(general)
-        return None if now is None else _numbered(now, path), value if field is None else unhashed_value(field, value)
+        given = self._sections_with_keys(values)
+        found: dict[Path, tuple[Path | None, Any]] = {}
+        for path, value in values.items():
+            general = _general(path)
+            if general in self._by_key:
+                found[path] = (path, value)
+                continue
+            row = self._rows.get(general)
+            if row is None:
+                raise ConfigurationError(f"{'.'.join(path)}: there is no such key, and there was none")
+            now, value = self.former.get(general, general), _unhashed(row, general, value)
+            if row.form == "section":
+                now = now if now in self._above else None
+            elif now is None or self._chosen(now, given).attribute != row.attribute:
+                now = None
+                self._require_default(row, value)
+            found[path] = (None if now is None else _numbered(now, path), value)
+        return found
+
+    def nested(self, values: Mapping[Path, Any]) -> Any:
+        """Values nested as the class has them, whether they stand under keys or under what keys were called before.
+
+        Args:
+            values: by key, with the sections above it.
+        """
+        given = self._sections_with_keys(values)
+        found: dict[str, Any] = {}
+        for section in self._sections:
+            _put(found, section, {})
+        for path, value in values.items():
+            general = _general(path)
+            row = self._rows.get(general)
+            if row is None:
+                _put(found, _numbered(self._chosen(general, given).attribute, path), value)
+            else:
+                _put(found, _numbered(row.attribute, path), _unhashed(row, general, value))
+        return _listed(found)
+
+    def leaves(self, values: Any, above: Path = ()) -> dict[Path, Any]:
+        """The values below keys, or below what was a key before, by key with the sections above it."""
+        found: dict[Path, Any] = {}
+        several = isinstance(values, list)
+        for name, value in enumerate(values) if several else values.items():
+            path = (*above, str(name))
+            inside = bool(value) and (isinstance(value, dict) or _holds_sections(value))
+            found |= self.leaves(value, path) if inside and (several or self.holds_keys(path)) else {path: value}
+        return found
 
     def holds_keys(self, path: Path) -> bool:
         """Whether keys stand below a path, or stood there before."""
@@ -234,6 +346,11 @@ class Language:
         """All keys whose values are in one section of the class with that of ``key``."""
         sections = {one.attribute[:-1] for one in self._by_key.get(_general(key), ())}
         return [one.key for one in self.keys if one.attribute[:-1] in sections]
+
+    def _sections_with_keys(self, paths: Iterable[Path]) -> set[Path]:
+        """The sections that may be null and are not."""
+        above = {_general(path[:1]) for path in paths if len(path) > 1}
+        return above & {one.attribute for one in self.keys if one.form == "optional"}
 
     def _read(
         self,
@@ -256,7 +373,7 @@ class Language:
                     _put(found, (*attribute, *number), {} if isinstance(item, dict) else item)
                     if isinstance(item, dict):
                         self._read(item, (*path, *number), given, found, refused)
-            elif general in self._above and isinstance(value, dict):
+            elif isinstance(value, dict) and (general in self._above or (value and self.holds_keys(path))):
                 self._read(value, path, given, found, refused)
             else:
                 now, was = self.former.get(general), general in self.former
@@ -267,7 +384,7 @@ class Language:
         inside = [one for one in self._by_key[key] if any(one.attribute[: len(above)] == above for above in given)]
         return (inside or self._by_key[key])[0]
 
-    def _require_default(self, one: Key, value: Any) -> None:
+    def _require_default(self, one: Key | _Row, value: Any) -> None:
         if value != one.field.default:
             raise ConfigurationError(
                 f"{'.'.join(one.attribute)}: expected {one.field.default!r}, as it decides nothing here, got {value!r}"
@@ -337,6 +454,15 @@ def _items(form: Form, value: Any) -> list[tuple[Path, Any]]:
     if form == "list" and isinstance(value, list | tuple):
         return [((str(number),), item) for number, item in enumerate(value)]
     return [((), value)] if form == "optional" and isinstance(value, dict) else []
+
+
+def _holds_sections(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _unhashed(row: _Row, path: Path, value: Any) -> Any:
+    """A value that stands under an attribute, or under its name in the canonical form."""
+    return unhashed_value(row.field, value) if path == row.hashed else value
 
 
 def _at(values: Any, path: Path) -> Any:

@@ -93,7 +93,7 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
     Raises:
         ConfigurationError: names every wrong key, what was expected and what came.
     """
-    kind = _kind(values, source, lines)
+    kind = system_named(values, source, lines)
     attributes, refused = kind.language.read(values)
     try:
         if not refused:
@@ -107,7 +107,7 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
     raise ConfigurationError("\n".join(lines_of_faults))
 
 
-def _kind(values: Any, source: str, lines: KeyLines | None = None) -> Kind:
+def system_named(values: Any, source: str, lines: KeyLines | None = None) -> Kind:
     """The system that values name."""
     name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
     try:
@@ -122,13 +122,25 @@ def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
     return source if line is None else f"{source}, line {line}"
 
 
+def parse_attributes(kind: Kind, values: Any) -> Any:
+    """A configuration from values that are nested as its class has them.
+
+    Raises:
+        ConfigurationError: they are none.
+    """
+    try:
+        return _adapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise ConfigurationError(str(error)) from None
+
+
 def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
     """`parse_config` where only the configurations of one system will do, which are of the class ``made``.
 
     Raises:
         ConfigurationError: as `parse_config`; or it is of another system.
     """
-    kind = _kind(values, source)
+    kind = system_named(values, source)
     if kind.config is not made:
         raise ConfigurationError(f"{source}: system: expected a {made.__name__}, got system {kind.name}")
     config: ConfigT = parse_config(values, source)

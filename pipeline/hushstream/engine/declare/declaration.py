@@ -223,6 +223,7 @@ class Kind:
         name: as configurations, commands and noise addresses have it.
         summary: a line.
         config: the class of its configurations.
+        unit: what privacy is counted in: one of these pays the configured epsilon.
         keys: where keys stand that are not where that class has their values (`hushstream.engine.language`).
         topics, roles: all that a deployment of it may have, whatever its configuration says; topics of states need
             not be named.
@@ -257,6 +258,7 @@ class Kind:
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[str]] = no_notes
     published_key: PublishedKey | None = None
+    unit: str = "unit"
     keys: Mapping[str, str | None] = field(default_factory=dict)
     language: Language = field(init=False)
 

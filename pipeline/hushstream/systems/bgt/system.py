@@ -111,6 +111,7 @@ KIND = Kind(
     name=NAME,
     summary="users' ratings stay with them; three noised rounds of padded slots make one model of items",
     config=BgtConfig,
+    unit="user",
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,

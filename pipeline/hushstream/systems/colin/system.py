@@ -134,6 +134,7 @@ KIND = Kind(
     name=NAME,
     summary="users of a public graph share one model of noised sums: LinUCB, CoLin and GOBLin",
     config=CollaborativeConfig,
+    unit="reward",
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,

@@ -130,7 +130,7 @@ def _notes(config: P2BConfig) -> Sequence[str]:
         return ()
     hours = tree.horizon * release.window_seconds / 3600
     return (
-        f"release.windows: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
+        f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
         f"as many as the deployment's life has, or sums: fresh",
     )
@@ -144,6 +144,7 @@ KIND = Kind(
     name=NAME,
     summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
     config=P2BConfig,
+    unit="slot",
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,

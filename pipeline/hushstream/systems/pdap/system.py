@@ -109,6 +109,7 @@ KIND = Kind(
     name=NAME,
     summary="vendors recommend one another's items; what they share is noised blocks of disjoint rewards",
     config=PdapConfig,
+    unit="reward",
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,

@@ -145,6 +145,7 @@ KIND = Kind(
     name=NAME,
     summary="holders of labelled records learn one linear model of noised sums, and show one another no record",
     config=PdolConfig,
+    unit="record",
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,

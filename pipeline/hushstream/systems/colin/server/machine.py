@@ -1,7 +1,7 @@
 """The aggregator role of a collaborative system: from noised sums and public features to versions of a model.
 
 Each release gives one more version where a trusted counter makes the releases. Where learners release, a version
-follows when ``release.rows`` rows have come, or when a phase ends. The rows of a version enter the estimator
+follows when ``release.window_units`` rows have come, or when a phase ends. The rows of a version enter the estimator
 in the order of their nodes, so that versions do not depend on how the partitions of learners raced.
 """
 
