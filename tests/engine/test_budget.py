@@ -148,7 +148,7 @@ def test_the_name_of_a_scope_is_read_back(scope, kind, found):
 def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(related, rigs):
     tight = BudgetConfig(0.9, 1e-6)
     with pytest.raises(
-        ConfigurationError, match=r"^budget: expected room for one epoch of noise at least \(epsilon 1,"
+        ConfigurationError, match=r"^privacy\.lifetime: expected room for one epoch of noise at least \(epsilon 1,"
     ):
         related.make_system(release=SMALL, budget=tight)
     with pytest.raises(ConfigurationError, match=r"one slot of one user at least .* got basic with epsilon 0\.9,"):
@@ -188,7 +188,7 @@ def test_a_share_goes_with_a_hold_out_and_with_nothing_else(rigs, changes, field
 
 
 def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
-    with pytest.raises(ConfigurationError, match=r"^privacy\.lifetime\.holdout: expected 0"):
+    with pytest.raises(ConfigurationError, match=r"^budget\.lift: expected 0"):
         related.make_system(budget=BudgetConfig(8.0, 1e-6, lift=0.2))
     with pytest.raises(ConfigurationError, match=r"^budget: expected none for exact sums"):
         related.make_system(release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6))

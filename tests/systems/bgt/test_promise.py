@@ -90,7 +90,7 @@ def test_where_ratings_are_open_follows_from_the_deployment() -> None:
         (lambda: ModelConfig(rating_variance=INF), "model.rating_variance"),
         (lambda: ScaleConfig(5, 1), "scale.highest"),
         (lambda: ScaleConfig(middle=2), "scale.middle"),
-        (lambda: BgtConfig("x", 1), "items"),
+        (lambda: BgtConfig("x", 1), "items.capacity"),
         (lambda: BgtConfig("x y", 10), "deployment"),
     ],
 )

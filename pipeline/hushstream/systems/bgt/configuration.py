@@ -181,7 +181,7 @@ class BgtConfig:
         collectors = self.partitions.shuffler
         require(collectors == 1, "partitions.collector", "1 (there is one collector)", collectors)
         if self.budget is not None:
-            require(self.budget.lift == 0, "privacy.lifetime.holdout", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
 
     @property
     def top(self) -> int:

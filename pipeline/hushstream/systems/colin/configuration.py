@@ -243,7 +243,7 @@ class CollaborativeConfig:
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         require(self.system == "colin", "system", "colin", self.system)
         if self.budget is not None:
-            require(self.budget.lift == 0, "privacy.lifetime.holdout", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
             require(
                 self.release.mechanism != "exact",
                 "privacy.lifetime",

@@ -253,7 +253,7 @@ class PdapConfig:
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         require(self.system == "pdap", "system", "pdap", self.system)
         if self.budget is not None:
-            require(self.budget.lift == 0, "privacy.lifetime.holdout", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
         try:
             deepest = self.grid.levels
         except PdapError as error:

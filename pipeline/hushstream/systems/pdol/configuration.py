@@ -259,7 +259,7 @@ class PdolConfig:
         if self.gossip is not None:
             require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
         if self.budget is not None:
-            require(self.budget.lift == 0, "privacy.lifetime.holdout", "0 (there is no hold-out)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
             priced = self.gossip is None and self.sharing.counter != "exact"
             require(
                 priced, "privacy.lifetime", "none where no budget is kept (exact sums, and the paper's form)", "one"
