@@ -190,7 +190,7 @@ def test_a_share_goes_with_a_hold_out_and_with_nothing_else(rigs, changes, field
 def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
     with pytest.raises(ConfigurationError, match=r"^budget\.lift: expected 0"):
         related.make_system(budget=BudgetConfig(8.0, 1e-6, lift=0.2))
-    with pytest.raises(ConfigurationError, match=r"^budget: expected none for exact sums"):
+    with pytest.raises(ConfigurationError, match=r"^privacy\.lifetime: expected none for exact sums"):
         related.make_system(release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6))
 
 

@@ -28,7 +28,8 @@ def migrate_config(
     path = config_file(config)
     found = migrate(path)
     if found.renamed and not check:
-        write_artefact(path, found.text.encode())
+        # Through a link, which stays one.
+        write_artefact(path.resolve(), found.text.encode())
     if json:
         print_json(found.as_json())
     else:
