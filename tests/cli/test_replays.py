@@ -96,7 +96,7 @@ WORLDS = (
         (("--world", "users=2.5"), "users must be a whole number, got 2.5"),
         (("--world", "arms=true"), "arms must be a whole number, got True"),
         (("--set", "privacy.epsilon=-1"), "privacy.epsilon: expected a finite number above 0"),
-        (("--set", "release=1", "--set", "privacy.epsilon=2"), "expected release to have values below it"),
+        (("--set", "privacy=1", "--set", "privacy.epsilon=2"), "expected privacy to have values below it"),
         (("--set", "relase.epsilon=1"), "relase: there is no such key"),
         (("other",), "system: expected p2b or colin or pdap or pdol or bgt, got 'other'"),
         (("colin", "--contributors", "3"), "replay colin: expected no option --contributors, which is of p2b; its own"),

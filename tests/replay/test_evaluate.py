@@ -277,7 +277,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"conditions": ("hot",)}, "conditions: expected some of cold, warm_nonprivate, warm_private, got hot"),
         ({"speed": 0.0}, "speed above 0"),
         ({"runner": "bus"}, "runner: expected direct or stream, got 'bus'"),
-        ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
+        ({"config": {"items": {"capacity": 9}}}, "expected the log's 4 arms and 4 dimensions"),
         ({"config": {"public_dataset": True}}, "public_dataset: there is no such key"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
         ({"dataset_options": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),

@@ -114,7 +114,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "colin": {"items": {"capacity": 3}, "features": {"dimension": 3}, "partitions": {"learner": 1}},
     "pdap": {"vendors": [{"name": "one", "arms": 2}, {"name": "two", "arms": 2}], "dimension": 2},
     "pdol": {"nodes": 2, "features": {"dimension": 3}},
-    "bgt": {"items": 9},
+    "bgt": {"items": {"capacity": 9}},
 }
 """A small deployment of each system."""
 

@@ -76,7 +76,10 @@ def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
     [
         ({"dataset": "synthetic"}, "expected a world of ratings, got 'synthetic'; .* played by"),
         ({"dataset": "nothing"}, "nothing"),
-        ({"dataset": "tastes", "config": {"items": 9}}, "items, features: expected the world's 400 and 0, got 9 and 0"),
+        (
+            {"dataset": "tastes", "config": {"items": {"capacity": 9}}},
+            "items, features: expected the world's 400 and 0, got 9 and 0",
+        ),
         ({"dataset": "tastes", "runner": "river"}, "runner: expected direct or stream, got 'river'"),
         ({"dataset": "tastes", "config": {"privacy": {"epsilon": 0}}}, "privacy.epsilon"),
     ],
