@@ -112,7 +112,10 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
         "partitions": {"learner": 1, "shuffler": 1},
     },
     "colin": {"items": {"capacity": 3}, "features": {"dimension": 3}, "partitions": {"learner": 1}},
-    "pdap": {"vendors": [{"name": "one", "arms": 2}, {"name": "two", "arms": 2}], "dimension": 2},
+    "pdap": {
+        "vendors": [{"name": "one", "items": {"capacity": 2}}, {"name": "two", "items": {"capacity": 2}}],
+        "features": {"dimension": 2},
+    },
     "pdol": {"nodes": 2, "features": {"dimension": 3}},
     "bgt": {"items": {"capacity": 9}},
 }
