@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from attributes import EVERY, Contents, differences, named_by
+from hushstream.engine.machine import spilling
 from hushstream.engine.state.packed import Form
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -114,7 +115,7 @@ def scenarios(variant: Variant) -> Iterator[tuple[int, str, int, Scenario]]:
         yield place, role.name, home, PLAIN
         if role.marks is not None:
             yield place, role.name, home, ROTATED_AND_DOUBTED
-        if Rig(recorded(variant), role, home).machine.keeps_users:
+        if spilling(Rig(recorded(variant), role, home).machine) is not None:
             yield from ((place, role.name, home, spilled) for spilled in SPILLED)
 
 

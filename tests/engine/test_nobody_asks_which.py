@@ -16,7 +16,6 @@ DECLARING = (
     "machine",
     "one_input",
     "owns_journal",
-    "plain",
     "publishing",
     "releasing",
 )

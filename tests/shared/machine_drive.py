@@ -13,6 +13,7 @@ from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.declare.role import Role
+from hushstream.engine.machine import waiting
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
@@ -152,11 +153,12 @@ class Rig:
             if ready:
                 yield self.machine.fold(ready)
                 continue
-            awaited = self.machine.awaited
-            if awaited is None:
+            waits = waiting(self.machine)
+            awaited = None if waits is None else waits.awaited
+            if waits is None or awaited is None:
                 return
             end = len(arrived[awaited.source])
-            self.machine.ends_at(len(arrived[self.machine.inputs[0]]), end)
+            waits.ends_at(len(arrived[self.machine.inputs[0]]), end)
             if awaited.offset < end:
                 return
 

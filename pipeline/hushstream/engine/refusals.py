@@ -34,6 +34,10 @@ class DeadLetters:
         self._digester = digester
         self._encode = encode
 
+    def turn_to(self, digester: Digester) -> None:
+        """Name records under another key from now on."""
+        self._digester = digester
+
     def letter(
         self,
         reason: str,

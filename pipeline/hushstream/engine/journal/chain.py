@@ -128,6 +128,16 @@ class Chain:
         """The chain digest of the last record."""
         return self._digest
 
+    @property
+    def digester(self) -> Digester:
+        """Digests under the key in force, or without one."""
+        return self._digester
+
+    @property
+    def place(self) -> TopicPartition:
+        """Where the journal lies."""
+        return self._identity.journal
+
     def is_last(self, value: bytes) -> bool:
         """Whether a journal record is the last one that was accepted or made: it ends with that one's chain digest."""
         return value[-CHAIN_BYTES:] == self._digest
@@ -216,8 +226,7 @@ class Chain:
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
         value = self.would_append(fields)
-        self._digest = value[-CHAIN_BYTES:]
-        self.sequence += 1
+        self.advance(value)
         return value
 
     def would_append(self, fields: Mapping[str, Any]) -> bytes:
@@ -276,9 +285,13 @@ class Chain:
             OffChain: it does not (see `check`); nothing has changed then.
         """
         fields = self.check(value, positions)
+        self.advance(value)
+        return fields
+
+    def advance(self, value: bytes) -> None:
+        """Advance by a record that was checked (`check`)."""
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
-        return fields
 
     def turn_to(self, digester: Digester) -> None:
         """Close what comes from now on under another key: the last record said so, under the one before."""

@@ -133,7 +133,6 @@ def _unpack_readers(value: Sequence[dict[str, Any]], models: Sequence[ModelReade
 class LearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
-    keeps_users = True
     state = State(
         "a learner's state",
         8,
