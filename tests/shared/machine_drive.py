@@ -148,7 +148,7 @@ class Rig:
     def _folds(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Iterator[Sequence[Step]]:
         """As the direct runner does: fold what is ready, and wait for nothing that a log has not got."""
         while True:
-            slices = self._waiting(arrived)
+            slices = self.waiting(arrived)
             ready = [part for part in self.machine.ready(slices) if part.high > part.low] if slices else []
             if ready:
                 yield self.machine.fold(ready)
@@ -162,7 +162,7 @@ class Rig:
             if awaited.offset < end:
                 return
 
-    def _waiting(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> list[InputSlice]:
+    def waiting(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> list[InputSlice]:
         return [
             InputSlice(*place, low, len(arrived[place]), arrived[place][low:])
             for place, low in self.machine.positions().items()
