@@ -166,7 +166,7 @@ def test_a_worker_that_forgot_what_was_spent_contradicts_its_journal_and_sends_n
     for number in range(12):
         rig.slot(number, Report(number % 4, 0, 1))
     price = rig.system.guarantee().price
-    rig.machine.spending = Spending(replace(rig.system.slot_terms, limit=BasicFilter(Cost(0))), 0)
+    rig.machine.releases.spending = Spending(replace(rig.system.slot_terms, limit=BasicFilter(Cost(0))), 0)
     rig.fold()
     assert not rig.seen.releases("crowds")
     assert rig.seen.counts["release_withheld"] == 3

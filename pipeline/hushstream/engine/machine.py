@@ -122,7 +122,7 @@ class Waits(Protocol):
         """
 
 
-class Releases(Protocol):
+class ReleasingMachine(Protocol):
     """A machine that releases with noise, at a price."""
 
     @property
@@ -189,9 +189,9 @@ def waiting(machine: Machine) -> Waits | None:
     return found
 
 
-def releasing(machine: Machine) -> Releases | None:
+def releasing(machine: Machine) -> ReleasingMachine | None:
     """The machine, if it releases with noise."""
-    found: Releases | None = _able(machine, "distrust")
+    found: ReleasingMachine | None = _able(machine, "distrust")
     return found
 
 

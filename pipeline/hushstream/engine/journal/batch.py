@@ -33,7 +33,7 @@ class Batch:
     inputs: Sequence[InputRange]
     input_digest: bytes
     fields: Mapping[str, Any]
-    outputs: Sequence[Output] = ()
+    outputs: tuple[Output, ...] = ()
     epoch: int = 0
 
 
@@ -90,10 +90,11 @@ class Replayed:
         fields: what it holds.
     """
 
-    def __init__(self, chain: Chain, value: bytes, fields: dict[str, Any]) -> None:
-        """It continues the chain (`replaying`)."""
-        self.fields = fields
+    def __init__(self, chain: Chain, value: bytes, positions: Mapping[TopicPartition, int]) -> None:
+        """See `replaying`."""
+        self.fields = chain.check(value, positions)
         self._chain = chain
+        self._positions = positions
         self._value: bytes | None = value
 
     def follow(self, batch: Batch, rounding: Rounding = EXACT) -> bytes:
@@ -105,11 +106,11 @@ class Replayed:
         value = self._value
         if value is None:
             raise self._mismatch("end")
-        ours, theirs = self._chain.written(_record(self._chain, batch)), self._chain.written(self.fields)
+        ours, theirs = (_flat(self._chain.written(one)) for one in (_record(self._chain, batch), self.fields))
         for name in ours:
             if ours[name] != theirs[name] and not rounding.allows(name, ours[name], theirs[name]):
                 raise self._mismatch(name)
-        self._chain.advance(value)
+        self._chain.accept(value, self._positions)
         self._value = None
         return value
 
@@ -126,7 +127,7 @@ class Replayed:
         topic, partition = self._chain.place
         sequence = self.fields["head"]["sequence"]
         return ReplayMismatch(
-            f"{topic}/{partition} record {sequence}: its inputs give another {name} than it has; nothing is sent"
+            f"{topic}/{partition} record {sequence}: its inputs give another record ({name} differs); nothing is sent"
         )
 
 
@@ -144,7 +145,7 @@ def replaying(chain: Chain, value: bytes, positions: Mapping[TopicPartition, int
     """
     own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
     try:
-        yield Replayed(chain, value, chain.check(value, positions))
+        yield Replayed(chain, value, positions)
     finally:
         chain.schema_generation = own
 
@@ -159,6 +160,10 @@ def _record(chain: Chain, batch: Batch) -> dict[str, Any]:
         chain.schema_generation,
     )
     return {"head": head, **batch.fields}
+
+
+def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**fields["head"], **{name: value for name, value in fields.items() if name != "head"}}
 
 
 def _array(value: Any, kind: str) -> np.ndarray[Any, Any]:

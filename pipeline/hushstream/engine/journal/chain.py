@@ -108,6 +108,8 @@ class Chain:
     """One journal's chain: makes records that continue it, and accepts those that do.
 
     Attributes:
+        place: where the journal lies.
+        digester: digests under the key in force, or without one.
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
         schema_generation: in which records are written; on replay, that of the journal record (`in_its_generation`).
@@ -116,7 +118,8 @@ class Chain:
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
         """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
         self._identity = identity
-        self._digester = digester
+        self.place = identity.journal
+        self.digester = digester
         self._schema = schema
         self._digest = _BLANK
         self.sequence = -1
@@ -127,16 +130,6 @@ class Chain:
     def digest(self) -> bytes:
         """The chain digest of the last record."""
         return self._digest
-
-    @property
-    def digester(self) -> Digester:
-        """Digests under the key in force, or without one."""
-        return self._digester
-
-    @property
-    def place(self) -> TopicPartition:
-        """Where the journal lies."""
-        return self._identity.journal
 
     def is_last(self, value: bytes) -> bool:
         """Whether a journal record is the last one that was accepted or made: it ends with that one's chain digest."""
@@ -151,17 +144,17 @@ class Chain:
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
         who = self._identity
-        if self._digester.reproducible:
+        if self.digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
-            nonce = b"".join(self._digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
+            nonce = b"".join(self.digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
         fields = {
             "role": who.role,
             "partition": who.journal[1],
             "deployment": who.deployment,
             "config_digest": who.config_digest,
-            "key_id": self._digester.key_id,
+            "key_id": self.digester.key_id,
             "nonce": nonce,
-            "reproducible": self._digester.reproducible,
+            "reproducible": self.digester.reproducible,
             "chain": _BLANK,
         }
         return self._closed(self.encode("Genesis", fields), BEGINNING)
@@ -186,7 +179,7 @@ class Chain:
             "role": who.role,
             "partition": who.journal[1],
             "config_digest": who.config_digest,
-            **({"key_id": self._digester.key_id} if checkable else {}),
+            **({"key_id": self.digester.key_id} if checkable else {}),
         }
         for name, wanted in expected.items():
             if found[name] != wanted:
@@ -226,7 +219,8 @@ class Chain:
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
         value = self.would_append(fields)
-        self.advance(value)
+        self._digest = value[-CHAIN_BYTES:]
+        self.sequence += 1
         return value
 
     def would_append(self, fields: Mapping[str, Any]) -> bytes:
@@ -285,17 +279,13 @@ class Chain:
             OffChain: it does not (see `check`); nothing has changed then.
         """
         fields = self.check(value, positions)
-        self.advance(value)
-        return fields
-
-    def advance(self, value: bytes) -> None:
-        """Advance by a record that was checked (`check`)."""
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
+        return fields
 
     def turn_to(self, digester: Digester) -> None:
         """Close what comes from now on under another key: the last record said so, under the one before."""
-        self._digester = digester
+        self.digester = digester
 
     def dump(self) -> dict[str, Any]:
         """The chain's place, for a snapshot."""
@@ -333,7 +323,7 @@ class Chain:
 
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
-        return content + self._digester.digest("chain", previous, content)
+        return content + self.digester.digest("chain", previous, content)
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Epochs of a machine's noise, and how a doubt opens one (`hushstream.engine.machine.Machine.distrust`).
+"""Epochs of a machine's noise, and how a doubt opens one (`hushstream.engine.machine.ReleasingMachine.distrust`).
 
 An epoch that a doubt opens has a nonce: random bytes of whoever doubts, since a second worker may come to doubt at the
 same place of the same journal, when what the first one wrote is lost too, and number and content are the same then. The

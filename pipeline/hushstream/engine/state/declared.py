@@ -353,7 +353,7 @@ class State:
         return self.form.write(_held(values))
 
     def portions(self, role: Any) -> Generator[None, None, bytes]:
-        """A role's state as bytes, packed a little at a time (see `Machine.snapshot_portions`)."""
+        """A role's state as bytes, packed a little at a time (see `hushstream.engine.machine.snapshot_portions`)."""
         with ExitStack() as stack:
             large = [field.portions(role, name) for name, field in self._large.items()]
             for part in large:
