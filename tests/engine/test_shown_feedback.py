@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.learner.shown_feedback import EarlyOutcome, ShownEarlyFeedback
+from hushstream.feedback.early import EarlyOutcome, ShownEarlyFeedback
 from hushstream.feedback.memory import FeedbackRow
 
 OF_ONE = 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.feedback.memory import BoundedMap, EarlyFeedback, FeedbackRow
+from hushstream.feedback.early import EarlyFeedback
+from hushstream.feedback.memory import BoundedMap, FeedbackRow
 
 KEYS = st.sampled_from("abcdef")
 

@@ -1,4 +1,4 @@
-"""Bounded memories of a partition: events already decided, and feedback that came before its context."""
+"""Bounded memories of a partition: events already decided, and one piece of feedback."""
 
 from __future__ import annotations
 
@@ -77,40 +77,3 @@ class FeedbackRow(NamedTuple):
     offset: int
     row: int
     time_ms: int
-
-
-class EarlyFeedback:
-    """Feedback that arrived before its context, in order of arrival, bounded."""
-
-    __slots__ = ("_by_event", "_capacity", "_size")
-
-    def __init__(self, capacity: int) -> None:
-        """Hold at most ``capacity`` pieces of feedback."""
-        self._capacity = capacity
-        self._by_event: dict[str, list[FeedbackRow]] = {}
-        self._size = 0
-
-    def __len__(self) -> int:
-        """How many pieces of feedback wait."""
-        return self._size
-
-    def hold(self, click: FeedbackRow) -> list[FeedbackRow]:
-        """Let a click wait; returns the oldest event's clicks that had to give way (empty when there is room)."""
-        evicted: list[FeedbackRow] = []
-        if self._size >= self._capacity:
-            oldest = next(iter(self._by_event))
-            evicted = self._by_event.pop(oldest)
-            self._size -= len(evicted)
-        self._by_event.setdefault(click.event_id, []).append(click)
-        self._size += 1
-        return evicted
-
-    def claim(self, event_id: str) -> list[FeedbackRow]:
-        """Take what waits for an event that has now been decided, in order of arrival."""
-        clicks = self._by_event.pop(event_id, [])
-        self._size -= len(clicks)
-        return clicks
-
-    def all(self) -> list[FeedbackRow]:
-        """Everything that waits, oldest event first (for snapshots)."""
-        return [click for clicks in self._by_event.values() for click in clicks]

@@ -115,7 +115,7 @@ class Chain:
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
         """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
-        self._identity = identity
+        self.identity = identity
         self._digester = digester
         self._schema = schema
         self._digest = _BLANK
@@ -140,7 +140,7 @@ class Chain:
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
-        who = self._identity
+        who = self.identity
         if self._digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
             nonce = b"".join(self._digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
@@ -170,7 +170,7 @@ class Chain:
         """
         _, found = self._decode(value, "Genesis")
         checkable = found["key_id"] not in retired
-        who = self._identity
+        who = self.identity
         expected = {
             "deployment": who.deployment,
             "role": who.role,
@@ -193,7 +193,7 @@ class Chain:
 
     def _require_noise_version(self, genesis: bytes) -> None:
         """Refuse a first record that is not closed as this release closes one."""
-        place = "{}/{}".format(*self._identity.journal)
+        place = "{}/{}".format(*self.identity.journal)
         closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
         if not closes:
             raise ForeignJournal(f"journal {place}: its first record was altered")
@@ -296,7 +296,7 @@ class Chain:
         """
         if place["nonce"] != self.genesis_nonce:
             raise ForeignJournal(
-                f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
+                f"snapshot of {self.identity.journal[0]}/{self.identity.journal[1]}: it belongs to another journal "
                 f"(the topics were wiped or replaced); {IF_INTENDED}"
             )
         self.sequence = place["sequence"]
@@ -311,7 +311,7 @@ class Chain:
             raise
 
     def _newer(self, found: str) -> NewerJournal:
-        topic, partition = self._identity.journal
+        topic, partition = self.identity.journal
         return NewerJournal(
             f"journal {topic}/{partition}: expected records of schema generations up to {codec.NEWEST_GENERATION}, "
             f"found {found}; "

@@ -10,9 +10,9 @@ import pytest
 
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.look_ahead import LookAhead
 from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, UserState
 from hushstream.systems.p2b.edge.policy import UNSCORED
+from hushstream.systems.p2b.machines.learner import LookAhead
 
 FOLD = "hushstream.systems.p2b.machines.learner"
 
