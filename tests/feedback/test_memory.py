@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.feedback.early import EarlyFeedback
-from hushstream.feedback.memory import BoundedMap, FeedbackRow
+from hushstream.feedback.memory import BoundedMap, EarlyFeedback, FeedbackRow
 
 KEYS = st.sampled_from("abcdef")
 

@@ -4,7 +4,7 @@ A row leaves when the settle time of its decision has passed in log time, or at 
 its reward is 0 if none came by then. Log time is cut into spans as long as the settle time, and the rows decided in one
 leave together. So whether a row leaves, when, and in which record, depends on what was shown alone, on the log times of
 contexts, and on phase ends: a reward, or the lack of one, moves the number in its own row and nothing else. That holds
-for feedback before its context, too (`hushstream.feedback.early`).
+for feedback before its context, too (`hushstream.feedback.memory`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.batch import Batch
+from hushstream.engine.learner.batch import Batch, has_settled
 from hushstream.engine.records import InputSlice
 from hushstream.engine.state.declared import Several
 from hushstream.engine.state.parts import array
-from hushstream.feedback.early import EarlyOutcome, ShownEarlyFeedback
 from hushstream.feedback.join import JoinOutcome
-from hushstream.feedback.memory import FeedbackRow
+from hushstream.feedback.memory import EarlyOutcome, FeedbackRow, ShownEarlyFeedback
 from hushstream.schemas.reasons import Reason
 
 _EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
@@ -29,15 +28,6 @@ _EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
     EarlyOutcome.FULL: Refusal.TOO_MUCH_EARLY_FEEDBACK,
     EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
 }
-
-
-def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
-    """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
-
-    Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
-    one begins: together. What left for itself would tell by its time whose it is.
-    """
-    return now_ms >= due_ms if not settle_ms else now_ms // settle_ms >= due_ms // settle_ms + 2
 
 
 class AwaitedRow(Protocol):

@@ -18,8 +18,7 @@ has places of their own, and no reward takes one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -28,12 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import Place, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
-from hushstream.engine.records import InputSlice, Output, ReplayMismatch
-from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
+from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.schemas.columns import (
@@ -113,63 +112,49 @@ class Own(NamedTuple):
 Turn = Clicks | Published | Contexts | PhaseEnd | Forget | Own
 
 
-class Journaled(NamedTuple):
-    """What is replayed: the fields of a journal record, and its answers, row by row."""
+def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
+    """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
 
-    fields: Mapping[str, Any]
-    arms: Sequence[int]
-    propensities: Sequence[int]
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Journaled:
-        """Read the answers of a record."""
-        return cls(fields, *(np.frombuffer(fields[name], kind).tolist() for name, kind in _ANSWERS))
+    Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
+    one begins: together. What left for itself would tell by its time whose it is.
+    """
+    return now_ms >= due_ms if not settle_ms else now_ms // settle_ms >= due_ms // settle_ms + 2
 
 
-class Batch:
+class Batch(AnsweredBatch):
     """A batch of one partition's inputs: `turns` gives them in order, and the learner notes here what they came to.
 
     Attributes:
-        sequence: of the journal record that covers it.
-        covered: one slice of every input.
-        journaled: on a replay, what the journal says.
         contexts, clicks, models: what takes turns.
         earlier: where feedback lies that waited for its context: its record is not at hand any more.
-        releases: what is sent once the journal record stands.
-        sent: slots or rows among them.
-        dead: dead letters.
-        counts: events by outcome.
+        sent: slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
     """
 
     def __init__(
         self,
-        sequence: int,
-        covered: Sequence[InputSlice],
-        contexts: tuple[InputSlice, Sequence[DecodedContexts]],
-        clicks: ClickTurns,
-        models: ModelTurns,
-        of: tuple[bytes, int, DeadLetters],
-        journaled: Journaled | None,
+        whole: AnsweredBatch,
+        pieces: Sequence[DecodedContexts],
+        inputs: tuple[InputSlice, ClickTurns, ModelTurns],
+        of: tuple[bytes, int],
     ) -> None:
         """Begin a batch with no answers.
 
         Args:
-            sequence, covered, clicks, models, journaled: see the class.
-            contexts: their slice, and the pieces that it lies in.
-            of: the deployment's digest, how many arms it has, and what makes its dead letters.
+            whole: what came in, and what is replayed.
+            pieces: decoded contexts that the slice of contexts lies in.
+            inputs: contexts, clicks, models.
+            of: the deployment's digest, and how many arms it has.
         """
-        self.sequence = sequence
-        self.covered = covered
-        self.contexts, self._pieces = contexts
-        self.clicks, self.models = clicks, models
-        self.earlier = clicks.part._replace(records=())
-        self._config_digest, self._arms_there, self._letters = of
-        self.journaled = journaled
-        self.releases: list[Output] = []
+        super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
+        self._pieces = pieces
+        self.contexts, self.clicks, self.models = inputs
+        self.earlier = self.clicks.part._replace(records=())
+        self._config_digest, self._arms_there = of
+        self._replayed: list[list[int]] = []
+        if self.journaled is not None:
+            self._replayed = [np.frombuffer(self.journaled[name], kind).tolist() for name, kind in _ANSWERS]
         self.sent = 0
-        self.dead: list[Output] = []
-        self.counts: Counter[str] = Counter()
         self.float_ties = 0
         self._event_ids: list[str] = []
         self._arms: list[int] = []
@@ -284,14 +269,6 @@ class Batch:
 
     # What cannot count.
 
-    def refuse(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
-        """A dead letter; a record of an earlier batch (early feedback) is known by its place alone."""
-        place = bisect_left(part.records, offset, key=attrgetter("offset"))
-        found = place < len(part.records) and part.records[place].offset == offset
-        value = part.records[place].value if found else b""
-        self.dead.append(self._letters.letter(reason, part.topic, self.contexts.partition, offset, row, value))
-        self.counts[Outcome.REJECTED] += 1
-
     def late_click(self, after_click: int) -> Refusal | None:
         """Whether a click that a record names never came."""
         return Refusal.AFTER_CLICK_UNREACHABLE if after_click >= self.clicks.read_to else None
@@ -321,9 +298,10 @@ class Batch:
         if self.journaled is None:
             return decided
         row, where = len(self._arms), f"decisions/{self.contexts.partition}"
-        if row >= len(self.journaled.arms):
+        arms, propensities = self._replayed
+        if row >= len(arms):
             raise ReplayMismatch(f"{where}: the inputs hold more contexts than the record decided")
-        arm, propensity = self.journaled.arms[row], self.journaled.propensities[row]
+        arm, propensity = arms[row], propensities[row]
         if (arm, propensity) == (decided.arm, decided.propensity):
             return decided
         if not (0 <= arm < self._arms_there and gap(arm) <= FLOAT_TIE_MARGIN):

@@ -19,9 +19,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole, only_reader
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.learner.answering import only_reader
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
 from hushstream.engine.learner.batch import (
@@ -40,8 +41,7 @@ from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, rows
 from hushstream.engine.state.parts import record
-from hushstream.feedback.early import ShownEarlyFeedback
-from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
@@ -194,16 +194,16 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch = self.begin(slices)
+        batch = self.begin_decisions(slices)
         self._take(batch)
-        return [self.end(batch, self.system.config.learner.algorithm)]
+        return [self.end_decisions(batch, self.system.config.learner.algorithm)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_again`."""
-        batch = self.begin_again(value, slices)
+        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
+        batch = self.begin_decisions_again(value, slices)
         self._take(batch)
-        return self.end(batch, self.system.config.learner.algorithm)
+        return self.end_decisions(batch, self.system.config.learner.algorithm)
 
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn."""

@@ -20,7 +20,6 @@ from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
-from hushstream.engine.learner.awaiting import has_settled
 from hushstream.engine.learner.batch import (
     CERTAIN,
     MODEL,
@@ -32,6 +31,7 @@ from hushstream.engine.learner.batch import (
     PhaseEnd,
     Published,
     eligible_mask,
+    has_settled,
 )
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.budget import ledger_fields
@@ -41,9 +41,8 @@ from hushstream.engine.state.declared import FIXED, Several, Single, State, afte
 from hushstream.engine.state.packed import finished
 from hushstream.engine.state.parts import READER, array, record
 from hushstream.engine.state.spilled import MemoryUserStore, StoredUser, UserStore
-from hushstream.feedback.early import UserEarlyFeedback
 from hushstream.feedback.join import JoinOutcome, OpenDecision
-from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.noise import NoiseAddress
@@ -273,16 +272,16 @@ class LearnerMachine(DecisionRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch = self.begin(slices)
+        batch = self.begin_decisions(slices)
         self._take(batch)
-        return [self.end(batch, POLICY)]
+        return [self.end_decisions(batch, POLICY)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_again`."""
-        batch = self.begin_again(value, slices)
+        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
+        batch = self.begin_decisions_again(value, slices)
         self._take(batch)
-        return self.end(batch, POLICY)
+        return self.end_decisions(batch, POLICY)
 
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn; users whom nobody met for long are spilled after it."""

@@ -17,9 +17,10 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole, only_reader
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.learner.answering import only_reader
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
 from hushstream.engine.learner.batch import (
@@ -38,8 +39,7 @@ from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, State, own_part
 from hushstream.engine.state.parts import record
-from hushstream.feedback.early import ShownEarlyFeedback
-from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.schemas.columns import OwnMark
 from hushstream.schemas.errors import HushstreamError
@@ -147,16 +147,16 @@ class PdapLearnerMachine(DecisionRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch = self.begin(slices)
+        batch = self.begin_decisions(slices)
         self._take(batch)
-        return [self.end(batch, POLICY)]
+        return [self.end_decisions(batch, POLICY)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_again`."""
-        batch = self.begin_again(value, slices)
+        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
+        batch = self.begin_decisions_again(value, slices)
         self._take(batch)
-        return self.end(batch, POLICY)
+        return self.end_decisions(batch, POLICY)
 
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn; forwards leave with their batch."""
