@@ -13,6 +13,7 @@ ROOMS = ROOT / "pipeline" / "hushstream" / "systems"
 DECLARING = (
     "declare.declaration",
     "deciding",
+    "learner.answering",
     "machine",
     "one_input",
     "owns_journal",

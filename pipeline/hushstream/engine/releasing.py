@@ -74,7 +74,7 @@ class Releases:
         self._letters = letters
         self.keys = KeyInForce(key, ring)
         self.epoch = NoiseEpoch(first_epoch)
-        self.spending = Spending(terms, chain.place[1])
+        self.spending = Spending(terms, chain.identity.journal[1])
         self.replayed: Replayed | None = None
 
     @property

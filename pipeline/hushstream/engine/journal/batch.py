@@ -124,7 +124,7 @@ class Replayed:
             raise self._mismatch("end")
 
     def _mismatch(self, name: str) -> ReplayMismatch:
-        topic, partition = self._chain.place
+        topic, partition = self._chain.identity.journal
         sequence = self.fields["head"]["sequence"]
         return ReplayMismatch(
             f"{topic}/{partition} record {sequence}: its inputs give another record ({name} differs); nothing is sent"

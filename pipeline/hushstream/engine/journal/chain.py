@@ -14,12 +14,20 @@ give other releases than the journal says, so a journal that was begun under one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hushstream.engine.journal.digests import DIGEST_BYTES, Digester
-from hushstream.engine.records import InputRange, InputSlice, JournalEntry, OffChain, TopicPartition
+from hushstream.engine.journal.digests import DIGEST_BYTES, Digester, digest_outputs, digest_records
+from hushstream.engine.records import (
+    InputRange,
+    InputSlice,
+    JournalEntry,
+    OffChain,
+    Output,
+    ReplayMismatch,
+    TopicPartition,
+)
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -99,16 +107,41 @@ def head_fields(
     }
 
 
-def ranges_of(slices: Sequence[InputSlice]) -> tuple[InputRange, ...]:
+def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
     """The ranges that slices cover."""
     return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
+
+
+def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
+    """One slice for every input in one order, empty ones included.
+
+    A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
+    it continues what they have read.
+    """
+    given = {(part.topic, part.partition): part for part in slices}
+    return {
+        place: given.get(place) or InputSlice(*place, low=position, high=position, records=())
+        for place, position in sorted(positions.items())
+    }
+
+
+def head_of(
+    chain: Chain,
+    digester: Digester,
+    sequence: int,
+    epoch: int,
+    covered: Collection[InputSlice],
+    releases: Sequence[Output],
+) -> dict[str, Any]:
+    """The head of the journal record ``sequence``, which covers these slices and stands for these releases."""
+    inputs, outputs = digest_records(digester, covered), digest_outputs(digester, releases)
+    return head_fields(sequence, epoch, ranges_of(covered), inputs, outputs, chain.schema_generation)
 
 
 class Chain:
     """One journal's chain: makes records that continue it, and accepts those that do.
 
     Attributes:
-        place: where the journal lies.
         digester: digests under the key in force, or without one.
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
@@ -117,8 +150,7 @@ class Chain:
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
         """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
-        self._identity = identity
-        self.place = identity.journal
+        self.identity = identity
         self.digester = digester
         self._schema = schema
         self._digest = _BLANK
@@ -143,7 +175,7 @@ class Chain:
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
-        who = self._identity
+        who = self.identity
         if self.digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
             nonce = b"".join(self.digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
@@ -173,7 +205,7 @@ class Chain:
         """
         _, found = self._decode(value, "Genesis")
         checkable = found["key_id"] not in retired
-        who = self._identity
+        who = self.identity
         expected = {
             "deployment": who.deployment,
             "role": who.role,
@@ -196,7 +228,7 @@ class Chain:
 
     def _require_noise_version(self, genesis: bytes) -> None:
         """Refuse a first record that is not closed as this release closes one."""
-        place = "{}/{}".format(*self._identity.journal)
+        place = "{}/{}".format(*self.identity.journal)
         closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
         if not closes:
             raise ForeignJournal(f"journal {place}: its first record was altered")
@@ -299,7 +331,7 @@ class Chain:
         """
         if place["nonce"] != self.genesis_nonce:
             raise ForeignJournal(
-                f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
+                f"snapshot of {self.identity.journal[0]}/{self.identity.journal[1]}: it belongs to another journal "
                 f"(the topics were wiped or replaced); {IF_INTENDED}"
             )
         self.sequence = place["sequence"]
@@ -314,7 +346,7 @@ class Chain:
             raise
 
     def _newer(self, found: str) -> NewerJournal:
-        topic, partition = self._identity.journal
+        topic, partition = self.identity.journal
         return NewerJournal(
             f"journal {topic}/{partition}: expected records of schema generations up to {codec.NEWEST_GENERATION}, "
             f"found {found}; "
@@ -324,6 +356,19 @@ class Chain:
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
         return content + self.digester.digest("chain", previous, content)
+
+
+def require_same(chain: Chain, again: Mapping[str, Any], journaled: Mapping[str, Any]) -> None:
+    """Compare what a replay gives with the fields of the journal record that it follows.
+
+    Raises:
+        ReplayMismatch: a field is another.
+    """
+    ours, theirs = chain.written(again), chain.written(journaled)
+    for name in ours:
+        if ours[name] != theirs[name]:
+            topic, partition = chain.identity.journal
+            raise ReplayMismatch(f"{topic}/{partition} record {chain.sequence}: its inputs give another {name}")
 
 
 def _shown(value: object) -> str:

@@ -402,6 +402,14 @@ class Declared:
     state: ClassVar[State]
     derived: ClassVar[Mapping[str, str]] = {}
 
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return self.state.pack(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        self.state.restore(self, snapshot)
+
     def __init_subclass__(cls, **options: Any) -> None:
         """Compare what the class sets with what it declares.
 

@@ -28,7 +28,7 @@ from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
-from hushstream.systems.p2b.edge.intake import normalised
+from hushstream.systems.p2b.edge.agent import normalised
 from hushstream.systems.p2b.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.promise import (
