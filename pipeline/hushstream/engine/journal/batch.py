@@ -6,15 +6,16 @@ inputs that it names, but for floats that another processor rounds in another wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from hushstream.engine.journal.chain import Chain, head_fields
-from hushstream.engine.journal.digests import digest_outputs
+from hushstream.engine.journal.chain import Chain
+from hushstream.engine.journal.digests import Digester, digest_outputs, digest_records
+from hushstream.engine.journal.generations import generation_of
 from hushstream.engine.records import InputRange, InputSlice, Output, ReplayMismatch, TopicPartition
 
 
@@ -65,17 +66,54 @@ EXACT = Rounding()
 """Nothing may differ."""
 
 
-def whole_watermark(slices: Sequence[InputSlice], positions: Mapping[TopicPartition, int]) -> list[InputSlice]:
+def head_fields(
+    sequence: int,
+    epoch: int,
+    inputs: Sequence[InputRange],
+    input_digest: bytes,
+    release_digest: bytes,
+    schema_generation: int,
+) -> dict[str, Any]:
+    """The ``JournalHead`` record of a step."""
+    return {
+        "sequence": sequence,
+        "epoch": epoch,
+        "inputs": [part._asdict() for part in inputs],
+        "input_digest": input_digest,
+        "release_digest": release_digest,
+        "edition": schema_generation,
+    }
+
+
+def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
+    """The ranges that slices cover."""
+    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
+
+
+def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
     """One slice for every input in one order, empty ones included.
 
-    A journal record that covers them names the whole watermark: a reader without the key sees from the lows alone
-    whether it continues what they have read.
+    A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
+    it continues what they have read.
     """
     given = {(part.topic, part.partition): part for part in slices}
-    return [
-        given.get(source, InputSlice(*source, low=position, high=position, records=()))
-        for source, position in sorted(positions.items())
-    ]
+    return {
+        place: given.get(place) or InputSlice(*place, low=position, high=position, records=())
+        for place, position in sorted(positions.items())
+    }
+
+
+def head_of(
+    chain: Chain,
+    digester: Digester,
+    sequence: int,
+    epoch: int,
+    covered: Collection[InputSlice],
+    releases: Sequence[Output],
+) -> dict[str, Any]:
+    """The head of the journal record ``sequence``, which covers these slices and stands for these releases."""
+    inputs, outputs = digest_records(digester, covered), digest_outputs(digester, releases)
+    return head_fields(sequence, epoch, ranges_of(covered), inputs, outputs, chain.schema_generation)
 
 
 def append(chain: Chain, batch: Batch) -> bytes:
@@ -105,11 +143,8 @@ class Replayed:
         """
         value = self._value
         if value is None:
-            raise self._mismatch("end")
-        ours, theirs = (_flat(self._chain.written(one)) for one in (_record(self._chain, batch), self.fields))
-        for name in ours:
-            if ours[name] != theirs[name] and not rounding.allows(name, ours[name], theirs[name]):
-                raise self._mismatch(name)
+            raise _mismatch(self._chain, self.fields, "end")
+        require_same(self._chain, _record(self._chain, batch), self.fields, rounding)
         self._chain.accept(value, self._positions)
         self._value = None
         return value
@@ -121,14 +156,29 @@ class Replayed:
             ReplayMismatch: it did not.
         """
         if self._value is not None:
-            raise self._mismatch("end")
+            raise _mismatch(self._chain, self.fields, "end")
 
-    def _mismatch(self, name: str) -> ReplayMismatch:
-        topic, partition = self._chain.identity.journal
-        sequence = self.fields["head"]["sequence"]
-        return ReplayMismatch(
-            f"{topic}/{partition} record {sequence}: its inputs give another record ({name} differs); nothing is sent"
-        )
+
+def require_same(
+    chain: Chain, again: Mapping[str, Any], journaled: Mapping[str, Any], rounding: Rounding = EXACT
+) -> None:
+    """Compare what a replay gives with the fields of the journal record that it follows.
+
+    Raises:
+        ReplayMismatch: a field is another one, and not by a rounding that is allowed.
+    """
+    ours, theirs = (_flat(chain.written(one)) for one in (again, journaled))
+    for name in ours:
+        if ours[name] != theirs[name] and not rounding.allows(name, ours[name], theirs[name]):
+            raise _mismatch(chain, journaled, name)
+
+
+def _mismatch(chain: Chain, journaled: Mapping[str, Any], name: str) -> ReplayMismatch:
+    topic, partition = chain.identity.journal
+    sequence = journaled["head"]["sequence"]
+    return ReplayMismatch(
+        f"{topic}/{partition} record {sequence}: its inputs give another record ({name} differs); nothing is sent"
+    )
 
 
 @contextmanager
@@ -143,11 +193,8 @@ def replaying(chain: Chain, value: bytes, positions: Mapping[TopicPartition, int
     Raises:
         OffChain: the record does not continue the chain.
     """
-    own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
-    try:
+    with generation_of(chain, value):
         yield Replayed(chain, value, positions)
-    finally:
-        chain.schema_generation = own
 
 
 def _record(chain: Chain, batch: Batch) -> dict[str, Any]:

@@ -14,18 +14,15 @@ give other releases than the journal says, so a journal that was begun under one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hushstream.engine.journal.digests import DIGEST_BYTES, Digester, digest_outputs, digest_records
+from hushstream.engine.journal.digests import DIGEST_BYTES, Digester
 from hushstream.engine.records import (
     InputRange,
-    InputSlice,
     JournalEntry,
     OffChain,
-    Output,
-    ReplayMismatch,
     TopicPartition,
 )
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
@@ -86,56 +83,6 @@ class Identity:
     deployment: str
     config_digest: bytes
     journal: TopicPartition
-
-
-def head_fields(
-    sequence: int,
-    epoch: int,
-    inputs: Sequence[InputRange],
-    input_digest: bytes,
-    release_digest: bytes,
-    schema_generation: int,
-) -> dict[str, Any]:
-    """The ``JournalHead`` record of a step."""
-    return {
-        "sequence": sequence,
-        "epoch": epoch,
-        "inputs": [part._asdict() for part in inputs],
-        "input_digest": input_digest,
-        "release_digest": release_digest,
-        "edition": schema_generation,
-    }
-
-
-def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges that slices cover."""
-    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
-
-
-def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
-    """One slice for every input in one order, empty ones included.
-
-    A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
-    it continues what they have read.
-    """
-    given = {(part.topic, part.partition): part for part in slices}
-    return {
-        place: given.get(place) or InputSlice(*place, low=position, high=position, records=())
-        for place, position in sorted(positions.items())
-    }
-
-
-def head_of(
-    chain: Chain,
-    digester: Digester,
-    sequence: int,
-    epoch: int,
-    covered: Collection[InputSlice],
-    releases: Sequence[Output],
-) -> dict[str, Any]:
-    """The head of the journal record ``sequence``, which covers these slices and stands for these releases."""
-    inputs, outputs = digest_records(digester, covered), digest_outputs(digester, releases)
-    return head_fields(sequence, epoch, ranges_of(covered), inputs, outputs, chain.schema_generation)
 
 
 class Chain:
@@ -356,19 +303,6 @@ class Chain:
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
         return content + self.digester.digest("chain", previous, content)
-
-
-def require_same(chain: Chain, again: Mapping[str, Any], journaled: Mapping[str, Any]) -> None:
-    """Compare what a replay gives with the fields of the journal record that it follows.
-
-    Raises:
-        ReplayMismatch: a field is another.
-    """
-    ours, theirs = chain.written(again), chain.written(journaled)
-    for name in ours:
-        if ours[name] != theirs[name]:
-            topic, partition = chain.identity.journal
-            raise ReplayMismatch(f"{topic}/{partition} record {chain.sequence}: its inputs give another {name}")
 
 
 def _shown(value: object) -> str:

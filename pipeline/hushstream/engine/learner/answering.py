@@ -14,7 +14,8 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.chain import Chain, Identity, covered, head_of, require_same
+from hushstream.engine.journal.batch import covered, head_of, require_same
+from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Chain, Identity, covered, head_of
+from hushstream.engine.journal.batch import covered, head_of
+from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.journal.ownership import owner

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Batch, append, replaying, whole_watermark
-from hushstream.engine.journal.chain import Chain, Identity, ranges_of
+from hushstream.engine.journal.batch import Batch, append, covered, ranges_of, replaying
+from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.owns_journal import OwnsJournal
@@ -200,8 +200,7 @@ class RaterMachine(OwnsJournal, Declared):
 
     def _folded(self, slices: Sequence[InputSlice], journaled: Float64 | None) -> tuple[Batch, _Said]:
         """Take what was published, then fold ratings; ``journaled`` is what was predicted, given on replay only."""
-        covered = whole_watermark(slices, self.positions())
-        parts, said = {(part.topic, part.partition): part for part in covered}, _Said(journaled)
+        parts, said = covered(self.positions(), slices), _Said(journaled)
         self._hear_models(parts[self.heard.reader.topic], said)
         self._hear_rounds(parts[ROUNDS_TOPIC], said)
         ratings = parts[self.inputs[0]]
@@ -215,7 +214,7 @@ class RaterMachine(OwnsJournal, Declared):
             "model_version": self.heard.version,
             "slots": said.slots,
         }
-        return Batch(ranges_of(covered), self.input_digest(covered), fields, tuple(said.outputs)), said
+        return Batch(ranges_of(parts.values()), self.input_digest([*parts.values()]), fields, tuple(said.outputs)), said
 
     # What the server publishes.
 
