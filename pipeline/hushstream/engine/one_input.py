@@ -46,36 +46,32 @@ class Gathered:
     """What happens in a fold: its steps, and what the next one will say beside what it journals and releases.
 
     Attributes:
+        steps: that were made.
+        dead: dead letters.
         counts: events by outcome.
         ids: of inputs that came; known again only when it is settled that they count.
     """
 
-    __slots__ = ("_dead", "_letters", "_source", "_steps", "counts", "ids")
+    __slots__ = ("_letters", "_source", "counts", "dead", "ids", "steps")
 
-    def __init__(self, letters: DeadLetters, source: TopicPartition) -> None:
-        """Nothing has happened; what is refused came from ``source``."""
-        self._letters = letters
-        self._source = source
-        self._dead: list[Output] = []
-        self._steps: list[Step] = []
+    def __init__(self, role: OneInput) -> None:
+        """Nothing has happened in this role's fold."""
+        self._letters = role.letters
+        self._source = role.inputs[0]
+        self.dead: list[Output] = []
+        self.steps: list[Step] = []
         self.counts: Counter[str] = Counter()
         self.ids: dict[str, None] = {}
 
     def refuse(self, reason: str, record: InputRecord) -> None:
         """Set a record aside, with the reason."""
-        self._dead.append(self._letters.letter(reason, *self._source, record.offset, value=record.value))
+        self.dead.append(self._letters.letter(reason, *self._source, record.offset, value=record.value))
         self.counts[Outcome.REJECTED] += 1
 
     def step(self, journal: bytes | None, releases: Sequence[Output] = (), turns: bool = False) -> None:
         """Make the step that says so; nothing has happened since."""
-        self._steps.append(Step(journal, tuple(releases), tuple(self._dead), self.counts, turns))
-        self._dead, self.counts = [], Counter()
-
-    def rest(self) -> Sequence[Step]:
-        """All steps; what is left since the last one has a step without a journal record."""
-        if self._dead or self.counts:
-            self.step(None)
-        return self._steps
+        self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, turns))
+        self.dead, self.counts = [], Counter()
 
 
 class OneInput(OwnsJournal, Declared):
@@ -151,10 +147,6 @@ class OneInput(OwnsJournal, Declared):
 
     # What a fold calls.
 
-    def gathered(self) -> Gathered:
-        """For what happens in a fold."""
-        return Gathered(self.letters, self.inputs[0])
-
     def read(self, slices: Sequence[InputSlice], kinds: frozenset[str]) -> list[Read]:
         """Decode new input; what is not of these schemas, or of another configuration, must not count."""
         read, digest = [], self.system.digest
@@ -171,20 +163,20 @@ class OneInput(OwnsJournal, Declared):
         return read
 
     def batch(self, high: int, fields: Mapping[str, Any], outputs: tuple[Output, ...] = (), epoch: int = 0) -> Batch:
-        """What the next journal record covers, up to ``high``, and what was made of it."""
+        """What the next journal record covers, up to ``high``, and what was made of it; what comes is behind that."""
         self._digest_below(high)
-        return Batch([InputRange(*self.inputs[0], self.journaled, high)], self.running, fields, outputs, epoch)
-
-    def journaled_to(self, high: int) -> None:
-        """Note that the journal covers the input up to ``high``."""
+        batch = Batch([InputRange(*self.inputs[0], self.journaled, high)], self.running, fields, outputs, epoch)
         self.journaled, self.running = high, START
+        return batch
 
     def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
         """All that was read is fed: the steps of the fold, and one for what is left."""
         for part in slices:
             self._digest_below(part.high)
             self.position = part.high
-        return gathered.rest()
+        if gathered.dead or gathered.counts:
+            gathered.step(None)
+        return gathered.steps
 
     def _digest_below(self, high: int) -> None:
         """Go on with the digest; refused records are in it, too: a replay must see that they are what they were."""

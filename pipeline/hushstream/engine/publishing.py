@@ -8,7 +8,7 @@ journaled one by a rounding of its floats (another CPU's), and the journaled one
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.digests import PublicDigester
 from hushstream.engine.one_input import PLACE, Gathered, OneInput
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
-from hushstream.engine.records import InputSlice, Step, TopicPartition
+from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Field, Flat, integer, recent_ids
 from hushstream.engine.system import Core
@@ -105,27 +105,20 @@ class PublishingRole(OneInput, ABC):
         gathered.counts[Outcome.PHASE_END] += 1
         return complete
 
-    def digest(self, purpose: str, *chunks: bytes) -> bytes:
-        """A digest without a key: all of it is public."""
-        return self.chain.digester.digest(purpose, *chunks)
-
-    def publish(self, high: int, fields: Mapping[str, Any], gathered: Gathered) -> None:
-        """Publish the version that follows from the input below ``high``; see `version_record`."""
-        journal, _ = self.version_record(high, fields, gathered)
-        gathered.step(journal)
-
-    def version_record(
-        self, high: int, fields: Mapping[str, Any], gathered: Gathered
-    ) -> tuple[bytes, Mapping[str, Any]]:
-        """Write the version that follows from the input up to ``high``, or follow the one that is replayed.
+    def publish(
+        self,
+        high: int,
+        fields: Mapping[str, Any],
+        gathered: Gathered,
+        announced: Callable[[Mapping[str, Any]], tuple[Output, ...]] | None = None,
+    ) -> None:
+        """Publish the version that follows from the input below ``high``, or follow the one that is replayed.
 
         Args:
             high: where the next version's input begins.
             fields: what it holds, beside head and number.
             gathered: counts it.
-
-        Returns:
-            The journal record, and the fields that stand: where one is replayed, what it says.
+            announced: what is sent behind it, of the fields that stand: where a version is replayed, what it says.
 
         Raises:
             ReplayMismatch: the record that is replayed is another one.
@@ -137,5 +130,4 @@ class PublishingRole(OneInput, ABC):
             value, stands = self._replayed.follow(batch, self.rounding), self._replayed.fields
         gathered.counts[Outcome.MODEL] += 1
         self.version += 1
-        self.journaled_to(high)
-        return value, stands
+        gathered.step(value, () if announced is None else announced(stands))

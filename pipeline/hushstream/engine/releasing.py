@@ -30,7 +30,7 @@ from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Asked, Spending
-from hushstream.engine.one_input import PLACE, Gathered, OneInput
+from hushstream.engine.one_input import PLACE, START, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import Field, Several, State, after
@@ -328,7 +328,6 @@ class ReleasingRole(OneInput, ABC):
             ReplayMismatch: the record that is replayed is another one.
         """
         journal, turns = self.releases.journal(self.batch(high, fields, outputs), asked)
-        self.journaled_to(high)
         gathered.step(journal, outputs, turns)
         return turns
 
@@ -367,7 +366,7 @@ class ReopeningRole(ReleasingRole):
         """The step of a record that was reopened: its input was taken without a release."""
         self._undigested.clear()
         self.position = fields["head"]["inputs"][0]["high"]
-        self.journaled_to(self.position)
+        self.journaled, self.running = self.position, START
         turns = self.releases.adopt(fields, charge)
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts, turns)

@@ -67,7 +67,7 @@ class AggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version when enough domains have released, and when all have ended a phase."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
             due = False
             try:
@@ -121,7 +121,7 @@ class AggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self.digest("model", weights),
+            "digest": self.chain.digester.digest("model", weights),
         }
 
 

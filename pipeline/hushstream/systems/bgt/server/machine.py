@@ -67,7 +67,7 @@ class BgtAggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each round, and with it the next round."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
             due = False
             try:
@@ -80,8 +80,7 @@ class BgtAggregatorMachine(PublishingRole):
             except Refused as error:
                 gathered.refuse(error.reason, record)
             if due:
-                journal, version = self.version_record(record.offset + 1, self._version(), gathered)
-                gathered.step(journal, self._announced(version))
+                self.publish(record.offset + 1, self._version(), gathered, self._announced)
         return self.finished(slices, gathered)
 
     def _on_release(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
@@ -128,7 +127,7 @@ class BgtAggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self.digest("model", columns["biases"], columns["factors"]),
+            "digest": self.chain.digester.digest("model", columns["biases"], columns["factors"]),
         }
 
     def _announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:

@@ -149,7 +149,7 @@ class CollectorMachine(ReopeningRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each round that ends, and one for what is left."""
         self._name_noise()
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
             if self._take(one, gathered):
                 self._release(one.record.offset + 1, gathered)
@@ -171,7 +171,7 @@ class CollectorMachine(ReopeningRole):
         """See `Reopens.reopen`: what the record released is over, whatever its slots were."""
         charged = self.charge
         fields = self.chain.accept(value, self.committed())
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
             self._take(one, gathered)
         self._settle(gathered)
@@ -293,7 +293,7 @@ class CollectorMachine(ReopeningRole):
 
     def _noise(self) -> tuple[Key | None, Any]:
         nonce = self.releases.nonce or _NO_NONCE
-        address = self.system.address(nonce, self.epoch.number, self.partition)
+        address = self.system.address(nonce, self.releases.epoch.number, self.partition)
         return None if self.system.config.release.noise == "exact" else self.releases.key, address
 
     def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
@@ -315,7 +315,7 @@ class CollectorMachine(ReopeningRole):
     def _released(self, release: Release | None) -> tuple[Output, ...]:
         if release is None:
             return ()
-        place = self._release_id(release.number), self.epoch.number, self.releases.key.reproducible
+        place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
     def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
@@ -336,7 +336,7 @@ class CollectorMachine(ReopeningRole):
         return (Output("releases", 0, self.chain.encode("Seal", fields)),)
 
     def _release_id(self, number: int) -> bytes:
-        place = struct.pack("<qqq", self.partition, self.epoch.number, number)
+        place = struct.pack("<qqq", self.partition, self.releases.epoch.number, number)
         return self.releases.key.digest("release-id", self.releases.nonce, place)
 
     # What a driver asks.

@@ -104,7 +104,7 @@ class CounterMachine(ReopeningRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each release, and one for what is left."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
             closed = self._take(one, gathered)
             if closed:
@@ -116,7 +116,7 @@ class CounterMachine(ReopeningRole):
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Reopens.reopen`: the record published the rows' features already, so they go into the sums."""
         fields = self.chain.accept(value, self.committed())
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
             self._take(one, gathered)
         self._settle(gathered)
@@ -236,12 +236,12 @@ class CounterMachine(ReopeningRole):
         self.pending = []
 
     def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
-        place = struct.pack("<qqq", self.partition, self.epoch.number, self.leaf)
+        place = struct.pack("<qqq", self.partition, self.releases.epoch.number, self.leaf)
         release_id = self.releases.key.digest("release-id", self.releases.nonce, place)
         if asked.refused:
             return self._entry(release_id, asked)
         release = self.system.release_record(
-            self.noised_sums, rows, release_id, self.leaf, self.epoch.number, self.releases.key.reproducible
+            self.noised_sums, rows, release_id, self.leaf, self.releases.epoch.number, self.releases.key.reproducible
         )
         return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
 
@@ -257,7 +257,7 @@ class CounterMachine(ReopeningRole):
     def open_noise(self) -> None:
         """Begin sums that nothing was put into, under the noise of this epoch."""
         key, nonce = self.releases.key, self.releases.nonce
-        self.noised_sums = self.system.noised_sums(key, nonce, self.epoch.number, self.partition)
+        self.noised_sums = self.system.noised_sums(key, nonce, self.releases.epoch.number, self.partition)
 
     def _redraw(self) -> None:
         """An epoch was opened: all exact sums that are held are noised, and pay, again."""

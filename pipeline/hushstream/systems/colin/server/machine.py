@@ -84,7 +84,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each release of a counter, or for enough rows of learners."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
             due = False
             try:
@@ -133,7 +133,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self.digest("model", parameters, widths),
+            "digest": self.chain.digester.digest("model", parameters, widths),
         }
 
     def _observe(self) -> bool:

@@ -68,7 +68,7 @@ class AggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS[self.track]):
             due = False
             try:
@@ -101,7 +101,7 @@ class AggregatorMachine(PublishingRole):
             "epsilon_micro": model.epsilon_micro,
             "delta_units": model.delta_units,
             "private_as_stated": model.private_as_stated,
-            "digest": self.digest("model", gram, moment),
+            "digest": self.chain.digester.digest("model", gram, moment),
         }
 
     def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:

@@ -87,7 +87,7 @@ class ShufflerMachine(ReleasingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
-        gathered, windows = self.gathered(), self.windows
+        gathered, windows = Gathered(self), self.windows
         for slot in self._checked(self.read(slices, _KINDS if self._opener is None else _SEALED_KINDS)):
             record, name, fields, reason = slot.read
             # Log time first, or a slot that comes after the end would be counted in the window that ends before it.
@@ -156,7 +156,12 @@ class ShufflerMachine(ReleasingRole):
             self.open_noise()
 
     def _outputs(self, closed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
-        key, nonce, running, epoch = self.releases.key, self.releases.nonce, self.running_sums, self.epoch.number
+        key, nonce, running, epoch = (
+            self.releases.key,
+            self.releases.nonce,
+            self.running_sums,
+            self.releases.epoch.number,
+        )
         release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
@@ -167,7 +172,7 @@ class ShufflerMachine(ReleasingRole):
 
     def open_noise(self) -> None:
         """Begin the counter over windows, where there is one, under the noise of this epoch."""
-        address = release_address(self.system, self.releases.nonce, self.partition, self.epoch.number)
+        address = release_address(self.system, self.releases.nonce, self.partition, self.releases.epoch.number)
         self.running_sums = open_running(self.system.window_tree, self.releases.key, address)
 
     # What a driver asks.

@@ -105,7 +105,7 @@ class BlockCounterMachine(ReopeningRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
             closing = self._take(one, gathered)
             if closing is not None:
@@ -117,7 +117,7 @@ class BlockCounterMachine(ReopeningRole):
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `Reopens.reopen`: what the record may have released goes on waiting, for the next epoch."""
         fields = self.chain.accept(value, self.committed())
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
             self._take(one, gathered)
         self._settle(gathered)
@@ -240,12 +240,13 @@ class BlockCounterMachine(ReopeningRole):
 
     def open_noise(self) -> None:
         """Noise what waits under this epoch."""
-        self.counter.noise = self.system.noise(self.releases.key, self.releases.nonce, self.epoch.number, self.number)
+        key, nonce = self.releases.key, self.releases.nonce
+        self.counter.noise = self.system.noise(key, nonce, self.releases.epoch.number, self.number)
 
     def _released(self, release: Release | None, closed_by: str) -> list[Output]:
         if release is None:
             return []
-        head = self.system.release_head(self.number, self.epoch.number, self.releases.key.reproducible)
+        head = self.system.release_head(self.number, self.releases.epoch.number, self.releases.key.reproducible)
         head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == PHASE_END else -1}
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
@@ -276,7 +277,7 @@ class BlockCounterMachine(ReopeningRole):
         return (Output("releases", 0, self.chain.encode("Seal", fields)),)
 
     def _release_id(self, window: int, part: int) -> bytes:
-        place = struct.pack("<qqqq", self.number, self.epoch.number, window, part)
+        place = struct.pack("<qqqq", self.number, self.releases.epoch.number, window, part)
         return self.releases.key.digest("release-id", self.releases.nonce, place)
 
     # What a driver asks.

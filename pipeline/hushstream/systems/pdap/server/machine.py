@@ -60,7 +60,7 @@ class PdapAggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each release that a count closed, change of the catalogue, and phase."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
             due = False
             try:
@@ -125,7 +125,7 @@ class PdapAggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
+            "digest": self.chain.digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
         }
 
     def _require(self, fields: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.journal.chain import Identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import State, boolean, rows
@@ -34,7 +35,7 @@ class AggregatorMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """All sums give a version."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, _, fields, reason in self.read(slices, frozenset({"ArmSums"})):
             if reason or len(fields["sums"]) != self.sums.nbytes:
                 gathered.refuse(reason or MALFORMED, record)
@@ -50,4 +51,8 @@ class AggregatorMachine(PublishingRole):
         """The means, with one reward of 0.5 for each arm that nothing is known of."""
         slots, rewards = np.maximum(self.sums, 0)
         means = ((rewards + 0.5) / (slots + 1)).astype("<f8").tobytes()
-        return {"means": means, "private_as_stated": self.as_stated, "digest": self.digest("means", means)}
+        return {
+            "means": means,
+            "private_as_stated": self.as_stated,
+            "digest": self.chain.digester.digest("means", means),
+        }

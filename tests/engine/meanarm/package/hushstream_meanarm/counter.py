@@ -55,7 +55,7 @@ class CounterMachine(ReleasingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """Take slots; a window is released when it is full."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for slot, _, fields, reason in self.read(slices, frozenset({"ArmSlot"})):
             if reason or not (0 <= fields["arm"] < self.system.config.arms and fields["reward"] in (0, 1)):
                 gathered.refuse(reason or MALFORMED, slot)
@@ -83,7 +83,7 @@ class CounterMachine(ReleasingRole):
         arms = [slot["arm"] for slot in self.slots]
         # Two windows that differ in anything, names of slots too, meet other noise.
         chunks = sorted(slot["slot_id"] + bytes([slot["reward"]]) + slot["arm"].to_bytes(4) for slot in self.slots)
-        address = system.address(nonce, self.epoch.number, self.window, key.digest("window-content", *chunks))
+        address = system.address(nonce, self.releases.epoch.number, self.window, key.digest("window-content", *chunks))
         rewards = [slot["reward"] for slot in self.slots]
         exact = np.array([np.bincount(arms, weights, system.config.arms) for weights in (None, rewards)]).astype(
             np.int64

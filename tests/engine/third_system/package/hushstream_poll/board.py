@@ -9,6 +9,7 @@ import numpy as np
 
 from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.journal.chain import Identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import State, boolean, integer, rows
@@ -39,7 +40,7 @@ class BoardMachine(PublishingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: every tally gives a version."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, _, fields, reason in self.read(slices, frozenset({"Tally"})):
             if reason or len(fields["sums"]) != 8 * len(self.sums):
                 gathered.refuse(reason or MALFORMED_TALLY, record)
@@ -62,5 +63,5 @@ class BoardMachine(PublishingRole):
             "epsilon_micro": promise.epsilon_micro,
             "delta_units": delta_to_bytes(promise.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self.digest("standing", shares),
+            "digest": self.chain.digester.digest("standing", shares),
         }

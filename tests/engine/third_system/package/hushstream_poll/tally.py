@@ -69,7 +69,7 @@ class TallyMachine(ReleasingRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a window closes by its votes, or by log time."""
-        gathered = self.gathered()
+        gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, frozenset({"Vote", "Forget", "Tick"})):
             if reason:
                 gathered.refuse(reason, record)
@@ -155,7 +155,7 @@ class TallyMachine(ReleasingRole):
     def _outputs(self, ballots: list[Ballot], asked: Asked) -> tuple[Output, ...]:
         system, promise = self.system, self.system.guarantee
         key, nonce = self.releases.key, self.releases.nonce
-        place = (nonce, self.epoch.number, self.partition, self.window)
+        place = (nonce, self.releases.epoch.number, self.partition, self.window)
         content = key.digest("window-content", *(f"{one.vote_id} {one.option}".encode() for one in ballots))
         stream = KeyedStream(key, system.address(*place, content))
         exact = np.bincount([ballot.option for ballot in ballots], minlength=len(system.options)).astype(np.int64)
