@@ -65,10 +65,9 @@ _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
 class Clicks(NamedTuple):
-    """Feedback that comes now, and where it lies."""
+    """Feedback that comes now."""
 
     rows: Sequence[FeedbackRow]
-    part: InputSlice
 
 
 class Published(NamedTuple):
@@ -81,11 +80,10 @@ class Published(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Rows of contexts that no click and no model comes between, and where they lie."""
+    """Rows of contexts that no click and no model comes between."""
 
     decoded: DecodedContexts
     rows: range
-    part: InputSlice
 
 
 class PhaseEnd(NamedTuple):
@@ -103,10 +101,9 @@ class Forget(NamedTuple):
 
 
 class Own(NamedTuple):
-    """A record among contexts that one system alone knows, and where it lies."""
+    """A record among contexts that one system alone knows."""
 
     mark: OwnMark
-    part: InputSlice
 
 
 Turn = Clicks | Published | Contexts | PhaseEnd | Forget | Own
@@ -175,10 +172,20 @@ class Batch(AnsweredBatch):
         part = self.contexts
         for reject in self.clicks.rejects:
             self.refuse(reject.reason, self.clicks.part, reject.offset, reject.row)
-        if part.records:
-            self._refuse_contexts(range(part.low, part.high))
-            for piece in self._pieces:
-                now_ms = yield from self._turns_of(piece, now_ms)
+        self._refuse_contexts(range(part.low, part.high))
+        for piece in self._pieces:
+            rows = piece.rows_of(part)
+            done = rows.start
+            for mark in _marks_of(piece, part):
+                now_ms = yield from self._runs(piece, range(done, mark.position), now_ms)
+                done = mark.position
+                if isinstance(mark, PhaseEndMark):
+                    now_ms = yield from self._phase_end(mark, now_ms)
+                elif isinstance(mark, ForgetMark):
+                    now_ms = yield from self._forget(mark, now_ms)
+                else:
+                    yield Own(mark)
+            now_ms = yield from self._runs(piece, range(done, rows.stop), now_ms)
         yield from self._before(NEVER_MS - 1)
 
     def _refuse_contexts(self, covered: range) -> None:
@@ -191,24 +198,6 @@ class Batch(AnsweredBatch):
                 if offset in covered:
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
-    def _turns_of(self, decoded: DecodedContexts, now_ms: int) -> Generator[Turn, None, int]:
-        part, columns = self.contexts, decoded.columns
-        rows = decoded.rows_of(part)
-        done = rows.start
-        marks: list[PhaseEndMark | ForgetMark | OwnMark] = [*columns.phase_ends, *columns.forgets, *columns.own]
-        for mark in sorted(marks, key=attrgetter("offset")):
-            if not part.low <= mark.offset < part.high:
-                continue
-            now_ms = yield from self._runs(decoded, range(done, mark.position), now_ms)
-            done = mark.position
-            if isinstance(mark, PhaseEndMark):
-                now_ms = yield from self._phase_end(mark, now_ms)
-            elif isinstance(mark, ForgetMark):
-                now_ms = yield from self._forget(mark, now_ms)
-            else:
-                yield Own(mark, part)
-        return (yield from self._runs(decoded, range(done, rows.stop), now_ms))
-
     def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Turn, None, int]:
         """Runs of rows, and what comes before each; returns the log time that they have come to."""
         clicks, models, oversized = self.clicks, self.models, frozenset(decoded.oversized)
@@ -219,10 +208,14 @@ class Batch(AnsweredBatch):
             if oversized and offsets[first] in oversized:
                 first += 1
                 continue
-            now_ms, after_click = max(now_ms, times_ms[first]), after_clicks[first]
+            after_click = after_clicks[first]
+            if times_ms[first] > now_ms:
+                now_ms = times_ms[first]
             if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or models.next_ms <= now_ms:
                 yield from self._before(now_ms, after_click)
-            next_ms, next_click = min(clicks.next_ms, models.next_ms), clicks.next_offset
+            next_ms, next_click = clicks.next_ms, clicks.next_offset
+            if models.next_ms < next_ms:
+                next_ms = models.next_ms
             row = first + 1
             while row < last and times_ms[row] < next_ms and after_clicks[row] < next_click:
                 if oversized and offsets[row] in oversized:
@@ -230,7 +223,7 @@ class Batch(AnsweredBatch):
                 if times_ms[row] > now_ms:
                     now_ms = times_ms[row]
                 row += 1
-            yield Contexts(decoded, range(first, row), self.contexts)
+            yield Contexts(decoded, range(first, row))
             first = row
         return now_ms
 
@@ -239,10 +232,10 @@ class Batch(AnsweredBatch):
         clicks, models = self.clicks, self.models
         while models.next_ms <= log_time_ms:
             if clicks.next_ms <= models.next_ms:
-                yield Clicks(clicks.take(models.next_ms), clicks.part)
+                yield Clicks(clicks.take(models.next_ms))
             yield models.take()
         if rows := clicks.take(log_time_ms, after_click):
-            yield Clicks(rows, clicks.part)
+            yield Clicks(rows)
 
     def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Turn, None, int]:
         ended_ms = max(mark.timestamp_ms, now_ms)
@@ -346,6 +339,13 @@ class Batch(AnsweredBatch):
 
 
 # Whose turn it is.
+
+
+def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark | OwnMark]:
+    """What lies among the contexts of a slice, in log order."""
+    columns = piece.columns
+    marks: list[PhaseEndMark | ForgetMark | OwnMark] = [*columns.phase_ends, *columns.forgets, *columns.own]
+    return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 
 class ClickTurns:

@@ -216,7 +216,7 @@ class CollaborativeLearnerMachine(DecisionRole):
                     self._context(turn.decoded, row, batch)
             elif isinstance(turn, Clicks):
                 for click in turn.rows:
-                    self._feed(click, turn.part, batch)
+                    self._feed(click, batch.clicks.part, batch)
             elif isinstance(turn, Published):
                 self._adopt(turn, batch)
             elif isinstance(turn, PhaseEnd):

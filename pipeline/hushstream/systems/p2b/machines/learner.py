@@ -289,7 +289,7 @@ class LearnerMachine(DecisionRole):
                 self._answer_rows(turn, batch)
             elif isinstance(turn, Clicks):
                 for click in turn.rows:
-                    self._feed(click, turn.part, batch)
+                    self._feed(click, batch.clicks.part, batch)
             elif isinstance(turn, Published):
                 self._adopt(turn, batch)
             elif isinstance(turn, PhaseEnd):
@@ -360,17 +360,20 @@ class LearnerMachine(DecisionRole):
     def _answer_rows(self, turn: Contexts, batch: Batch) -> None:
         """Answer rows that no click or model comes between, so that they can be scored together."""
         decoded, times_ms, answer = turn.decoded, turn.decoded.columns.timestamps_ms, self._context
-        for first in range(turn.rows.start, turn.rows.stop, AHEAD_AT_MOST):
-            rows, ahead = range(first, min(first + AHEAD_AT_MOST, turn.rows.stop)), None
-            if len(rows) >= AHEAD_AT_LEAST:
-                refused = decoded.refused
-                good = [row for row in rows if row not in refused] if refused else rows
-                ahead = LookAhead(self.terms.policy)
-                ahead.look(decoded.columns, good, self.agents.peek)
-            for row in rows:
-                if times_ms[row] > self.now_ms:
-                    self._advance(times_ms[row], batch)
-                answer(decoded, row, ahead, batch)
+        rows, refused = turn.rows, decoded.refused
+        looked_to, ahead = rows.start, None
+        for row in rows:
+            if row == looked_to:
+                looked_to = row + AHEAD_AT_MOST
+                some = rows[row - rows.start : looked_to - rows.start]
+                ahead = None
+                if len(some) >= AHEAD_AT_LEAST:
+                    good = [one for one in some if one not in refused] if refused else some
+                    ahead = LookAhead(self.terms.policy)
+                    ahead.look(decoded.columns, good, self.agents.peek)
+            if times_ms[row] > self.now_ms:
+                self._advance(times_ms[row], batch)
+            answer(decoded, row, ahead, batch)
 
     def _context(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
         """Answer one context, or refuse it; log time has come as far as it."""

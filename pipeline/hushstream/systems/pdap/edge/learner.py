@@ -170,7 +170,7 @@ class PdapLearnerMachine(DecisionRole):
                     self._context(turn.decoded, row, forwards, batch)
             elif isinstance(turn, Clicks):
                 for click in turn.rows:
-                    self._feed(click, turn.part, batch)
+                    self._feed(click, batch.clicks.part, batch)
             elif isinstance(turn, Published):
                 self._adopt(turn, batch)
             elif isinstance(turn, PhaseEnd):
