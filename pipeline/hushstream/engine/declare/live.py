@@ -24,7 +24,7 @@ def require_private(promises: Promises, where: str) -> None:
             raise ConfigurationError(
                 f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
                 f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
-                f"lower {'lift' if promise is promises.lift else 'release'}.epsilon"
+                f"lower {'holdout' if promise is promises.lift else 'privacy'}.epsilon"
             )
 
 
@@ -32,7 +32,7 @@ def require_person_told(config: DeploymentValues, promises: Promises, where: str
     """Refuse to prepare what promises nothing to a person as a whole, unless its configuration says so in words.
 
     A number of units that nobody holds a person to opens no gate, however small it is: who has more of them is promised
-    less, and the worst over all persons is what a promise to each of them is. pdap's ``events_per_person`` is such a
+    less, and the worst over all persons is what a promise to each of them is. pdap's ``units_per_person`` is such a
     number. To hold a person to it, the learner would have to count each user's outcomes for life, in its state, past
     erasures and new journals, or an allowance comes back; and a person has an account with each vendor, whose learners
     share no key, by design, so nobody could add those counts up. A cap of each vendor's own would then bound a person
@@ -54,7 +54,7 @@ def require_person_told(config: DeploymentValues, promises: Promises, where: str
             f"{together.which}), {left}. Say in the configuration that it is so: privacy: {{person: unprotected}}"
         )
     cap = releases.lifetime.cap
-    first = "lower release.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
+    first = "lower privacy.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
     raise ConfigurationError(
         f"{none}: {releases.units_in_life} together cost {together.which}, {left}. Either {first}, or say in the "
         f"configuration that it is so: privacy: {{person: unprotected}}"

@@ -14,12 +14,17 @@ give other releases than the journal says, so a journal that was begun under one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hushstream.engine.journal.digests import DIGEST_BYTES, Digester
-from hushstream.engine.records import InputRange, InputSlice, JournalEntry, OffChain, TopicPartition
+from hushstream.engine.records import (
+    InputRange,
+    JournalEntry,
+    OffChain,
+    TopicPartition,
+)
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -86,34 +91,11 @@ class Identity:
     begun_in: int = FIRST_GENERATION
 
 
-def head_fields(
-    sequence: int,
-    epoch: int,
-    inputs: Sequence[InputRange],
-    input_digest: bytes,
-    release_digest: bytes,
-    schema_generation: int,
-) -> dict[str, Any]:
-    """The ``JournalHead`` record of a step."""
-    return {
-        "sequence": sequence,
-        "epoch": epoch,
-        "inputs": [part._asdict() for part in inputs],
-        "input_digest": input_digest,
-        "release_digest": release_digest,
-        "edition": schema_generation,
-    }
-
-
-def ranges_of(slices: Sequence[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges that slices cover."""
-    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
-
-
 class Chain:
     """One journal's chain: makes records that continue it, and accepts those that do.
 
     Attributes:
+        digester: digests under the key in force, or without one.
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
         schema_generation: in which records are written: as the worker was told, and none before that of the journal's
@@ -122,8 +104,8 @@ class Chain:
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
         """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
-        self._identity = identity
-        self._digester = digester
+        self.identity = identity
+        self.digester = digester
         self._schema = schema
         self._digest = _BLANK
         self.sequence = -1
@@ -148,19 +130,19 @@ class Chain:
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
-        who = self._identity
-        if self._digester.reproducible:
+        who = self.identity
+        if self.digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
-            nonce = b"".join(self._digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
+            nonce = b"".join(self.digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
         schema_generation = max(self.schema_generation, who.begun_in)
         fields = {
             "role": who.role,
             "partition": who.journal[1],
             "deployment": who.deployment,
             "config_digest": who.config_digest,
-            "key_id": self._digester.key_id,
+            "key_id": self.digester.key_id,
             "nonce": nonce,
-            "reproducible": self._digester.reproducible,
+            "reproducible": self.digester.reproducible,
             "edition": schema_generation,
             "chain": _BLANK,
         }
@@ -182,13 +164,13 @@ class Chain:
         if found["edition"] > codec.NEWEST_GENERATION:
             raise self._newer(f"schema generation {found['edition']}")
         checkable = found["key_id"] not in retired
-        who = self._identity
+        who = self.identity
         expected = {
             "deployment": who.deployment,
             "role": who.role,
             "partition": who.journal[1],
             "config_digest": who.config_digest,
-            **({"key_id": self._digester.key_id} if checkable else {}),
+            **({"key_id": self.digester.key_id} if checkable else {}),
         }
         for name, wanted in expected.items():
             if found[name] != wanted:
@@ -207,7 +189,7 @@ class Chain:
 
     def _require_noise_version(self, genesis: bytes) -> None:
         """Refuse a first record that is not closed as this release closes one."""
-        place = "{}/{}".format(*self._identity.journal)
+        place = "{}/{}".format(*self.identity.journal)
         closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
         if not closes:
             raise ForeignJournal(f"journal {place}: its first record was altered")
@@ -296,7 +278,7 @@ class Chain:
 
     def turn_to(self, digester: Digester) -> None:
         """Close what comes from now on under another key: the last record said so, under the one before."""
-        self._digester = digester
+        self.digester = digester
 
     def dump(self) -> dict[str, Any]:
         """The chain's place, for a snapshot."""
@@ -310,7 +292,7 @@ class Chain:
         """
         if place["nonce"] != self.genesis_nonce:
             raise ForeignJournal(
-                f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
+                f"snapshot of {self.identity.journal[0]}/{self.identity.journal[1]}: it belongs to another journal "
                 f"(the topics were wiped or replaced); {IF_INTENDED}"
             )
         self.sequence = place["sequence"]
@@ -325,7 +307,7 @@ class Chain:
             raise
 
     def _newer(self, found: str) -> NewerJournal:
-        topic, partition = self._identity.journal
+        topic, partition = self.identity.journal
         return NewerJournal(
             f"journal {topic}/{partition}: expected records of schema generations up to {codec.NEWEST_GENERATION}, "
             f"found {found}; "
@@ -334,7 +316,7 @@ class Chain:
 
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
-        return content + self._digester.digest("chain", previous, content)
+        return content + self.digester.digest("chain", previous, content)
 
 
 def _shown(value: object) -> str:
