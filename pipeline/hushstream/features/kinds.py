@@ -68,9 +68,9 @@ class Outcome(IntEnum):
 
 
 class Encoded(NamedTuple):
-    """A value on the wire: what its column holds, and what became of it."""
+    """A value on the wire: a whole number, or the bytes of several; and what became of it."""
 
-    wire: Any
+    wire: int | bytes
     outcome: Outcome
 
 
@@ -146,10 +146,11 @@ class Feature(ABC):
             BadValue: as `encode`.
         """
         found = [self.encode(name, None if _is_gap(values, value) else value) for value in values]
-        column = np.zeros(len(found), self.column)
-        if found:
-            column[:] = [one.wire for one in found]
-        return column, np.array([one.outcome for one in found], dtype=np.int64)
+        outcomes = np.array([one.outcome for one in found], dtype=np.int64)
+        if not self.column.shape:
+            return np.array([one.wire for one in found], dtype=self.column), outcomes
+        content = b"".join(one.wire for one in found if isinstance(one.wire, bytes))
+        return np.frombuffer(content, self.column.base).reshape(len(found), *self.column.shape), outcomes
 
     @abstractmethod
     def valid(self, column: NDArray[Any]) -> Bools:
@@ -278,8 +279,15 @@ class Number(Feature):
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
             return Encoded(_MISSING_STEP, Outcome.MISSING)
-        column, outcomes = self._encode(np.array([finite(name, value, "a finite number")]))
-        return Encoded(int(column[0]), Outcome(int(outcomes[0])))
+        number = finite(name, value, "a finite number")
+        # A batch's elementary functions, so that one value and a column give one row.
+        if self.scale == "log":
+            clipped = min(max(number, self.low), self.high)
+            place = float(np.log(clipped / self.low)) / math.log(self.high / self.low)
+        else:
+            place = (min(max(number, self.low), self.high) - self.low) / (self.high - self.low)
+        outcome = Outcome.KNOWN if self.low <= number <= self.high else Outcome.CLIPPED
+        return Encoded(min(max(round(place * STEPS), 0), STEPS), outcome)
 
     def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         floats = _floats(name, values)
@@ -402,8 +410,8 @@ class TimeOfDay(Feature):
         if value is None:
             return Encoded(_MISSING_STEP, Outcome.MISSING)
         hours = _clock(name, value) if isinstance(value, str) else finite(name, value, "hours or HH:MM")
-        column, outcomes = self._encode(np.array([hours]))
-        return Encoded(int(column[0]), Outcome(int(outcomes[0])))
+        outcome = Outcome.KNOWN if 0.0 <= hours < 24.0 else Outcome.CLIPPED
+        return Encoded(round(hours % 24.0 * (_DAY_STEPS / 24)) % _DAY_STEPS, outcome)
 
     def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         floats = _floats(name, values)
@@ -545,9 +553,9 @@ class Tags(Feature):
         return np.dtype(("u1", (-(-len(self.vocabulary) // 8),)))
 
     def encode(self, name: str, value: Any) -> Encoded:
-        bits = np.zeros(self.column.shape, dtype=np.uint8)
+        size = self.column.itemsize
         if value is None:
-            return Encoded(bits, Outcome.MISSING)
+            return Encoded(bytes(size), Outcome.MISSING)
         if isinstance(value, str | bytes | bytearray) or not isinstance(value, Sequence | set | frozenset):
             raise wrong(name, "a list of texts", value)
         found, outcome = dict[int, None](), Outcome.KNOWN
@@ -560,9 +568,10 @@ class Tags(Feature):
                 found[number] = None
         if len(found) > self.most:
             outcome = Outcome.CLIPPED
+        bits = 0
         for number in list(found)[: self.most]:
-            bits[number >> 3] |= 1 << (number & 7)
-        return Encoded(bits, outcome)
+            bits |= 1 << number
+        return Encoded(bits.to_bytes(size, "little"), outcome)
 
     def valid(self, column: NDArray[Any]) -> Bools:
         bits = np.unpackbits(column, axis=1, bitorder="little")
@@ -623,14 +632,14 @@ class Embedding(Feature):
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
-            return Encoded(np.zeros(self.dimension, dtype="<i2"), Outcome.MISSING)
+            return Encoded(bytes(2 * self.dimension), Outcome.MISSING)
         found = _vector(name, value, self.dimension)
         # Scaled first, so that the squares of large coordinates do not overflow.
         largest = float(np.abs(found).max())
         length = largest * math.sqrt(float(np.square(found / largest).sum())) if largest else 0.0
         # Rounding toward zero keeps the length at most 1.
         units = np.trunc(found / max(length, 1.0) * _UNIT)
-        return Encoded(units.astype("<i2"), Outcome.CLIPPED if length > 1.0 else Outcome.KNOWN)
+        return Encoded(units.astype("<i2").tobytes(), Outcome.CLIPPED if length > 1.0 else Outcome.KNOWN)
 
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.asarray(np.square(column.astype(np.int64)).sum(axis=1) <= _UNIT**2)
@@ -680,7 +689,7 @@ class Histogram(Feature):
         return False
 
     def encode(self, name: str, value: Any) -> Encoded:
-        empty = np.zeros(self.bins, dtype="<u2")
+        empty = bytes(2 * self.bins)
         if value is None:
             return Encoded(empty, Outcome.MISSING)
         found = _vector(name, value, self.bins)
@@ -690,7 +699,7 @@ class Histogram(Feature):
         if largest == 0.0:
             return Encoded(empty, Outcome.MISSING)
         shares = found / largest
-        return Encoded(np.rint(shares / shares.sum() * STEPS).astype("<u2"), Outcome.KNOWN)
+        return Encoded(np.rint(shares / shares.sum() * STEPS).astype("<u2").tobytes(), Outcome.KNOWN)
 
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.ones(len(column), dtype=np.bool_)

@@ -117,6 +117,7 @@ class FeatureSchema:
     features: Mapping[str, Feature]
     layout: np.dtype[Any] = field(init=False, compare=False)
     table: tuple[Block, ...] = field(init=False, compare=False)
+    _sizes: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Lay out rows and cells.
@@ -126,6 +127,7 @@ class FeatureSchema:
         """
         columns = [(name, one.column) for name, one in self.features.items() if not isinstance(one, Cross)]
         object.__setattr__(self, "layout", np.dtype(columns))
+        object.__setattr__(self, "_sizes", tuple((name, column.itemsize) for name, column in columns))
         table, cell, place = [], 0, 0
         for name, one in self.features.items():
             table.append(Block(name, cell, one.cells, place, one.places, one.signed, one.complete))
@@ -169,13 +171,13 @@ class FeatureSchema:
             BadValue: a name that is not declared, or a value of another type; names the key, never the value.
         """
         self._require_known(values)
-        row, outcomes = np.zeros(1, self.layout), {}
-        for name in self.layout.names or ():
+        parts, outcomes = [], {}
+        for name, size in self._sizes:
             wire, outcome = self.features[name].encode(name, values.get(name))
-            row[name] = wire
+            parts.append(wire if isinstance(wire, bytes) else wire.to_bytes(size, "little"))
             if outcome is not Outcome.KNOWN:
                 outcomes[name] = outcome
-        return EncodedRow(row.tobytes(), outcomes)
+        return EncodedRow(b"".join(parts), outcomes)
 
     def encode_columns(self, columns: Mapping[str, Sequence[Any]]) -> EncodedRows:
         """Columns of equal length; a column that is absent is missing in every row.
