@@ -138,6 +138,10 @@ class FeatureSchema:
         if self.row_bytes > MOST_ROW_BYTES:
             raise BadDeclaration(f"features: expected rows of at most {MOST_ROW_BYTES:,} bytes, got {self.row_bytes:,}")
 
+    def __hash__(self) -> int:
+        """Of what it says: two equal schemas have one canonical form."""
+        return hash(self.canonical)
+
     @property
     def cells(self) -> int:
         """Of all blocks together."""
