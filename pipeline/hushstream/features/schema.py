@@ -198,9 +198,10 @@ class FeatureSchema:
         size = lengths.pop()
         rows, counts = np.zeros(size, self.layout), {}
         for name in self.layout.names or ():
-            column, outcomes = self.features[name].encode_all(name, columns.get(name, [None] * size))
+            # An absent column is encoded once: its rows are alike.
+            column, outcomes = self.features[name].encode_all(name, columns.get(name, [None]))
             rows[name] = column
-            counts[name] = np.bincount(outcomes, minlength=len(Outcome))
+            counts[name] = np.bincount(outcomes, minlength=len(Outcome)) * (1 if name in columns else size)
         return EncodedRows(rows, counts)
 
     def read(self, content: bytes) -> Rows:

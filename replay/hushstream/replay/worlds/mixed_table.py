@@ -60,6 +60,8 @@ class FeatureWorld(Protocol):
     def schema(self) -> FeatureSchema: ...
     @property
     def arms(self) -> int: ...
+    @property
+    def click_rate(self) -> float: ...
 
     def visits(self, users: Int64, round_index: int) -> Visits:
         """What ``users`` (n,) show at one round."""
@@ -87,6 +89,11 @@ class MixedTable:
     def schema(self) -> FeatureSchema:
         """Of the eight features."""
         return declare(DECLARATION)
+
+    @property
+    def click_rate(self) -> float:
+        """As an operator would declare it."""
+        return 0.09
 
     def visits(self, users: Int64, round_index: int) -> Visits:
         """See `FeatureWorld`."""
@@ -210,6 +217,11 @@ class EmbeddedUsers:
     def schema(self) -> FeatureSchema:
         """Of the embedding."""
         return declare({"taste": {"kind": "embedding", "dimension": self.dimension}})
+
+    @property
+    def click_rate(self) -> float:
+        """As an operator would declare it."""
+        return 0.09
 
     def visits(self, users: Int64, round_index: int) -> Visits:
         """See `FeatureWorld`: a user is the same at every visit, and has tastes of their own besides."""

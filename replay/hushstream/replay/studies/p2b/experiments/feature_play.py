@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace
 from hushstream.privacy.promise import Guarantee
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.mixed_table import EmbeddedUsers, FeatureWorld, MixedTable
+from hushstream.replay.worlds.tagged_documents import TaggedDocuments
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
@@ -42,16 +44,13 @@ Int64 = NDArray[np.int64]
 ROUNDS = 10
 """T: interactions before a slot, and of a new user."""
 
-CLICK_RATE = 0.09
-"""Declared, as an operator would."""
-
 CODES = 32
 _NEW_USERS = 1 << 30
 _PUBLIC_USERS = 3 << 29
 _PUBLIC_CONTEXTS = 20_000
 _CHUNK = 5_000
 
-Kind = Literal["mixed", "interactions", "embedding"]
+Kind = Literal["mixed", "interactions", "embedding", "documents"]
 Form = Literal["cold", "raw", "linear", "codes"]
 Windows = Literal["one", "ten fresh", "ten counted"]
 
@@ -85,6 +84,7 @@ class Task:
         seed: of world, coins and keys.
         lines: what is compared; contributors are as many as the largest needs.
         evaluated: new users a model.
+        data_dir: a local folder of datasets.
     """
 
     kind: Kind
@@ -92,15 +92,23 @@ class Task:
     seed: int
     lines: tuple[Line, ...] = field(default=())
     evaluated: int = 2_500
+    data_dir: Path | None = None
 
 
 def world_of(task: Task) -> FeatureWorld:
     """The world of a task."""
-    if task.kind == "embedding":
-        return EmbeddedUsers(task.seed, task.arms)
-    if task.kind == "interactions":
-        return MixedTable(task.seed, task.arms, strength=0.3, pair_strength=0.3)
-    return MixedTable(task.seed, task.arms)
+    return _world(task.kind, task.seed, task.arms, task.data_dir)
+
+
+@lru_cache(maxsize=2)
+def _world(kind: Kind, seed: int, arms: int, data_dir: Path | None) -> FeatureWorld:
+    if kind == "documents":
+        return TaggedDocuments(seed, arms, data_dir)
+    if kind == "embedding":
+        return EmbeddedUsers(seed, arms)
+    if kind == "interactions":
+        return MixedTable(seed, arms, strength=0.3, pair_strength=0.3)
+    return MixedTable(seed, arms)
 
 
 def guarantee_of(task: Task, line: Line) -> Guarantee | None:
@@ -169,16 +177,15 @@ def _contribute(task: Task, users: int) -> _Contributed:
             grams[high] = (gram.copy(), moment.copy())
         drawn = Draws(task.seed, "slot").uniforms(numbers, 0, 3)
         place = np.arange(len(numbers))
-        preferred = _preferred(clicks, drawn)
+        preferred = _preferred(clicks, drawn, click_chance(world.click_rate))
         uniform = (drawn[:, 2] * ROUNDS).astype(np.int64)
         parts.append(tuple(one[turn, place] for turn in (preferred, uniform) for one in (seen, shown, clicks)))
     rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks = map(np.concatenate, zip(*parts, strict=True))
     return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, grams)
 
 
-def _preferred(clicks: Int64, drawn: Float64) -> Int64:
+def _preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
     """(n,) the turn that each slot holds, as `edge.candidates` chooses; clicks (T, n), coins (n, 2 or more)."""
-    chance = click_chance(CLICK_RATE)
     if chance is None:
         return np.asarray(drawn[:, 1] * len(clicks), dtype=np.int64)
     unclicked = 1 - clicks
@@ -246,7 +253,7 @@ def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> Nor
         released = noised_sums(exact, noise)
         totals = totals + np.stack([released.ones, released.zeros])
         variance += laplace_variance(numerator, denominator)
-    start = warm_start(effects(layout, totals[0], totals[1], variance), click_chance(CLICK_RATE), ROUNDS)
+    start = warm_start(effects(layout, totals[0], totals[1], variance), click_chance(world.click_rate), ROUNDS)
     return NormalPrior.of(start.means, start.variances, start.reward_variance)
 
 
