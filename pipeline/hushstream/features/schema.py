@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.features.checks import require_name, type_name
+from hushstream.features.confirmation import require_confirmed, without_marks
 from hushstream.features.errors import BadDeclaration, BadRows, BadValue
 from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Outcome, Shares
 
@@ -269,14 +270,16 @@ def declare(given: Mapping[Any, Any]) -> FeatureSchema:
 
     Raises:
         BadDeclaration: names the feature and the key, what it takes and what came.
+        Unconfirmed: settings were taken from rows, and nobody confirmed them as public.
     """
     if not isinstance(given, Mapping) or not 1 <= len(given) <= MOST_FEATURES:
         raise BadDeclaration(
             f"features: expected 1 to {MOST_FEATURES} names with declarations, got "
             + (f"{len(given)}" if isinstance(given, Mapping) else type_name(given))
         )
+    require_confirmed(given, "features")
     plain, crosses = dict[str, Feature](), dict[str, Cross]()
-    for key, content in given.items():
+    for key, content in without_marks(given).items():
         name, feature = require_name(key), _declared(str(key), content)
         if isinstance(feature, Cross):
             crosses[name] = feature

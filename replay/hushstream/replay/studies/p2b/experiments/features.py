@@ -60,7 +60,7 @@ def _quick() -> tuple[Task, ...]:
         Line("codes", 2_000, 1.0),
     )
     lines = _lines((2_000,), private)
-    return (Task("mixed", 4, 0, lines, 200), Task("embedding", 4, 0, lines, 200))
+    return (Task("mixed", 4, 0, lines, 200), Task("embedding", 4, 0, lines[:3], 200))
 
 
 def _whole(data_dir: Path | None) -> tuple[Task, ...]:
