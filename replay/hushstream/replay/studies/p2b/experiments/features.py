@@ -13,6 +13,7 @@ from hushstream.replay.bench.rows import BenchRow, at_least, at_most
 from hushstream.replay.experiments.findings import Description, Findings, Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.progress import Progress
+from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.p2b.experiments.feature_play import (
     Form,
     Line,
@@ -22,7 +23,6 @@ from hushstream.replay.studies.p2b.experiments.feature_play import (
     play,
     world_of,
 )
-from hushstream.replay.studies.pdap.grid import play_all
 
 NAME = "p2b-features"
 TITLE = "Declared features: the share of the non-private gain that linear sums and codes keep"
