@@ -49,6 +49,9 @@ _MISSING_STEP = 65535
 _DAY_STEPS = 43200
 _TIME_NODES = 6
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MOST_AGAINST_USUAL = 3.0
+"""A visit is taken to have a third of the tags that it may have at most."""
+
 _UNIT = 32767
 """An embedding's coordinates are in units of 1/32767."""
 
@@ -97,6 +100,11 @@ class Feature(ABC):
     kind: ClassVar[str]
     signed: ClassVar[bool] = False
     """Whether shares have signs."""
+
+    @property
+    def usual(self) -> float:
+        """Among how many cells a value is usually shared; a public guess."""
+        return 1.0
 
     @classmethod
     @abstractmethod
@@ -552,6 +560,10 @@ class Tags(Feature):
     def column(self) -> np.dtype[Any]:
         return np.dtype(("u1", (-(-len(self.vocabulary) // 8),)))
 
+    @property
+    def usual(self) -> float:
+        return max(1.0, self.most / _MOST_AGAINST_USUAL)
+
     def encode(self, name: str, value: Any) -> Encoded:
         size = self.column.itemsize
         if value is None:
@@ -589,6 +601,10 @@ class Tags(Feature):
         none = counts == 0
         cells[none, 0], parts[none, 0] = len(self.vocabulary), 1
         return Shares(cells, parts, np.maximum(counts, 1))
+
+    def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
+        """(n, most) 1/sqrt(s): of length 1, where shares would let a visit with many tags say next to nothing."""
+        return np.asarray(shares.parts / np.sqrt(shares.whole.astype(np.float64))[:, None])
 
 
 @dataclass(frozen=True, slots=True)

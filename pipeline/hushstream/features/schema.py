@@ -77,7 +77,7 @@ class Block:
         name: the feature's.
         first_cell, cells: its cells.
         first_place, places: its columns in `SparseBlocks`.
-        signed, complete: see `Feature`.
+        signed, complete, usual: see `Feature`.
     """
 
     name: str
@@ -87,6 +87,7 @@ class Block:
     places: int
     signed: bool
     complete: bool
+    usual: float
 
 
 class SparseBlocks(NamedTuple):
@@ -131,7 +132,7 @@ class FeatureSchema:
         object.__setattr__(self, "_sizes", tuple((name, column.itemsize) for name, column in columns))
         table, cell, place = [], 0, 0
         for name, one in self.features.items():
-            table.append(Block(name, cell, one.cells, place, one.places, one.signed, one.complete))
+            table.append(Block(name, cell, one.cells, place, one.places, one.signed, one.complete, one.usual))
             cell, place = cell + one.cells, place + one.places
         object.__setattr__(self, "table", tuple(table))
         if cell > MOST_CELLS:

@@ -116,6 +116,28 @@ def test_effects_of_an_embedding_are_found():
     assert _block(effects(LAYOUT, sums.ones, sums.zeros, 0.0), "text") == pytest.approx(centred, abs=0.25)
 
 
+def test_coefficients_of_tags_are_those_of_what_a_learner_sees():
+    """Visits with four of eight tags, log-odds linear in tags/sqrt(4): standard errors are some .02."""
+    rng, slots = np.random.default_rng(11), 60_000
+    names = np.array([f"t{number}" for number in range(8)], dtype=object)
+    schema = declare({"likes": {"kind": "tags", "vocabulary": list(names), "most": 8}})
+    layout = layout_of(schema, 2, 1, epsilon=1.0, slots=slots)
+    present = np.argsort(rng.random((slots, 8)), axis=1)[:, :4]
+    beta = np.array([1.0, -1.0, 0.5, -0.5, 0, 0, 0, 0])
+    arms = rng.integers(0, 2, slots)
+    odds = -1.5 + np.where(arms == 0, 1, -1) * beta[present].sum(axis=1) / 2.0
+    clicks = (rng.random(slots) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+    blocks = schema.blocks(schema.encode_columns({"likes": [list(names[row]) for row in present]}).rows)
+    reports = unpack_reports(layout, pack_reports(layout, arms, clicks, 0, layout.units_of(blocks)))
+    sums = linear_sums(layout, reports, np.ones(slots, dtype=np.bool_))
+    found = effects(layout, sums.ones, sums.zeros, 0.0).cells[0, :8]
+    # Of the other seven tags a visit has three, and their coefficients sum to -beta: 1 - 3/7 of it is seen. A third of
+    # eight is taken to be usual where four are there.
+    wanted = beta * (1 - 3 / 7) * np.sqrt((8 / 3) / 4)
+    assert found == pytest.approx(wanted, abs=0.1)
+    assert blocks.values[0] == pytest.approx([0.5] * 4 + [0.0] * 4)
+
+
 def test_pure_noise_says_next_to_nothing():
     """Ten draws of noise at eps 1 over 2,000 even slots: raw effects of a text are some .5 off, shrunk ones .02."""
     rng = np.random.default_rng(5)
@@ -144,7 +166,7 @@ def test_stated_variances_are_those_of_repeated_noise():
         noise = np.rint(rng.laplace(0, scale, (2, *sums.ones[:, across].shape))).astype(np.int64)
         ones, zeros = sums.ones[:, across] + noise[0], sums.zeros[:, across] + noise[1]
         raw, spread = module._cell_effects(
-            module._Totals(ones / budget, zeros / budget, variance), ones, zeros, budget, counts, shares, share
+            module._Totals(ones / budget, zeros / budget, variance), ones, zeros, budget, counts, shares, share, 1.0
         )
         drawn.append(raw)
         stated.append(spread)

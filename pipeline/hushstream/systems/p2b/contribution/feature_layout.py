@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -72,10 +72,9 @@ class FeatureLayout:
                 f"got {len(self.budgets)} with {sum(self.budgets)}"
             )
         moved = [
-            Block(one.name, one.first_cell + 1, one.cells, one.first_place + 1, one.places, one.signed, one.complete)
-            for one in self.schema.table
+            replace(one, first_cell=one.first_cell + 1, first_place=one.first_place + 1) for one in self.schema.table
         ]
-        object.__setattr__(self, "blocks", (Block("", 0, 1, 0, 1, signed=False, complete=True), *moved))
+        object.__setattr__(self, "blocks", (Block("", 0, 1, 0, 1, signed=False, complete=True, usual=1.0), *moved))
 
     @property
     def cells(self) -> int:

@@ -18,6 +18,10 @@ nothing), the rest even on 30 geometric tau^2 from 4e-4 to 1. The posterior mean
 E[tau^2/(tau^2 + V)] over the posterior of tau given all of the block's cells. The arms' own effects are shrunk with the
 tau of maximum likelihood.
 
+**Tags** share a slot's units, 1/s each of s tags, while the learner sees 1/sqrt(s): for coefficients beta of what it
+sees Y1 - q0 n has mean i beta/sqrt(s) and sampling variance i/s. With s as many as a visit usually has, d is sqrt(s)
+times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2.
+
 **Signed blocks** (embeddings) have no n: with phi = e/|e|_1, z = Y1 - q_a n, centred over arms by their shares,
 c = E|e|_1 over the unit sphere of m dimensions and k = 1/(m c): z_j has mean i k beta_j and variance
 i k/c + v ((1 - q_a)^2 + q_a^2), i = n_a q_a (1 - q_a).
@@ -111,7 +115,9 @@ def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -
         if block.signed:
             raw, spread = _signed_effects(cells, counts, shares)
         else:
-            raw, spread = _cell_effects(cells, ones[:, across], zeros[:, across], scale, counts, shares, share)
+            raw, spread = _cell_effects(
+                cells, ones[:, across], zeros[:, across], scale, counts, shares, share, block.usual
+            )
         inner = slice(block.first_cell - 1, block.first_cell - 1 + block.cells)
         means[:, inner], variances[:, inner] = _shrunk(raw, spread, _prior_of_a_block())
     return Effects(share, slots, arm_means, arm_variances, means, variances)
@@ -142,7 +148,14 @@ def _arm_effects(arms: _Totals, counts: Float64, share: float) -> tuple[Float64,
 
 
 def _cell_effects(
-    cells: _Totals, ones: Int64, zeros: Int64, scale: float, counts: Float64, shares: Float64, share: float
+    cells: _Totals,
+    ones: Int64,
+    zeros: Int64,
+    scale: float,
+    counts: Float64,
+    shares: Float64,
+    share: float,
+    usual: float,
 ) -> tuple[Float64, Float64]:
     """(K, cells) effects before shrinkage, and their variances."""
     arms = len(counts)
@@ -160,8 +173,8 @@ def _cell_effects(
     apart = expected + (_SPREAD_OF_SHOWING * expected) ** 2
     number = (found * apart + expected * (2.0 * cells.variance)) / (apart + 2.0 * cells.variance)
     information = np.maximum(number, 1e-3 * expected + 1e-6) * null * (1.0 - null)
-    raw = (cells.clicked - null * found) / information
-    return raw, (information + cells.variance * _noise_of_residual(null)) / information**2
+    raw = math.sqrt(usual) * (cells.clicked - null * found) / information
+    return raw, (information + usual * cells.variance * _noise_of_residual(null)) / information**2
 
 
 def _signed_effects(cells: _Totals, counts: Float64, shares: Float64) -> tuple[Float64, Float64]:
