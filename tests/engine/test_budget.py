@@ -148,7 +148,7 @@ def test_the_name_of_a_scope_is_read_back(scope, kind, found):
 def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(related, rigs):
     tight = BudgetConfig(0.9, 1e-6)
     with pytest.raises(
-        ConfigurationError, match=r"^budget: expected room for one epoch of noise at least \(epsilon 1,"
+        ConfigurationError, match=r"^privacy\.lifetime: expected room for one epoch of noise at least \(epsilon 1,"
     ):
         related.make_system(release=SMALL, budget=tight)
     with pytest.raises(ConfigurationError, match=r"one slot of one user at least .* got basic with epsilon 0\.9,"):
@@ -178,19 +178,19 @@ def test_what_the_lift_may_spend_is_a_share_and_both_parts_stay_within_the_whole
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"lift": LIFT, "budget": BudgetConfig(8.0, 1e-6)}, "budget.lift"),
-        ({"budget": BudgetConfig(8.0, 1e-6, lift=0.2)}, "budget.lift"),
+        ({"lift": LIFT, "budget": BudgetConfig(8.0, 1e-6)}, "privacy.lifetime.holdout"),
+        ({"budget": BudgetConfig(8.0, 1e-6, lift=0.2)}, "privacy.lifetime.holdout"),
     ],
 )
 def test_a_share_goes_with_a_hold_out_and_with_nothing_else(rigs, changes, field):
-    with pytest.raises(ConfigurationError, match=f"^{field}: expected a share above 0 exactly where lift.holdout is"):
+    with pytest.raises(ConfigurationError, match=f"^{field}: expected a share above 0 exactly where holdout.share is"):
         rigs.make_system(**changes)
 
 
 def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
     with pytest.raises(ConfigurationError, match=r"^budget\.lift: expected 0"):
         related.make_system(budget=BudgetConfig(8.0, 1e-6, lift=0.2))
-    with pytest.raises(ConfigurationError, match=r"^budget: expected none for exact sums"):
+    with pytest.raises(ConfigurationError, match=r"^privacy\.lifetime: expected none for exact sums"):
         related.make_system(release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6))
 
 
@@ -207,7 +207,7 @@ def test_limits_are_rounded_down_and_prices_up():
     assert BudgetConfig(1.0000009, 1e-6).limit.epsilon_micro == 1_000_000
     assert BudgetConfig(1, 1e-6) == BudgetConfig(1.0, 1e-6)
     assert BudgetConfig(1.0, 1e-6).limit.delta_units < delta_units(1e-6)
-    with pytest.raises(ConfigurationError, match=r"^budget\.delta: expected at least 2e-24"):
+    with pytest.raises(ConfigurationError, match=r"^privacy\.lifetime\.delta: expected at least 2e-24"):
         BudgetConfig(1.0, 1e-24, "zcdp")
 
 

@@ -40,7 +40,7 @@ def test_a_life_that_is_promised_nothing_is_asked_for_in_words(question):
     life = replace(SOUND.lifetime, units=500, **{question: NOTHING})
     promises = Promises(replace(SOUND, lifetime=life))
     with pytest.raises(
-        ConfigurationError, match=r"Either lower release.epsilon, or .*privacy: \{person: unprotected\}"
+        ConfigurationError, match=r"Either lower privacy.epsilon, or .*privacy: \{person: unprotected\}"
     ):
         require_person_told(Config(PrivacyConfig()), promises, "toy.yaml")
     require_person_told(Config(PrivacyConfig("unprotected")), promises, "toy.yaml")

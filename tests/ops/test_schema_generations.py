@@ -16,9 +16,9 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.engine.deciding_fold import DecisionFold
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.chain import NewerJournal
+from hushstream.engine.learner.batch import Batch
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
@@ -73,9 +73,9 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
     monkeypatch.setattr(codec, "encode", encode)
     monkeypatch.setattr(codec, "NEWEST_GENERATION", made.newest_generation)
     monkeypatch.setattr(context_columns, "decode", made.decode)
-    of_fold = DecisionFold.fields
+    of_batch = Batch.fields
     # A learner compares its fields on replay, so it must fill the new one in itself.
-    monkeypatch.setattr(DecisionFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
+    monkeypatch.setattr(Batch, "fields", lambda *of: {**of_batch(*of), "note": "new"})
     return made
 
 

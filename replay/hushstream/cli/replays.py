@@ -22,7 +22,7 @@ DataDir = Annotated[
 ]
 ReportDir = Annotated[Path, typer.Option("--report", help="Where the report is written.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="A configuration value, for instance release.epsilon=0.5.")
+    list[str] | None, typer.Option("--set", help="A configuration value, for instance privacy.epsilon=0.5.")
 ]
 WorldSettings = Annotated[
     list[str] | None, typer.Option("--world", help="An option of the dataset, for instance users=2000.")

@@ -106,7 +106,7 @@ def checked(one: Drawn) -> list[Figure] | Refused:
         # So little rho that no buffered counter draws its noise: it is refused before anything runs.
         return Refused()
     except ConfigurationError as error:
-        if not str(error).startswith("budget:"):
+        if not str(error).startswith("privacy.lifetime:"):
             raise
         free = replace(config, budget=None)
         _require_no_room(one.system, config, kind.promises(free, nothing).releases)

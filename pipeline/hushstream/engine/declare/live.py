@@ -24,7 +24,7 @@ def require_private(promises: Promises, where: str) -> None:
             raise ConfigurationError(
                 f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
                 f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
-                f"lower {'lift' if promise is promises.lift else 'release'}.epsilon"
+                f"lower {'holdout' if promise is promises.lift else 'privacy'}.epsilon"
             )
 
 
@@ -39,7 +39,7 @@ def require_person_told(config: DeploymentValues, promises: Promises, where: str
         return
     releases = promises.releases
     cap = releases.lifetime.cap
-    first = "lower release.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
+    first = "lower privacy.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
     raise ConfigurationError(
         f"{where}: privacy: expected a promise to each person, got none: {releases.units_in_life} together cost "
         f"{together.which}, so only single units are protected. Either {first}, or say in the configuration that it is "

@@ -162,4 +162,4 @@ def require_publishable(config: BgtConfig) -> None:
     a_row = 8 * max(2, 1 + config.release.factors)
     most = (MAX_RECORD_BYTES - _ROOM_BYTES) // a_row
     expected = f"at most {most} (a record holds {a_row} bytes an item, with release.factors {config.release.factors})"
-    require(config.items <= most, "items", expected, config.items)
+    require(config.items <= most, "items.capacity", expected, config.items)

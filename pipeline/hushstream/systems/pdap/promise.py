@@ -101,7 +101,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
     def life_of(events: int) -> Prices:
         return _over_epochs(replace(config, release=replace(config.release, events_per_person=events))).life_prices
 
-    return with_cap(_over_epochs(config), "release.events_per_person", life_of)
+    return with_cap(_over_epochs(config), "privacy.units_per_person", life_of)
 
 
 def _over_epochs(config: PdapConfig) -> Guarantee:

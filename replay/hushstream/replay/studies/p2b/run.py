@@ -165,12 +165,12 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
     """The configuration that fits a world, under what the caller asked for."""
     values: dict[str, Any] = {
         "deployment": "replay",
-        "arms": world.arms,
-        "context": {"dimension": world.dimension},
+        "items": {"capacity": world.arms},
+        "features": {"dimension": world.dimension},
         "expected_slots": max(1, plan.contributors),
-        "slot": {"after_interactions": world.rounds, "settle_seconds": NEVER_SECONDS},
-        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
-        "release": {"window_slots": max(1_000_000, plan.contributors + 1)},
+        "slot": {"after_interactions": world.rounds},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS, "settle_seconds": NEVER_SECONDS},
+        "release": {"window_units": max(1_000_000, plan.contributors + 1)},
     }
     return merged_values(values, options.config)
 
