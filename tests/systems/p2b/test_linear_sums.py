@@ -76,6 +76,11 @@ def test_units_of_a_block_sum_to_its_budget_and_follow_its_shares(visits):
         assert (np.abs(found.units[:, across] - wanted) <= 1.0).all()
 
 
+def test_a_visit_that_says_something_in_every_block_uses_all_units_and_no_more():
+    visit = {"country": "de", "age": 31.7, "hour": 5.3, "likes": ["toys", "books", "food"], "text": [1, 2, 3, 4, 5]}
+    assert np.abs(_units([visit]).units).sum() == UNITS
+
+
 @pytest.mark.parametrize(
     ("arms", "epsilon", "slots", "windows", "share"),
     [(10, 1.0, 50_000, 1, 0.1), (10, 0.5, 2_000, 1, 0.24), (25, 0.5, 2_000, 1, 0.5), (10, 1.0, 2_000, 4, 0.24)],
