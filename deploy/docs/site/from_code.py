@@ -12,6 +12,8 @@
     what each system takes in a replay beside the options of every system.
 ``{said} MODULE``
     what a module says of itself.
+``{feature-kinds}``
+    every kind of feature: settings, values, what becomes of others, size on the wire and in the sums.
 ``{guarantee} PATH``
     the first line of what ``hushstream guarantee`` prints of a configuration.
 """
@@ -37,6 +39,7 @@ from hushstream.api.options import own_options, python_name
 from hushstream.cli.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
+from hushstream.features.reference import kind_rows
 from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 
@@ -101,6 +104,18 @@ def _role(forms: tuple[Role, ...]) -> str:
     reads = dict.fromkeys(name for role in forms for name in (*role.inputs, *role.broadcasts))
     writes = dict.fromkeys(name for role in forms for name in (role.journal, *role.writes))
     return f"| {_code(forms[0].name)} | {forms[0].zone} | {_codes(reads)} | {_codes(writes)} |"
+
+
+class FeatureKinds(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A table."""
+        names = ("kind", "settings", "takes", "missing", "anything else", "bytes", "cells", "cells of one value")
+        rows = [
+            f"| {' | '.join(map(str, (_code(one.kind), *map(_plain, one[1:5]), *one[5:])))} |" for one in kind_rows()
+        ]
+        return "\n".join([f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}", *rows])
 
 
 class OwnOptions(FromCode):
@@ -237,6 +252,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "shared-settings": SharedSettings,
         "about": About,
         "own-options": OwnOptions,
+        "feature-kinds": FeatureKinds,
         "said": Said,
         "guarantee": Promised,
     }
