@@ -96,7 +96,7 @@ def test_few_windows_are_attacked_one_by_one():
 def test_a_counter_without_its_level_factor_is_found_where_fresh_noise_would_be_in_order(monkeypatch):
     """Two levels and two sums at epsilon 1: 4,000 runs find half the noise with probability above 1 - 1e-6."""
     config = shuffled(levels=2, windows=200)
-    tree = p2b.window_tree_of(config, 10)
+    tree = p2b.window_tree_of(config)
     counted(monkeypatch, tree.levels)
     assert tree.levels == 2
     assert not audit_config(config, RUNS).result.passed

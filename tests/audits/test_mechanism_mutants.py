@@ -220,8 +220,8 @@ def test_windows_through_a_counter_without_its_level_factor_fail(name, monkeypat
     honest = p2b.window_tree_of
     audit = named(name)
 
-    def mutated(config, codes):
-        tree = honest(config, codes)
+    def mutated(config):
+        tree = honest(config)
         return None if tree is None else same_settings(FlatNegative, tree)
 
     monkeypatch.setattr(p2b, "window_tree_of", lru_cache(mutated))

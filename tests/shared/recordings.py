@@ -27,6 +27,7 @@ from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import InputRecord, TopicPartition
@@ -112,7 +113,8 @@ class _Visitors:
     draw: random.Random = field(default_factory=lambda: random.Random(1))
 
     async def play(self) -> None:
-        async with Client(self.loop.log_of()) as client:
+        # A client that knows the rules sends nothing that they refuse, so only those who must encode by them do.
+        async with Client(self.loop.log_of(), rules=self._declared) as client:
             for phase, tracks in enumerate(self.tracks):
                 names = [f"user-{0 if self.again else phase}-{number}" for number in range(self.users)]
                 turns = [(name, turn) for turn in range(self.rounds) for name in names]
@@ -124,6 +126,11 @@ class _Visitors:
                 if phase < len(self.tracks) - 1:
                     await client.end_phase(phase)
 
+    @property
+    def _declared(self) -> ContextRules | None:
+        rules = self.loop.system.requests
+        return rules if rules is not None and rules.features is not None else None
+
     async def _visit(self, client: Client, event_id: str, user: str, track: str) -> None:
         eligible = None if self.draw.random() < 0.8 else sorted(self.draw.sample(range(self.arms), 2))
         context = self.context(self.draw)
@@ -134,12 +141,21 @@ class _Visitors:
         if way > 0.3:
             await client.reward(event_id, user, arm, self.draw.choice(self.rewards))
         if way < 0.1:
-            self._misbehave(event_id, user, np.asarray(context, "<f4").tobytes())
+            self._misbehave(event_id, user, context)
 
-    def _misbehave(self, event_id: str, user: str, context: bytes) -> None:
+    def _misbehave(self, event_id: str, user: str, context: Any) -> None:
         put = self.loop.put
-        put("contexts", "Context", event_id=event_id, user=user, context=context)
-        put("contexts", "Context", event_id=f"{event_id}x", user=user, context=context[:-4])
+        if self._declared is None:
+            situation = np.asarray(context, "<f4").tobytes()
+            put("contexts", "Context", event_id=event_id, user=user, context=situation)
+            put("contexts", "Context", event_id=f"{event_id}x", user=user, context=situation[:-4])
+        else:
+            schema = self._declared.features
+            row, others = self._declared.row_of(context), {"user": user, "features_digest": schema.digest}
+            put("contexts", "FeatureContext", event_id=event_id, row=row, **others)
+            put("contexts", "FeatureContext", event_id=f"{event_id}x", row=row[:-1], **others)
+            put("contexts", "FeatureContext", event_id=f"{event_id}w", row=b"\xfe" * len(row), **others)
+            put("contexts", "FeatureContext", event_id=f"{event_id}v", row=row, user=user, features_digest=bytes(16))
         early = {"kind": "reward", "event_id": f"{event_id}y", "user": user, "arm": 0, "reward": 1.0}
         put("clicks", "Feedback", **early)
         put("clicks", "Feedback", **{**early, "kind": "shown", "event_id": f"{event_id}z"})
@@ -152,6 +168,31 @@ def _histogram(dimension: int) -> Callable[[random.Random], Any]:
     def draw(source: random.Random) -> Any:
         parts = [source.randrange(dimension) for _ in range(10)]
         return (np.bincount(parts, minlength=dimension) / 10).astype("<f4")
+
+    return draw
+
+
+FEATURES = {
+    "country": {"kind": "category", "vocabulary": ["de", "fr", "se"]},
+    "age": {"kind": "number", "range": [16, 96], "nodes": 4},
+    "likes": {"kind": "tags", "vocabulary": ["books", "games", "toys"], "most": 2},
+    "taste": {"kind": "embedding", "dimension": 3},
+    "member": {"kind": "boolean"},
+    "both": {"kind": "cross", "of": ["country", "member"]},
+}
+
+
+def _declared() -> Callable[[random.Random], Any]:
+    """Values of `FEATURES`, some of them unknown, out of range or missing."""
+
+    def draw(source: random.Random) -> Any:
+        return {
+            "country": source.choice(["de", "fr", "it", None]),
+            "age": source.choice([17, 40.5, 120, None]),
+            "likes": source.choice([[], ["books"], ["books", "toys", "games"]]),
+            "taste": source.choice([[0.5, -0.5, 0.25], None]),
+            "member": source.choice([True, False]),
+        }
 
     return draw
 
@@ -199,11 +240,13 @@ def _p2b(name: str, **changes: Any) -> Variant:
             "users": {"contexts_per_period": 5, "period_seconds": 60.0, "expire_after_seconds": 11.0},
         }
         for key, value in changes.items():
-            values[key] = {**values.get(key, {}), **value}
+            values[key] = value if key == "features" else {**values.get(key, {}), **value}
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS, public_dataset="synthetic"))
-        loop.junk("contexts", "clicks", "reports", "crowds", "interactions")
-        tracks = (("cold", "private"), ("private", "nonprivate", "cold"), ("private",))
-        asyncio.run(_Visitors(loop, _histogram(4), 3, tracks, users=5, rounds=3).play())
+        coded = "declared" not in name
+        loop.junk("contexts", "clicks", "reports", "crowds", *(("interactions",) if coded else ()))
+        exact = ("nonprivate",) if coded else ()
+        tracks = (("cold", "private"), ("private", *exact, "cold"), ("private",))
+        asyncio.run(_Visitors(loop, _histogram(4) if coded else _declared(), 3, tracks, users=5, rounds=3).play())
         return loop
 
     return Variant("p2b", name, record)
@@ -372,6 +415,19 @@ VARIANTS = (
         encoder={"features": "onehot"},
     ),
     _p2b("p2b-tuples", release={"mechanism": "tuples", "sampling": 0.5, "threshold": 1, "window_units": 6}),
+    _p2b(
+        "p2b-declared",
+        features=FEATURES,
+        release={"form": "features", "window_units": 5, "window_seconds": 6.0, "sums": "fresh"},
+        items={"expected": 2},
+        feedback={"click_rate": 0.2, "reward_levels": 2},
+    ),
+    _p2b(
+        "p2b-declared-counter",
+        features=FEATURES,
+        release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16, "sampling": 0.7},
+        holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+    ),
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),
     _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),

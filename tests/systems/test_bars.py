@@ -84,7 +84,7 @@ def test_p2b_slots_and_lift(seed):
             "privacy": {"epsilon": epsilon, "units_per_person": slots},
         }
     )
-    tree = window_tree_of(config, resolve_codes(config))
+    tree = window_tree_of(config)
     high = 1 if tree is None else tree.levels
     reward = rng.randint(0, levels)
     # One cell of a report, its ones and its zeros, in each node that holds its window; and another one's cell.

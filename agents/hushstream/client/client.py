@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from numpy.typing import ArrayLike
 
@@ -23,7 +23,7 @@ from hushstream.client.decisions import Answer, Decision, DecisionReader
 from hushstream.client.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.declare.conversation import DECISIONS
-from hushstream.engine.declare.requests import BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
+from hushstream.engine.declare.requests import BadContext, BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -116,7 +116,7 @@ class Client:
         self,
         event_id: str,
         user: str,
-        context: ArrayLike,
+        context: ArrayLike | Mapping[str, Any],
         eligible: Sequence[int] | None = None,
         baseline: int | None = None,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - the timeout has a meaning of its own: the baseline
@@ -134,7 +134,8 @@ class Client:
                 context for all arms: (d,), a histogram that sums to 1, d being ``features.dimension``. Features of each
                 arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
-                names those shown.
+                names those shown. Where features are declared by name: their values by name, a name that is absent or
+                None being missing.
             eligible: arms that may be shown, numbered from 0; None for all.
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
                 question is then not sent, but for one a second that asks whether somebody is there again.
@@ -325,25 +326,45 @@ class Client:
     ) -> bytes:
         for name, text in (("event_id", event_id), ("user", user)):
             require_id(name, text)
-        vector, mask = vector_of(context), mask_of(eligible)
-        track = self._track if track is None else track
-        if self._rules is not None:
-            self._rules.check_context(user, track, vector, eligible, baseline)
+        mask, track = mask_of(eligible), self._track if track is None else track
+        schema, situation = self._situation(user, track, context, eligible, baseline)
         if baseline is not None and (baseline < 0 or (eligible is not None and baseline not in eligible)):
             raise UnknownArm("baseline: expected one of the eligible arms, numbered from 0")
         return codec.encode(
-            "Context",
+            schema,
             {
                 "event_id": event_id,
                 "user": user,
                 "line": track,
-                "context": vector.tobytes(),
+                **situation,
                 "eligible": mask,
                 "baseline": -1 if baseline is None else baseline,
                 "after_click": self._last_click.get(user, -1),
             },
             self._generation,
         )
+
+    def _situation(
+        self,
+        user: str,
+        track: str,
+        context: ArrayLike | Mapping[str, Any],
+        eligible: Sequence[int] | None,
+        baseline: int | None,
+    ) -> tuple[str, dict[str, bytes]]:
+        """A context as it travels: the schema of its record, and the fields that say what the situation is."""
+        rules = self._rules
+        if isinstance(context, Mapping):
+            if rules is None or rules.features is None:
+                raise BadContext("context: expected numbers, got names with values (a client reads what features are "
+                                 "declared from the deployment's folder)")
+            row = rules.row_of(context)
+            rules.check_context(user, track, None, eligible, baseline)
+            return "FeatureContext", {"row": row, "features_digest": rules.features.digest}
+        vector = vector_of(context)
+        if rules is not None:
+            rules.check_context(user, track, vector, eligible, baseline)
+        return "Context", {"context": vector.tobytes()}
 
     async def _feedback(self, kind: str, event_id: str, user: str, arm: int, reward: float) -> None:
         for name, text in (("event_id", event_id), ("user", user)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -54,7 +54,7 @@ class SyncClient:
         self,
         event_id: str,
         user: str,
-        context: ArrayLike,
+        context: ArrayLike | Mapping[str, Any],
         eligible: Sequence[int] | None = None,
         baseline: int | None = None,
         timeout: float | None = 5.0,

@@ -136,6 +136,8 @@ def one_event(value: bytes, row: int) -> bytes:
         schema_generation = codec.generation_of(value)
         if name == "ContextBatch":
             return codec.encode("Context", _context(fields, row), schema_generation)
+        if name == "FeatureContextBatch":
+            return codec.encode("FeatureContext", _feature_context(fields, row), schema_generation)
         if name == "FeedbackBatch":
             return codec.encode("Feedback", _feedback(fields, row), schema_generation)
         if name == "RecordBatch":
@@ -162,12 +164,25 @@ def require_there(letter: Letter, low: int, high: int) -> None:
 
 
 def _context(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    return {**_asked(fields, row), "context": _row(fields["contexts"], fields["dimension"] * FLOAT32.itemsize, row)}
+
+
+def _feature_context(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    size = len(fields["rows"]) // len(fields["event_ids"])
+    return {
+        **_asked(fields, row),
+        "row": _row(fields["rows"], size, row),
+        "features_digest": fields["features_digest"],
+    }
+
+
+def _asked(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
+    """What a row of either batch says beside its situation."""
     rows = len(fields["event_ids"])
     return {
         "event_id": fields["event_ids"][row],
         "user": fields["users"][row],
         "line": fields["line"],
-        "context": _row(fields["contexts"], fields["dimension"] * FLOAT32.itemsize, row),
         "eligible": _row(fields["eligible"], len(fields["eligible"]) // rows, row),
         "baseline": _number(fields["baselines"], INT32, row, -1),
         "after_click": _number(fields["after_clicks"], INT64, row, -1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from hushstream.engine.values import REFUSE_UNKNOWN, require, seconds, whole
 
@@ -36,6 +36,19 @@ def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) ->
 def later(default: Any) -> Any:
     """A setting that was added when there were deployments: their digests are what they were while it is unused."""
     return field(default=default, metadata={_LATER: True})
+
+
+@runtime_checkable
+class Declared(Protocol):
+    """A setting that is a declaration of its own, with a canonical form of its own."""
+
+    @property
+    def canonical(self) -> bytes:
+        """It as canonical JSON."""
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """It as plain values, which declare the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +151,8 @@ def _value_on_wire(one: Field[Any], config: Any) -> Any:
 
 
 def _wire(value: Any) -> Any:
+    if isinstance(value, Declared):
+        return json.loads(value.canonical)
     if is_dataclass(value):
         there = [one for one in fields(value) if _is_on_wire(one, value)]
         return {hashed_name(one): _wire(_value_on_wire(one, value)) for one in there}

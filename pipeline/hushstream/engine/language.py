@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
-from hushstream.engine.configuration import hashed_name, unhashed_value
+from hushstream.engine.configuration import Declared, hashed_name, unhashed_value
 from hushstream.engine.values import ConfigurationError
 
 Path: TypeAlias = tuple[str, ...]
@@ -261,12 +261,18 @@ class Language:
         optional = [one.attribute for one in self.keys if one.form == "optional"]
         given = {above for above in optional if any(value is not None for _, value in _values(config, above))}
         found: dict[str, Any] = {}
+        declared = {one.key for one in self.keys if self._is_declaration(one) and any(_given(config, one))}
         for one in self.keys:
+            if any(one.key[: len(above)] == above != one.key for above in declared):
+                # The declaration stands in their place.
+                continue
+            if self._is_declaration(one) and one.key not in declared:
+                continue
             for numbers, value in _values(config, one.attribute):
                 if self._chosen(one.key, given) is not one:
                     self._require_default(one, value)
                 elif one.form == "value" or not value:
-                    _put(found, _numbered(one.key, numbers), list(value) if isinstance(value, tuple) else value)
+                    _put(found, _numbered(one.key, numbers), _plain(value))
         plain: dict[str, Any] = _listed(found)
         return plain
 
@@ -334,6 +340,7 @@ class Language:
         for name, value in enumerate(values) if several else values.items():
             path = (*above, str(name))
             inside = bool(value) and (isinstance(value, dict) or _holds_sections(value))
+            inside = inside and not self._declares(_general(path), value)
             found |= self.leaves(value, path) if inside and (several or self.holds_keys(path)) else {path: value}
         return found
 
@@ -363,7 +370,8 @@ class Language:
         for name, value in values.items():
             path = (*above, str(name))
             general = _general(path)
-            if general in self._by_key:
+            as_section = isinstance(value, dict) and self._is_declaration_key(general)
+            if general in self._by_key and (not as_section or self._declares(general, value)):
                 one = self._chosen(general, given)
                 attribute = _numbered(one.attribute, path)
                 items = _items(one.form, value)
@@ -379,6 +387,18 @@ class Language:
                 now, was = self.former.get(general), general in self.former
                 got = value if general in self._above and not was else MISSING
                 refused.append(Refused(path, was, None if now is None else _numbered(now, path), got))
+
+    def _is_declaration(self, one: Key) -> bool:
+        """Whether a key stands for a whole mapping of names, where single keys of a section can stand as well."""
+        return one.form == "value" and one.key in self._above
+
+    def _is_declaration_key(self, key: Path) -> bool:
+        return any(self._is_declaration(one) for one in self._by_key.get(key, ()))
+
+    def _declares(self, key: Path, value: Any) -> bool:
+        """Whether a mapping under such a key is a declaration: names with settings, not values of a section's keys."""
+        named = isinstance(value, dict) and any(isinstance(item, dict) for item in value.values())
+        return named and self._is_declaration_key(key)
 
     def _chosen(self, key: Path, given: Collection[Path]) -> Key:
         inside = [one for one in self._by_key[key] if any(one.attribute[: len(above)] == above for above in given)]
@@ -469,6 +489,17 @@ def _at(values: Any, path: Path) -> Any:
     for part in path:
         values = values.get(part) if isinstance(values, dict) else None
     return values
+
+
+def _plain(value: Any) -> Any:
+    """A value as YAML has it."""
+    if isinstance(value, Declared):
+        return value.plain
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _given(config: Any, one: Key) -> Iterator[bool]:
+    return (value is not None for _, value in _values(config, one.attribute))
 
 
 def _values(config: Any, attribute: Path, numbers: Path = ()) -> Iterator[tuple[Path, Any]]:

@@ -162,8 +162,13 @@ class FeatureSchema:
     @property
     def canonical(self) -> bytes:
         """The declaration with every default written out, as bytes that stand for it."""
-        plain = {name: {"kind": one.kind, **one.settings()} for name, one in self.features.items()}
-        return json.dumps({"version": _VERSION, "features": plain}, sort_keys=True, separators=(",", ":")).encode()
+        said = {"version": _VERSION, "features": self.plain}
+        return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """The declaration with every default written out, as plain values."""
+        return {name: {"kind": one.kind, **one.settings()} for name, one in self.features.items()}
 
     @property
     def digest(self) -> bytes:

@@ -6,7 +6,14 @@ row). What is refused becomes a `Reject` and the rest goes on: nothing here rais
 
 from __future__ import annotations
 
-from hushstream.schemas.context_columns import ContextColumns, ForgetMark, OwnMark, PhaseEndMark, gather_contexts
+from hushstream.schemas.context_columns import (
+    ContextColumns,
+    ForgetMark,
+    OwnMark,
+    PhaseEndMark,
+    RowForm,
+    gather_contexts,
+)
 from hushstream.schemas.feedback_columns import REWARD, SHOWN, FeedbackColumns, gather_feedback
 from hushstream.schemas.rows import MAX_ID_BYTES, LogRecord, Reject
 
@@ -21,6 +28,7 @@ __all__ = [
     "OwnMark",
     "PhaseEndMark",
     "Reject",
+    "RowForm",
     "gather_contexts",
     "gather_feedback",
 ]

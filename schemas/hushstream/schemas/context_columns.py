@@ -25,7 +25,16 @@ from hushstream.schemas.rows import (
     track_fault,
 )
 
-_CONTEXTS = frozenset({"Context", "ContextBatch", "Seal", "Forget"})
+_BESIDE = frozenset({"Seal", "Forget"})
+_NUMBERS = frozenset({"Context", "ContextBatch"}) | _BESIDE
+_ROWS = frozenset({"FeatureContext", "FeatureContextBatch"}) | _BESIDE
+
+
+class RowForm(NamedTuple):
+    """What a context is where declared features describe it: a row of so many bytes, under this digest of them."""
+
+    row_bytes: int
+    digest: bytes
 
 
 class PhaseEndMark(NamedTuple):
@@ -66,8 +75,8 @@ class ContextColumns:
     event_ids: list[str]
     users: list[str]
     tracks: list[str]
-    contexts: NDArray[np.float32]
-    """Shape (n, dimension), C-contiguous, finite, read-only."""
+    contexts: NDArray[Any]
+    """Float32 of shape (n, dimension), C-contiguous, finite, read-only; of declared features uint8 (n, row bytes)."""
     eligible: list[bytes]
     """Masks of ceil(arms/8) bytes; b"" where every arm is allowed (a full mask is shown so, too)."""
     baselines: list[int]
@@ -83,27 +92,32 @@ class ContextColumns:
 
 
 def gather_contexts(
-    records: Sequence[LogRecord], dimension: int, arms: int, own: frozenset[str] = frozenset()
+    records: Sequence[LogRecord],
+    dimension: int,
+    arms: int,
+    own: frozenset[str] = frozenset(),
+    form: RowForm | None = None,
 ) -> ContextColumns:
     """Read contexts, batches of contexts, phase ends and erasures of one partition.
 
     Args:
         records: (offset, log time in milliseconds, value), in offset order.
-        dimension: coordinates of a context.
+        dimension: coordinates of a context; bytes of a row where there is a ``form``.
         arms: number of arms; ids are 0 to arms - 1.
         own: schemas of further records that may come.
+        form: of rows of declared features; None for numbers.
     """
-    gatherer = _ContextGatherer(dimension, arms)
-    event, batch, expected = gatherer.event, gatherer.batch, _CONTEXTS | own
+    gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
+    event, batch, expected = gatherer.event, gatherer.batch, (_NUMBERS if form is None else _ROWS) | own
     for offset, timestamp_ms, value in records:
         try:
             name, fields = decode(value, expected)
         except CodecError as error:
             gatherer.rejects.append(Reject(offset, -1, error.reason))
             continue
-        if name == "Context":
+        if name in ("Context", "FeatureContext"):
             event(offset, timestamp_ms, fields)
-        elif name == "ContextBatch":
+        elif name in ("ContextBatch", "FeatureContextBatch"):
             batch(offset, timestamp_ms, fields)
         elif name == "Seal":
             gatherer.end_phase(offset, timestamp_ms, fields)
@@ -302,12 +316,14 @@ class _ContextGatherer:
     def own(self, offset: int, name: str, fields: dict[str, Any]) -> None:
         self._own.append(OwnMark(len(self._event_ids), offset, name, fields))
 
-    def columns(self) -> ContextColumns:
+    def _contexts(self) -> NDArray[Any]:
         contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
         contexts = contexts.astype(np.float32, copy=False)
         finite = np.isfinite(contexts)
-        if not finite.all():
-            contexts = self._drop(contexts, np.logical_and.reduce(finite, axis=1))
+        return contexts if finite.all() else self._drop(contexts, np.logical_and.reduce(finite, axis=1))
+
+    def columns(self) -> ContextColumns:
+        contexts = self._contexts()
         return ContextColumns(
             self._event_ids,
             self._users,
@@ -340,6 +356,32 @@ class _ContextGatherer:
         remaining = contexts[keep]
         remaining.flags.writeable = False
         return remaining
+
+
+class _RowGatherer(_ContextGatherer):
+    """Of rows of declared features: bytes of one size under one digest, whose values the reader's schema checks."""
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, form: RowForm, arms: int) -> None:
+        super().__init__(form.row_bytes, arms)
+        self._width, self._digest = form.row_bytes, form.digest
+
+    def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        if fields["features_digest"] == self._digest:
+            super().event(offset, timestamp_ms, {**fields, "context": fields["row"]})
+        else:
+            self.rejects.append(Reject(offset, 0, Reason.OTHER_FEATURES))
+
+    def batch(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
+        if fields["features_digest"] == self._digest:
+            columns = {**fields, "contexts": fields["rows"], "dimension": self._dimension}
+            super().batch(offset, timestamp_ms, columns)
+        else:
+            self.rejects.append(Reject(offset, -1, Reason.OTHER_FEATURES))
+
+    def _contexts(self) -> NDArray[Any]:
+        return np.frombuffer(b"".join(self._chunks), dtype=np.uint8).reshape(-1, self._width)
 
 
 _ROW_LISTS = (

@@ -31,6 +31,8 @@ class Reason(StrEnum):
     """The columns of a batch record have different numbers of rows."""
     WRONG_DIMENSION = "wrong_dimension"
     """A context with another number of coordinates than the deployment's."""
+    OTHER_FEATURES = "other_features"
+    """A context under another declaration of features than the deployment's."""
     NOT_FINITE = "not_finite"
     """A context with NaN or infinity."""
     EMPTY_ID = "empty_id"

@@ -165,7 +165,7 @@ def _of_slots(config: P2BConfig) -> Iterator[Case]:
         if 1 < slots <= 64:
             yield Case("tuples, life", life, _worst_crowd(resolve_threshold(config), release.sampling, slots), None)
     else:
-        tree = window_tree_of(config, resolve_codes(config))
+        tree = window_tree_of(config)
         levels = 1 if tree is None else nodes_of(tree)
         high = 1 if tree is None else tree.levels
         numerator, denominator = laplace_scale(noise_epsilon(release.epsilon, release.sampling), release.levels * high)

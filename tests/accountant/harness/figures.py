@@ -305,7 +305,7 @@ def _chance(sampling: float) -> Fraction:
 
 def _window_levels(config: Any) -> tuple[int, Any]:
     """Nodes that hold a window, and the counter, if there is one."""
-    tree = window_tree_of(config, resolve_codes(config))
+    tree = window_tree_of(config)
     return (1, None) if tree is None else (tree_levels(tree.base, tree.horizon), tree)
 
 

@@ -76,6 +76,7 @@ class Refusal(StrEnum):
     AFTER_CLICK_UNREACHABLE = "after_click_unreachable"
     TOO_MANY_ROWS = "too_many_rows"
     BAD_PHASE = "bad_phase"
+    MALFORMED_FEATURES = "malformed_features"
     UNKNOWN_TRACK = "unknown_line"
     EVENT_OF_ANOTHER_USER = "event_of_another_user"
     CLICK_WITHOUT_CONTEXT = "click_without_context"

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.features.errors import FeatureError
+from hushstream.features.schema import FeatureSchema
+from hushstream.schemas.context_columns import RowForm
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -53,7 +57,7 @@ class ContextRules:
 
     Attributes:
         arms: how many there are.
-        width: how many numbers a context has.
+        width: how many numbers a context has; bytes of a row where features are declared.
         good: which rows of contexts (n, width) are taken.
         refusal: the reason that stands in the dead letters for the others.
         expected: what a good context is, in words.
@@ -62,11 +66,12 @@ class ContextRules:
         good_reward: whether a reward from 0 to 1 is taken.
         expected_reward: what a good reward is, in words.
         items: the arms of each party, by its name, where parties withdraw and offer items of their own; else None.
+        features: the declared features that a context gives the values of, by name; None where contexts are numbers.
     """
 
     arms: int
     width: int
-    good: Callable[[NDArray[np.float32]], NDArray[np.bool_]]
+    good: Callable[[NDArray[Any]], NDArray[np.bool_]]
     refusal: str
     expected: str
     tracks: Collection[str]
@@ -74,16 +79,40 @@ class ContextRules:
     good_reward: Callable[[float], bool] = any_reward
     expected_reward: str = "a number in [0, 1]"
     items: Mapping[str, range] | None = None
+    features: FeatureSchema | None = None
+
+    @property
+    def form(self) -> RowForm | None:
+        """How contexts of declared features travel; None where contexts are numbers."""
+        return None if self.features is None else RowForm(self.features.row_bytes, self.features.digest)
+
+    def row_of(self, values: Mapping[str, Any]) -> bytes:
+        """The row of a context's values, by the names of features.
+
+        Raises:
+            BadContext: contexts are numbers here; or a name is not declared, or a value of another type.
+        """
+        if self.features is None:
+            raise BadContext(f"context: expected {self.width} numbers ({self.expected}), got names with values")
+        try:
+            return self.features.encode(values).row
+        except FeatureError as error:
+            raise BadContext(f"context: {error}; it was not sent") from None
 
     def check_context(
-        self, user: str, track: str, context: NDArray[np.float32], eligible: Sequence[int] | None, baseline: int | None
+        self,
+        user: str,
+        track: str,
+        context: NDArray[np.float32] | None,
+        eligible: Sequence[int] | None,
+        baseline: int | None,
     ) -> None:
         """Refuse what no learner would take; the errors repeat nothing of what was asked but its size.
 
         Args:
             user: who asks.
             track: the track that is named.
-            context: float32 (d,), finite.
+            context: float32 (d,), finite; None for one that `row_of` has made a row.
             eligible: arms, None for all.
             baseline: an arm, or None.
 
@@ -95,6 +124,11 @@ class ContextRules:
             raise UnknownTrack(f"track: expected one of {', '.join(sorted(self.tracks))}, got another")
         for arm in (*(() if eligible is None else eligible), *(() if baseline is None else (baseline,))):
             self._check_arm(arm)
+        if context is None:
+            return
+        if self.features is not None:
+            known = ", ".join(self.features.layout.names or ())
+            raise BadContext(f"context: expected values by name ({known}), got {len(context)} numbers")
         if len(context) != self.width:
             raise BadContext(f"context: expected {self.width} numbers ({self.expected}), got {len(context)}")
         if not self.good(context[None, :])[0]:

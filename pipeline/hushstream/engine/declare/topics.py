@@ -28,11 +28,12 @@ EVENTS_STAY = "event ids in the decisions journal, which names no user; an event
 """What an erasure leaves of a user wherever there are `decisions`."""
 
 
-def contexts(zone: str, count: str, each: bool = False) -> Topic:
-    """What applications ask: contexts, ends of phases, and tombstones of users."""
+def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
+    """What applications ask: contexts (also of ``declared`` features), ends of phases, and tombstones of users."""
+    features = ("FeatureContext", "FeatureContextBatch") if declared else ()
     return Topic(
         name="contexts",
-        schemas=("Context", "ContextBatch", "Seal", "Forget"),
+        schemas=("Context", "ContextBatch", *features, "Seal", "Forget"),
         zone=zone,
         partition_rule=PartitionRule.USER,
         count=count,

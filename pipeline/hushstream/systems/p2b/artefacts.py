@@ -26,7 +26,7 @@ ENCODER, SEALING = "encoder.json", "sealing.json"
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
-    """Fit the encoder on the public grid of contexts, and publish the public half of the sealing key.
+    """Fit the encoder on the public grid of contexts, where there are codes, and publish the public half of the sealing key.
 
     Raises:
         ConfigurationError: slots are sealed, and neither what was prepared nor a key at hand says to whom; or they are
@@ -37,7 +37,7 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if config.slot.sealed and given.keys is not None:
         ring = given.keys(SEALING_ZONE)
         made |= _sealed_to(ring.of(ring.current), artefacts)
-    if not artefacts.has(ENCODER):
+    if config.release.form == "codes" and not artefacts.has(ENCODER):
         files = {**artefacts.files, **made}
         sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None
         made[ENCODER] = encoder_file(P2BSystem.fitted(config, sealing))
@@ -50,6 +50,8 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
     Raises:
         ConfigurationError: one is missing, damaged, or belongs to another configuration.
     """
+    if config.release.form == "features":
+        return P2BSystem.declared(config, artefacts.public_dataset is not None)
     where = artefacts.path(ENCODER)
     content = artefacts.json(ENCODER, "the fitted encoder")
     try:

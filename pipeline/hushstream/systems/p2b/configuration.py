@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
@@ -17,12 +17,14 @@ from hushstream.engine.configuration import (
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
+    later,
     renamed,
     said_aside,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
+    ConfigurationError,
     number,
     positive,
     price,
@@ -31,31 +33,61 @@ from hushstream.engine.values import (
     seconds,
     whole,
 )
+from hushstream.features.errors import FeatureError
+from hushstream.features.schema import FeatureSchema, declare
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
 SumsRelease = Literal["auto", "fresh", "counter"]
+ReleaseForm = Literal["codes", "features"]
 
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """Contexts are histograms on a decimal grid, summing to 1 (P2B section 3.2).
+    """What a context is: a histogram on a decimal grid, summing to 1 (P2B section 3.2), or values of declared features.
 
     Attributes:
-        dimension: d, the entries of a context.
-        digits: q; every entry is a multiple of 10^-q.
+        dimension: d, the entries of a histogram; none where features are declared.
+        digits: q; every entry of a histogram is a multiple of 10^-q.
+        declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); without them
+            contexts are histograms.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    dimension: int
+    dimension: int = 0
     digits: int = 1
+    declared: Any = later(None)
 
     def __post_init__(self) -> None:
-        """Refuse impossible values."""
+        """Refuse impossible values, and check a declaration."""
+        if self.declared is not None:
+            self._declare()
+            return
         whole("features.dimension", self.dimension, 2, 4096)
         whole("features.digits", self.digits, 1, 3)
+
+    def _declare(self) -> None:
+        if not isinstance(self.declared, FeatureSchema):
+            try:
+                object.__setattr__(self, "declared", declare(self.declared))
+            except FeatureError as error:
+                raise ConfigurationError(str(error)) from None
+        require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
+        require(self.digits == 1, "features.digits", "none beside declared features", self.digits)
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The declared features.
+
+        Raises:
+            ConfigurationError: contexts are histograms.
+        """
+        if self.declared is None:
+            raise ConfigurationError("features: expected declared features, got a histogram")
+        schema: FeatureSchema = self.declared
+        return schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +186,7 @@ class ReleaseConfig:
         sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
             counter), or auto (whichever gives the more exact total over the windows that expected_slots and
             window_slots make, or over ``windows`` of them where time closes windows as well).
+        form: what is summed: codes of contexts, or units of each declared feature (linear sums).
         windows: most windows that a counter serves; after the last one nothing is released any more.
     """
 
@@ -169,9 +202,11 @@ class ReleaseConfig:
     window_seconds: float | None = None
     sums: SumsRelease = "auto"
     windows: int = 1024
+    form: ReleaseForm = later("codes")
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        require(self.form in ("codes", "features"), "release.form", "codes or features", self.form)
         require(
             self.mode in ("slot-sums", "tuples", "paper"),
             "release.mechanism",
@@ -182,6 +217,8 @@ class ReleaseConfig:
         kept = "a probability above 0 and at most 1"
         sampling = number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
         object.__setattr__(self, "sampling", sampling)
+        if self.form == "features":
+            require(self.mode == "slot-sums", "release.mechanism", "slot-sums for form features", self.mode)
         if self.mode != "slot-sums":
             require(self.sampling < 1, "release.sampling", f"below 1 for mechanism {self.mode}", self.sampling)
         whole("feedback.reward_levels", self.levels, 1, 256)
@@ -280,6 +317,9 @@ class P2BConfig:
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
         arms: K, how many arms there are.
+        expected_items: of these, as many as the sums are made for; null for all. Public, never a live count.
+        click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
+            which interaction a slot of declared features holds (`edge.candidates.click_chance`).
         context: what a context is.
         expected_slots: slots that are expected in the life of the deployment, a public number; auto values follow it.
         learner: LinUCB of each user.
@@ -315,12 +355,20 @@ class P2BConfig:
     privacy: PrivacyConfig = said_aside()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
+    expected_items: int | None = later(None)
+    click_rate: float | None = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
         whole("items.capacity", self.arms, 2, 65_536)
         whole("expected_slots", self.expected_slots, 1, 10**12)
+        if self.expected_items is not None:
+            whole("items.expected", self.expected_items, 1, self.arms)
+        if self.click_rate is not None:
+            rate = number("feedback.click_rate", self.click_rate, "a share from 0 to 1", lambda x: 0 <= x <= 1)
+            object.__setattr__(self, "click_rate", rate)
+        self._check_form()
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         counted = self.kind == "hosted" or not self.lift.holdout
         require(
@@ -339,6 +387,21 @@ class P2BConfig:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
+
+
+    def _check_form(self) -> None:
+        """Refuse what goes with one form of the sums alone."""
+        declared = self.context.declared is not None
+        expected = "features where features are declared by name, else codes"
+        require(declared == (self.release.form == "features"), "release.form", expected, self.release.form)
+        if not declared:
+            for name, value in (("items.expected", self.expected_items), ("feedback.click_rate", self.click_rate)):
+                require(value is None, name, "none for form codes", value)
+            return
+        require(self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes)
+        require(not self.slot.sealed, "slot.sealed", "false for form features", self.slot.sealed)
+        require(self.kind == "hosted", "kind", "hosted for form features", self.kind)
+        require(self.learner == LearnerConfig(), "learner", "none for form features", self.learner)
 
 
 def configuration_digest(

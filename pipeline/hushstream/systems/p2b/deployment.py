@@ -16,21 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
-from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, require
+from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.guarantee import Guarantee
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.privacy.promise import Promises
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
-from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
-from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
-from hushstream.systems.p2b.edge.agent import normalised
-from hushstream.systems.p2b.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
+from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
 from hushstream.systems.p2b.promise import (
     budgets_of,
     guarantee_of,
@@ -50,10 +48,10 @@ TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class P2BSystem:
-    """A configuration with its fitted encoder: what every role of the deployment works from."""
+    """A configuration with what was fitted for it: what every role of the deployment works from."""
 
     config: P2BConfig
-    encoder: Encoder
+    form: SlotForm
     digest: bytes
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
@@ -84,23 +82,29 @@ class P2BSystem:
             ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
                 or the budget has room for nothing.
         """
-        encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
-        expected = (resolve_codes(config), config.context.dimension)
-        if encoder.lattice.shape != expected:
-            raise ConfigurationError(
-                f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}: the configuration of a "
-                f"deployment is frozen, and the encoder belongs to another one"
-            )
-        require_record_sizes(config, encoder.codes)
+        compared = public_dataset and non_private_arm is not False
+        return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
+
+    @classmethod
+    def declared(cls, config: P2BConfig, public_dataset: bool = False) -> P2BSystem:
+        """A deployment of declared features: nothing is fitted for it.
+
+        Raises:
+            ConfigurationError: a record would be too large, or the budget has room for nothing.
+        """
+        return cls._joined(config, FeaturesForm(config), None, public_dataset, compared=False)
+
+    @classmethod
+    def _joined(
+        cls, config: P2BConfig, form: SlotForm, sealing: Recipients | None, public_dataset: bool, compared: bool
+    ) -> P2BSystem:
         budgets_of(config)
         hosted = config.kind == "hosted" or not public_dataset
         require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
         _require_sealing(config, sealing)
         pinned = b"" if sealing is None else sealing.pinned
-        centroids = encoder.lattice.astype("<i8").tobytes()
-        digest = configuration_digest(config, centroids, pinned, public_dataset)
-        compared = public_dataset and non_private_arm is not False
-        return cls(config, encoder, digest, sealing, public_dataset, compared)
+        digest = configuration_digest(config, form.fitted, pinned, public_dataset)
+        return cls(config, form, digest, sealing, public_dataset, compared)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -128,8 +132,25 @@ class P2BSystem:
         }
 
     @property
+    def encoder(self) -> Encoder:
+        """From contexts to codes, where there are codes."""
+        return self.coded.encoder
+
+    @property
+    def coded(self) -> CodesForm:
+        """The form of codes, for what knows no other."""
+        assert isinstance(self.form, CodesForm), "expected a deployment of codes"
+        return self.form
+
+    @property
+    def linear(self) -> FeaturesForm:
+        """The form of declared features, for what knows no other."""
+        assert isinstance(self.form, FeaturesForm), "expected a deployment of declared features"
+        return self.form
+
+    @property
     def codes(self) -> int:
-        """k."""
+        """k, where there are codes."""
         return self.encoder.codes
 
     @property
@@ -144,20 +165,13 @@ class P2BSystem:
 
     @property
     def requests(self) -> ContextRules:
-        """See `System.requests`: contexts are histograms."""
-        return ContextRules(
-            arms=self.config.arms,
-            width=self.config.context.dimension,
-            good=normalised,
-            refusal=Refusal.UNNORMALISED_CONTEXT,
-            expected="a histogram: no entry below 0, and the sum is 1",
-            tracks=self.tracks_for_users,
-        )
+        """See `System.requests`."""
+        return self.form.rules(self.tracks_for_users)
 
     @property
     def model_dimension(self) -> int:
         """Dimension of the learner's features: d for centroids, k for one-hot codes."""
-        return self.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
+        return self.coded.dimension
 
     @property
     def noise_epsilon(self) -> Fraction:
@@ -172,20 +186,11 @@ class P2BSystem:
     @property
     def window_tree(self) -> NegativeDigitTree | None:
         """The counter over a partition's windows, or None where each window has fresh noise."""
-        return window_tree_of(self.config, self.codes)
+        return window_tree_of(self.config)
 
     def policy(self) -> SharedPolicy:
         """A fresh kernel with every track cold."""
-        config = self.config
-        kind = OneHotPolicy if config.encoder.features == "onehot" else LinUCBPolicy
-        return kind(
-            self.encoder,
-            config.arms,
-            self.model_dimension,
-            config.learner.alpha,
-            config.learner.ridge,
-            TRACKS[: self.track_count],
-        )
+        return self.form.policy(COLD, TRACKS[: self.track_count])
 
     def window_rules(self) -> WindowRules:
         """When the shuffler's windows close."""
@@ -196,7 +201,7 @@ class P2BSystem:
             origins=frozenset(range(config.partitions.learner)),
             period_ms=round(config.slot.period_seconds * 1000),
             open_ms=None if seconds is None else max(1, round(seconds * 1000)),
-            content_bytes=SLOT_BYTES,
+            content_bytes=self.form.content_bytes,
         )
 
     def edge_terms(self) -> EdgeTerms:
@@ -210,6 +215,7 @@ class P2BSystem:
             attribution_window_ms=round(config.feedback.attribution_window_seconds * 1000),
             contexts_per_period=config.users.contexts_per_period,
             quota_period_ms=round(config.users.period_seconds * 1000),
+            choice=self.form.choice,
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
@@ -270,21 +276,3 @@ def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:
         raise ConfigurationError(
             f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
         )
-
-
-def require_record_sizes(config: P2BConfig, codes: int) -> None:
-    """Refuse what could never be published, before anything runs.
-
-    Raises:
-        ConfigurationError: a crowd or a model would be too large for one record.
-    """
-    crowd = 2 * 8 * codes * config.arms
-    dimension = config.context.dimension
-    square = codes if config.encoder.features == "onehot" else dimension * dimension
-    model = 8 * config.arms * (square + max(codes, dimension))
-    for name, size in (("a crowd (16 * codes * arms)", crowd), ("a model (8 * arms * d * (d + 1))", model)):
-        if size > MAX_RECORD_BYTES - 4096:
-            raise ConfigurationError(
-                f"configuration: expected {name} of at most {MAX_RECORD_BYTES - 4096} bytes, got {size}; "
-                f"use fewer arms, codes or dimensions"
-            )

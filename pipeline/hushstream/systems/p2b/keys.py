@@ -9,6 +9,9 @@ from hushstream.engine import language
 KEYS: Mapping[str, str | None] = {
     "arms": language.ITEMS,
     "context": "features",
+    "context.declared": "features",
+    "expected_items": "items.expected",
+    "click_rate": "feedback.click_rate",
     "release.mode": language.MECHANISM,
     "release.epsilon": language.EPSILON,
     "release.target_delta": language.DELTA,

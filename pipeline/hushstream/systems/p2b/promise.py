@@ -22,7 +22,13 @@ from hushstream.engine.noise.budget import (
 from hushstream.engine.noise.caps import with_cap
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.amplification import noise_epsilon
-from hushstream.privacy.guarantee import Guarantee, paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.guarantee import (
+    Guarantee,
+    linear_sums_guarantee,
+    paper_guarantee,
+    slot_sums_guarantee,
+    tuples_guarantee,
+)
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.promise import Promises
 from hushstream.privacy.sentence import Prices
@@ -30,6 +36,7 @@ from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.codes import auto_codes
+from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, budgets
 from hushstream.systems.p2b.lift import lift_debit, lift_guarantee
 
 PAPER_THRESHOLD = 10
@@ -71,16 +78,41 @@ def expected_windows(config: P2BConfig) -> int:
 
 
 @lru_cache(maxsize=64)
-def window_tree_of(config: P2BConfig, codes: int) -> NegativeDigitTree | None:
+def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
     """The counter over a partition's windows, or None; a function of the configuration alone."""
     release, expected = config.release, expected_windows(config)
     if release.mode != "slot-sums" or release.sums == "fresh":
         return None
     epsilon = noise_epsilon(release.slot_epsilon, release.sampling)
     horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
-    if release.sums == "auto" and choose_release(epsilon, expected, horizon, release.levels) == "fresh":
+    sums, sensitivity = sums_of(config)
+    if release.sums == "auto" and choose_release(epsilon, expected, horizon, sensitivity) == "fresh":
         return None
-    return best_tree(PureEpsilon(epsilon), horizon, 2 * codes * config.arms, release.levels)
+    return best_tree(PureEpsilon(epsilon), horizon, sums, sensitivity)
+
+
+def sums_of(config: P2BConfig) -> tuple[int, int]:
+    """How many sums a window has, and how far one slot moves them together in L1."""
+    levels = config.release.levels
+    if config.release.form == "features":
+        return 2 * (config.context.schema.cells + 1) * config.arms, levels * UNITS
+    return 2 * resolve_codes(config) * config.arms, levels
+
+
+@lru_cache(maxsize=64)
+def layout_of_slots(config: P2BConfig) -> FeatureLayout:
+    """What a slot of declared features holds, and how its units are divided; a function of the configuration alone."""
+    release, schema = config.release, config.context.schema
+    items = config.arms if config.expected_items is None else config.expected_items
+    windows = (expected_windows(config) if window_tree_of(config) is None else 1) * config.partitions.shuffler
+    slots = config.expected_slots * config.slot.lifetime_slots
+    divided = budgets(len(schema.table), items, release.slot_epsilon, slots, windows)
+    return FeatureLayout(schema, config.arms, release.levels, divided)
+
+
+def mechanism_of(config: P2BConfig) -> str:
+    """What makes the sums of a window, as journals and prices name it."""
+    return "linear-sums" if config.release.form == "features" else config.release.mode
 
 
 def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
@@ -132,12 +164,12 @@ def slot_terms_of(config: P2BConfig) -> SpendingTerms:
     all slots of one user.
     """
     promise = guarantee_of(config)
-    price = Debit("", config.release.mode, promise.cost, promise.relation, promise.unit)
+    price = Debit("", mechanism_of(config), promise.cost, promise.relation, promise.unit)
     life = _life(promise, config)
     budget = config.budget
     limit: Filter = BasicFilter(life.cost) if budget is None else filter_of(budget, _slots_share(budget))
     name = "basic" if budget is None else budget.filter
-    tree = window_tree_of(config, resolve_codes(config))
+    tree = window_tree_of(config)
     if tree is None:
         return SpendingTerms("window", price, 1, life, limit, composition=name)
     return SpendingTerms("epoch", price, tree.horizon, life, limit, composition=name)
@@ -186,6 +218,18 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
 @lru_cache(maxsize=256)
 def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
     release = config.release
+    tree = window_tree_of(config)
+    if release.form == "features":
+        return linear_sums_guarantee(
+            epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
+            units=UNITS,
+            places=config.context.schema.places + 1,
+            levels=release.levels,
+            sampling=release.sampling,
+            lifetime_slots=slots,
+            deployment=config.kind,
+            tree_levels=1 if tree is None else tree.levels,
+        )
     if release.mode == "slot-sums":
         return slot_sums_guarantee(
             epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
@@ -193,7 +237,7 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
             sampling=release.sampling,
             lifetime_slots=slots,
             deployment=config.kind,
-            tree_levels=1 if (tree := window_tree_of(config, resolve_codes(config))) is None else tree.levels,
+            tree_levels=1 if tree is None else tree.levels,
         )
     threshold = resolve_threshold(config)
     make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
@@ -203,7 +247,7 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
 def _life(promise: Guarantee, config: P2BConfig) -> Debit:
     """What all slots of one user cost together."""
     unit = f"{promise.lifetime.units} slots of one user"
-    return Debit("", config.release.mode, promise.lifetime.cost, promise.relation, unit)
+    return Debit("", mechanism_of(config), promise.lifetime.cost, promise.relation, unit)
 
 
 def _slots_share(budget: BudgetConfig) -> Fraction:

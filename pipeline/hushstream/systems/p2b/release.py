@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.coins import bernoulli, probability_units
@@ -21,9 +23,12 @@ from hushstream.privacy.noise import (
     laplace_scale,
     laplace_variance,
 )
+from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
 from hushstream.systems.p2b.contribution.slots import unpack_all
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.promise import mechanism_of, sums_of
 from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.shuffler.linear_sums import LinearSums, linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import (
     CellSums,
     Domain,
@@ -85,16 +90,14 @@ class ReleaseTerms:
     """What a deployment's releases have in common: it follows from the configuration alone.
 
     Attributes:
-        domain: of the reports.
         sampling_units: chance that a report is kept (`hushstream.privacy.coins`).
-        scale: of the noise of slot sums in units of 1/M, as a fraction; None in other modes.
+        scale: of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
         parameters: every one that the noise depends on, as whole numbers.
         text: the same as the journal names them: canonical JSON.
         private_as_stated: whether the release is, under a key that is not made from a seed.
         crowd: the fields of a crowd that all have.
     """
 
-    domain: Domain
     sampling_units: int
     scale: tuple[int, int] | None
     parameters: Mapping[str, int | str]
@@ -109,18 +112,15 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
     config, price, parameters = system.config, system.guarantee(), _parameters(system)
     release = config.release
     return ReleaseTerms(
-        domain=Domain(system.codes, config.arms, release.levels),
         sampling_units=probability_units(release.sampling),
-        scale=laplace_scale(system.noise_epsilon, release.levels) if release.mode == "slot-sums" else None,
+        scale=laplace_scale(system.noise_epsilon, sums_of(config)[1]) if release.mode == "slot-sums" else None,
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
         private_as_stated=price.private_as_stated,
         crowd={
             "config_digest": system.digest,
-            "mode": release.mode,
-            "codes": system.codes,
-            "arms": config.arms,
-            "levels": release.levels,
+            "mode": mechanism_of(config),
+            **system.form.domain,
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
         },
@@ -134,7 +134,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
         deployment=system.config.deployment,
         genesis_nonce=genesis_nonce,
         system="p2b",
-        mechanism=system.config.release.mode,
+        mechanism=mechanism_of(system.config),
         parameters=terms_of(system).parameters,
         config_digest=system.digest,
         epoch=epoch,
@@ -162,15 +162,22 @@ def window_address(
 
 def _release(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
+) -> tuple[CellSums | LinearSums, float]:
+    """The sums that leave, and the variance of the noise in one of them."""
+    return _FORMS[system.config.release.form](system, key, address, closed, running)
+
+
+def _of_codes(
+    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
 ) -> tuple[CellSums, float]:
     release, terms = system.config.release, terms_of(system)
-    reports = _sampled(terms, key, address, closed)
+    reports = _sampled(system, key, address, closed)
     everyone = np.ones(len(reports), dtype=np.bool_)
     if release.mode == "tuples":
         return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
     if release.mode == "paper":
         return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
-    shape = (2, terms.domain.codes, terms.domain.arms)
+    shape = (2, *system.form.shape)
     if running is not None:
         exact = slot_sums(reports)
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
@@ -182,10 +189,35 @@ def _release(
     return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
 
 
-def _sampled(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
+def _of_features(
+    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
+) -> tuple[LinearSums, float]:
+    terms, layout = terms_of(system), system.linear.layout
+    reports = unpack_reports(layout, closed.contents)
+    exact = linear_sums(layout, reports, _coins(terms, key, address, closed))
+    shape = (2, *system.form.shape)
+    if running is not None:
+        step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
+        ones, zeros = step.sums.reshape(shape)
+        return LinearSums(ones, zeros), step.variance
+    assert terms.scale is not None
+    numerator, denominator = terms.scale
+    drawn = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape))
+    return noised_sums(exact, drawn.reshape(shape)), laplace_variance(numerator, denominator)
+
+
+_FORMS = {"codes": _of_codes, "features": _of_features}
+
+
+def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> NDArray[np.bool_]:
+    """The shuffler's secret coin for each slot of the window, nulls included."""
+    return bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
+
+
+def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
     """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
-    domain = terms.domain
-    coins = bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
+    domain, terms = Domain(system.codes, system.config.arms, system.config.release.levels), terms_of(system)
+    coins = _coins(terms, key, address, closed)
     slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
     return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
@@ -194,22 +226,20 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
     """Every parameter that the noise depends on, as whole numbers."""
     release = system.config.release
     parameters: dict[str, int | str] = {
-        "codes": system.codes,
-        "arms": system.config.arms,
-        "levels": release.levels,
+        **system.form.parameters,
         "sampling_units": str(probability_units(release.sampling)),
     }
     tree = system.window_tree
     if tree is not None:
         return {**parameters, **_plain(tree.parameters)}
     if release.mode == "slot-sums":
-        numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
+        numerator, denominator = laplace_scale(system.noise_epsilon, sums_of(system.config)[1])
         return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
     return {**parameters, "threshold": system.threshold}
 
 
 def _crowd(
-    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums, variance: float, slots: int
+    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums | LinearSums, variance: float, slots: int
 ) -> WindowRelease:
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
     as_stated = terms.private_as_stated and not key.reproducible

@@ -16,7 +16,8 @@ from hushstream.privacy.promise import Promises
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size
-from hushstream.systems.p2b.deployment import P2BSystem, require_record_sizes
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.form import FeaturesForm, require_code_sizes, require_feature_sizes
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
 from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
@@ -46,7 +47,7 @@ def declare(core: P2BSystem) -> System:
         ledgers=core.ledgers,
         erasure=_erasure(config),
         words=_words(config),
-        facts={"codes": core.codes},
+        facts=core.form.resolved,
         core=core,
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
@@ -112,21 +113,26 @@ def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
 
 def _check(config: P2BConfig) -> None:
     """Refuse what each value allows and all together do not: too many codes, records that are too large."""
+    if config.release.form == "features":
+        require_feature_sizes(config)
+        return
     codes, context = resolve_codes(config), config.context
     most = grid_size(context.dimension, context.digits)
     if codes > most:
         raise ConfigurationError(f"encoder.codes: expected at most the {most} contexts of the grid, got {codes}")
-    require_record_sizes(config, codes)
+    require_code_sizes(config, codes)
 
 
 def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
+    if config.release.form == "features":
+        return FeaturesForm(config).resolved
     return {"codes": resolve_codes(config)}
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
     """A counter whose windows the clock may use up."""
     release = config.release
-    if release.window_seconds is None or (tree := window_tree_of(config, resolve_codes(config))) is None:
+    if release.window_seconds is None or (tree := window_tree_of(config)) is None:
         return ()
     hours = tree.horizon * release.window_seconds / 3600
     return (

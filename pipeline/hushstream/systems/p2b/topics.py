@@ -13,7 +13,7 @@ SEALING_ZONE = "sealing"
 
 REPORTS = Topic(
     name="reports",
-    schemas=("SlotReport", "SealedSlot", "Seal", "Tick"),
+    schemas=("SlotReport", "SealedSlot", "FeatureSlot", "Seal", "Tick"),
     zone=SHUFFLER_ZONE,
     partition_rule=PartitionRule.ANY,
     count="shuffler",
@@ -44,14 +44,14 @@ LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("l
 """What learners release themselves, and what it costs: no partition of the ledger has two writers."""
 
 TOPICS = (
-    topics.contexts(EDGE_ZONE, "learner"),
+    topics.contexts(EDGE_ZONE, "learner", declared=True),
     topics.clicks(EDGE_ZONE, "learner"),
     topics.decisions(EDGE_ZONE, "learner"),
     REPORTS,
     INTERACTIONS,
     topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
-    topics.releases("crowds", "Crowd"),
-    topics.models("Model"),
+    topics.releases("crowds", "Crowd", "LinearSums"),
+    topics.models("Model", "FeatureModel"),
     topics.account("ledger", "LedgerEntry", "scopes"),
     LIFT,
     LEDGER_EDGE,

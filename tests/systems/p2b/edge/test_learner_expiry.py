@@ -55,7 +55,7 @@ def test_a_slot_in_progress_keeps_its_target_over_an_expiry(rigs):
             rig.reward(f"x{number}", rig.decide(f"x{number}", "ann", rigs.point(number)), 1.0, "ann")
             rig.fold()
         agent = rig.machine.agents["ann"]
-        reported.append((agent.due, sorted(agent._targets)))
+        reported.append((agent.due, sorted(agent._waits.targets)))
     assert reported[0] == reported[1]
 
 

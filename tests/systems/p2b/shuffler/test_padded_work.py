@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hushstream.systems.p2b import form
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution import slots
 from hushstream.systems.p2b.contribution.slots import Report
-from hushstream.systems.p2b.machines import shuffler as shuffler
 from hushstream.systems.p2b.shuffler import sums
 
 STAGES = ("engine", "systems", "counting")
@@ -169,7 +169,7 @@ def test_a_counter_does_the_same_for_any_rewards(related: Any, release: dict[str
 ADDED = "np.add.at(ones, cells, reports.levels)"
 MUTANTS = {
     "an early return for a null": (
-        (slots, "unpack", shuffler),
+        (slots, "unpack", form),
         ("    # A null is", "    if kind == _NULL:\n        return None\n    # A null is"),
     ),
     "nulls left out of an array": (

@@ -26,7 +26,8 @@ from hushstream.feedback.answers import Answered
 from hushstream.feedback.join import NOT_SHOWN, JoinOutcome, OpenDecision, OpenDecisions
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.slots import Report, pack, reward_level
+from hushstream.systems.p2b.contribution.slots import reward_level
+from hushstream.systems.p2b.edge.choosing import Interaction, Resolved
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
 from hushstream.systems.p2b.edge.terms import (
     CERTAIN,
@@ -34,24 +35,19 @@ from hushstream.systems.p2b.edge.terms import (
     Allowance,
     Choice,
     EdgeTerms,
-    Interaction,
     OlderState,
     Slot,
 )
 
 _UNSPENT = Allowance()
-# Most users have neither most of the time; a dictionary of one's own takes 64 bytes or more.
-_NO_TARGETS: dict[int, int] = {}
-_NOTHING_KEPT: dict[int, Interaction] = {}
 
 
 class EdgeAgent:
     """One user. Not thread-safe; every call's outcome depends on the calls before it and the user's key only."""
 
     __slots__ = (
-        "_kept",
         "_key",
-        "_targets",
+        "_waits",
         "base_version",
         "decided",
         "due",
@@ -86,11 +82,11 @@ class EdgeAgent:
         self.seen_ms = 0
         """Log time of the last context."""
         self.open = OpenDecisions()
-        self._targets: dict[int, int] = _NO_TARGETS
-        self._kept: dict[int, Interaction] = _NOTHING_KEPT
+        self._waits = terms.choice.nothing
+        """What waits for slots that were not taken."""
         if self.decided % terms.after_interactions:
             # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
-            self._draw_target(self.decided - self.decided % terms.after_interactions)
+            self._begin_slot(self.decided - self.decided % terms.after_interactions)
 
     @property
     def key(self) -> Key:
@@ -107,7 +103,7 @@ class EdgeAgent:
             self.terms.policy.end(self.track, self.base_version)
             self.state = None
         self.open = OpenDecisions()
-        self._targets, self._kept = _NO_TARGETS, _NOTHING_KEPT
+        self._waits = self.terms.choice.nothing
 
     def within_quota(self, log_time_ms: int) -> bool:
         """Count one context of the user's, and say whether it may still be learned from."""
@@ -179,7 +175,8 @@ class EdgeAgent:
         self.seen_ms = log_time_ms
         index = self.decided
         if index % terms.after_interactions == 0:
-            self._draw_target(index)
+            self._begin_slot(index)
+        self._waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, log_time_ms)
         self.decided = index + 1
         propensity = CERTAIN // ties
         deadline_ms = log_time_ms + terms.attribution_window_ms
@@ -250,8 +247,11 @@ class EdgeAgent:
         decision = self.open[event_id]
         decision.arm, decision.propensity = arm, propensity
 
-    def take_slot(self) -> Slot:
+    def take_slot(self, log_time_ms: int | None = None) -> Slot:
         """Give the oldest slot that is due and not yet taken; its content is fixed from here on.
+
+        Args:
+            log_time_ms: log time; that of the last context where none is given.
 
         Raises:
             HushstreamError: none is due.
@@ -262,9 +262,9 @@ class EdgeAgent:
             )
         number = self.sent
         self.sent += 1
-        self._targets = {index: slot for index, slot in self._targets.items() if slot != number} or _NO_TARGETS
-        interaction = self._kept.get(number)
-        self._kept = {slot: kept for slot, kept in self._kept.items() if slot != number} or _NOTHING_KEPT
+        terms, now_ms = self.terms, self.seen_ms if log_time_ms is None else log_time_ms
+        waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, now_ms)
+        interaction, self._waits = terms.choice.taken(waits, self._key, number)
         return Slot(
             self._key.digest("report-id", number.to_bytes(8, "little")),
             self._content(interaction),
@@ -298,11 +298,7 @@ class EdgeAgent:
                 for event_id, decision in self.open.items()
             ],
             "answered": [{"event_id": event_id, **answer._asdict()} for event_id, answer in self.open.answers()],
-            "targets": [{"index": index, "slot": slot} for index, slot in self._targets.items()],
-            "kept": [
-                {"slot": slot, "context": kept.context.tobytes(), "arm": kept.arm, "reward": kept.reward}
-                for slot, kept in self._kept.items()
-            ],
+            **self.terms.choice.dump(self._waits),
         }
 
     @classmethod
@@ -331,18 +327,14 @@ class EdgeAgent:
         agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
         agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
         for item in dumped["open"]:
-            context = np.frombuffer(item["context"], np.float32)
+            context = np.frombuffer(item["context"], terms.policy.context_type)
             answer = (item["arm"], item["propensity"], item["model_version"])
             place = (item["index"], item["deadline_ms"], item["shown_arm"])
             agent.open[item["event_id"]] = OpenDecision(context, *answer, *place)
         for item in dumped["answered"]:
             answer = (item["arm"], item["propensity"], item["model_version"])
             agent.open.keep_answer(item["event_id"], Answered(*answer, item["deadline_ms"]))
-        agent._targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
-        agent._kept = {
-            item["slot"]: Interaction(np.frombuffer(item["context"], np.float32), item["arm"], item["reward"])
-            for item in dumped["kept"]
-        } or _NOTHING_KEPT
+        agent._waits = terms.choice.load(dumped)
         if spent is not None and not agent.allowance().covers(spent):
             raise OlderState(
                 f"state: expected no less spent than is known ({spent}), got an older copy ({agent.allowance()})"
@@ -350,10 +342,10 @@ class EdgeAgent:
         return agent
 
     def _content(self, interaction: Interaction | None) -> bytes:
+        policy = self.terms.policy
         if interaction is None:
-            return pack(None)
-        level = reward_level(interaction.reward, self.terms.levels)
-        return pack(Report(self.terms.policy.encode(interaction.context), interaction.arm, level))
+            return policy.null()
+        return policy.content(interaction.context, interaction.arm, reward_level(interaction.reward, self.terms.levels))
 
     def _learn(self, decision: OpenDecision, arm: int, reward: float) -> None:
         policy = self.terms.policy
@@ -361,15 +353,15 @@ class EdgeAgent:
             self.base_version, self.state = policy.begin(self.track)
         self.state = policy.learned(self.state, decision.context, arm, reward)
         self.steps += 1
-        slot = self._targets.get(decision.index)
-        if slot is not None:
-            self._kept = {**self._kept, slot: Interaction(decision.context, arm, reward)}
+        slot = decision.index // self.terms.after_interactions
+        if self.sent <= slot < self.terms.lifetime_slots:
+            one = Resolved(decision.index, decision.deadline_ms, Interaction(decision.context, arm, reward))
+            self._waits = self.terms.choice.resolved(self._waits, slot, one)
 
-    def _draw_target(self, first: int) -> None:
-        slot = first // self.terms.after_interactions
+    def _begin_slot(self, first: int) -> None:
+        slot, length = first // self.terms.after_interactions, self.terms.after_interactions
         if slot < self.terms.lifetime_slots:
-            target = first + self._uniform("slot-target", slot, self.terms.after_interactions)
-            self._targets = {**self._targets, target: slot}
+            self._waits = self.terms.choice.begun(self._waits, self._key, slot, first, length)
 
     def _falls_due(self) -> bool:
         if self.due < self.terms.lifetime_slots and self.decided == (self.due + 1) * self.terms.after_interactions:

@@ -16,10 +16,12 @@ from hushstream.learners.errors import LearnerError
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.onehot import OneHotModel, OneHotState, OneHotUCB
 from hushstream.systems.p2b.contribution.encoder import Encoder
+from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.edge.feature_state import FeatureState
 from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, UserState, load_user_state
 from hushstream.systems.p2b.edge.shared import SharedModel, SharedModels
 
-LearnerState: TypeAlias = UserState | OneHotState
+LearnerState: TypeAlias = UserState | OneHotState | FeatureState
 
 COLD = "cold"
 """The track without a shared model."""
@@ -36,16 +38,18 @@ class SharedPolicy(Protocol):
     Attributes:
         arms: K.
         context_dimension: d, entries of a context as it comes.
+        context_type: of an entry.
     """
 
     arms: int
     context_dimension: int
+    context_type: type[np.generic]
 
     def shared(self, track: str) -> SharedModel[Any]:
         """The newest model of a track."""
 
-    def adopt(self, track: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
-        """Make a published model the newest of its track."""
+    def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
+        """Make a published model the newest of its track; the arrays are those of its `PublishedModel`."""
 
     def begin(self, track: str) -> tuple[int, LearnerState]:
         """A new user's own state upon the newest model of their track, and that model's version."""
@@ -74,8 +78,14 @@ class SharedPolicy(Protocol):
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
         """A user's own state with one interaction folded in; it may be the same object, which has changed."""
 
-    def encode(self, context: NDArray[np.float32]) -> int:
-        """The code of a context (d,)."""
+    def prepare(self, contexts: NDArray[Any]) -> None:
+        """Contexts (n, d) that are scored next, so that what many share is done for all of them; changes no result."""
+
+    def content(self, context: NDArray[Any], arm: int, level: int) -> bytes:
+        """The content of a slot that holds this interaction."""
+
+    def null(self) -> bytes:
+        """The content of a slot that holds nothing."""
 
     def dump_own(self, state: LearnerState) -> bytes:
         """What a user learned alone, without the model that they started from."""
@@ -90,7 +100,27 @@ class SharedPolicy(Protocol):
         """Replace the shared models by what `dump_models` gave."""
 
 
-class LinUCBPolicy:
+class _OnCodes:
+    """What the policies have in common whose contexts are histograms and whose slots hold codes."""
+
+    context_type = np.float32
+    _encoder: Encoder
+
+    def prepare(self, contexts: NDArray[np.float32]) -> None:
+        """See `SharedPolicy.prepare`: there is nothing to do beforehand."""
+
+    def encode(self, context: NDArray[np.float32]) -> int:
+        """The code of a context (d,)."""
+        return self._encoder.encode_one(context)
+
+    def content(self, context: NDArray[np.float32], arm: int, level: int) -> bytes:
+        return pack(Report(self.encode(context), arm, level))
+
+    def null(self) -> bytes:
+        return pack(None)
+
+
+class LinUCBPolicy(_OnCodes):
     """LinUCB on contexts as they are; the server learned on centroids (or, for public data, on raw contexts)."""
 
     def __init__(
@@ -107,7 +137,9 @@ class LinUCBPolicy:
     def shared(self, track: str) -> SharedModel[LinUCBState]:
         return self._models.newest(track)
 
-    def adopt(self, track: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
+    def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
+        """See `SharedPolicy.adopt`: gram (K, D, D) and moment (K, D)."""
+        gram, moment = arrays
         self._models.adopt(track, version, LinUCBModel(gram, moment).state())
 
     def begin(self, track: str) -> tuple[int, LearnerState]:
@@ -136,9 +168,6 @@ class LinUCBPolicy:
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
         return self._kernel.learned(_linucb(state), context, arm, reward)
 
-    def encode(self, context: NDArray[np.float32]) -> int:
-        return self._encoder.encode_one(context)
-
     def dump_own(self, state: LearnerState) -> bytes:
         return _linucb(state).dump()
 
@@ -152,7 +181,7 @@ class LinUCBPolicy:
         self._models.restore(dumped, LinUCBState.load)
 
 
-class OneHotPolicy:
+class OneHotPolicy(_OnCodes):
     """LinUCB on one-hot codes: every context is encoded first, and a learner is a table."""
 
     def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, tracks: tuple[str, ...]):
@@ -168,8 +197,9 @@ class OneHotPolicy:
     def shared(self, track: str) -> SharedModel[OneHotState]:
         return self._models.newest(track)
 
-    def adopt(self, track: str, version: int, gram: NDArray[np.float64], moment: NDArray[np.float64]) -> None:
-        """See `SharedPolicy.adopt`; ``gram`` holds the diagonals, (K, k)."""
+    def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
+        """See `SharedPolicy.adopt`: gram holds the diagonals, (K, k), moment is (K, k)."""
+        gram, moment = arrays
         self._models.adopt(track, version, OneHotModel(gram, moment).state(self._alpha))
 
     def begin(self, track: str) -> tuple[int, LearnerState]:
@@ -199,9 +229,6 @@ class OneHotPolicy:
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
         self._kernel.learn(_onehot(state), self.encode(context), arm, reward)
         return state
-
-    def encode(self, context: NDArray[np.float32]) -> int:
-        return self._encoder.encode_one(context)
 
     def dump_own(self, state: LearnerState) -> bytes:
         """See `SharedPolicy.dump_own`: of each code in which the user learned, the code and its row, (3, K)."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.edge.choosing import DrawnBefore, Interaction, SlotChoice
 from hushstream.systems.p2b.edge.policy import SharedPolicy
 
 CERTAIN = 1_000_000_000
@@ -42,17 +40,9 @@ class Choice(NamedTuple):
         return self.billionths / CERTAIN
 
 
-class Interaction(NamedTuple):
-    """A resolved interaction in clear: context (d,), arm on screen, reward in [0, 1]."""
-
-    context: NDArray[np.float32]
-    arm: int
-    reward: float
-
-
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One padded slot: an opaque id, 32 bytes of content, and (never sent) the interaction it stands for."""
+    """One padded slot: an opaque id, its content (of one size in a deployment), and (never sent) the interaction it stands for."""
 
     report_id: bytes
     content: bytes
@@ -92,6 +82,7 @@ class EdgeTerms:
         attribution_window_ms: after which a shown decision counts as reward 0.
         contexts_per_period: contexts of one user that are learned from in a period of ``quota_period_ms`` of
             log time; None for no quota.
+        choice: which interaction a slot holds.
     """
 
     policy: SharedPolicy
@@ -101,3 +92,4 @@ class EdgeTerms:
     attribution_window_ms: int
     contexts_per_period: int | None = None
     quota_period_ms: int = 86_400_000
+    choice: SlotChoice = field(default_factory=DrawnBefore)

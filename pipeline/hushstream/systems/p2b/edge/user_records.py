@@ -8,7 +8,7 @@ from hushstream.engine.state.packed import Form
 from hushstream.engine.state.parts import array, record
 from hushstream.systems.p2b.edge.terms import Allowance
 
-STATE, ALLOWANCE = b"\x01", b"\x02"
+STATE, ALLOWANCE, FEATURE_STATE = b"\x01", b"\x02", b"\x03"
 """The first byte of a packed user."""
 
 _OPEN = record(
@@ -31,21 +31,43 @@ _ANSWERED = record(
     deadline_ms="long",
 )
 _ALLOWED = dict.fromkeys(Allowance._fields, "long")
+_ANY = {
+    "line": "string",
+    "learned": "boolean",
+    "state": "bytes",
+    "base_version": "int",
+    "seen_ms": "long",
+    **_ALLOWED,
+    "open": array(_OPEN),
+    "answered": array(_ANSWERED),
+}
 _AGENT = Form.of(
     "a user's state",
     2,
     record(
         "Agent",
-        line="string",
-        learned="boolean",
-        state="bytes",
-        base_version="int",
-        seen_ms="long",
-        **_ALLOWED,
-        open=array(_OPEN),
-        answered=array(_ANSWERED),
+        **_ANY,
         targets=array(record("Target", index="long", slot="int")),
         kept=array(record("Kept", slot="int", context="bytes", arm="int", reward="double")),
+    ),
+)
+_INTERACTION = {"context": "bytes", "arm": "int", "reward": "double"}
+_FEATURE_AGENT = Form.of(
+    "a user's state with declared features",
+    1,
+    record(
+        "FeatureAgent",
+        **_ANY,
+        resolved=array(record("Resolved", slot="int", index="long", deadline_ms="long", **_INTERACTION)),
+        candidates=array(
+            record(
+                "Candidates",
+                slot="int",
+                count="long",
+                clicked=array(record("Clicked", **_INTERACTION)),
+                drawn=array(record("Drawn", **_INTERACTION)),
+            )
+        ),
     ),
 )
 _ALLOWANCE = Form.of("a user's allowance", 1, record("Allowance", **_ALLOWED))
@@ -53,6 +75,8 @@ _ALLOWANCE = Form.of("a user's allowance", 1, record("Allowance", **_ALLOWED))
 
 def pack_agent(dumped: dict[str, Any]) -> bytes:
     """Pack what `EdgeAgent.dump` gave."""
+    if "candidates" in dumped:
+        return FEATURE_STATE + _FEATURE_AGENT.write(dumped)
     return STATE + _AGENT.write(dumped)
 
 
@@ -67,7 +91,8 @@ def unpack_agent(value: bytes) -> dict[str, Any] | None:
     Raises:
         HushstreamError: other or damaged bytes.
     """
-    return _AGENT.read(value[1:]) if value[:1] == STATE else None
+    form = {STATE: _AGENT, FEATURE_STATE: _FEATURE_AGENT}.get(value[:1])
+    return None if form is None else form.read(value[1:])
 
 
 def unpack_allowance(value: bytes) -> Allowance:

@@ -7,13 +7,11 @@ ends. The models topic is the journal; what is in it is public, so its digests n
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
@@ -27,28 +25,22 @@ from hushstream.engine.state.declared import FIXED, State, own_part
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
+from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE
 
-Int64 = npt.NDArray[np.int64]
-
-_LIMIT = 1 << 61
-_ROUNDING = 1e-6
-_HEADER = struct.Struct("<4sBxxxIIqqd")
-_MAGIC = b"HTOT"
-_VERSION = 1
-_KINDS = (frozenset({"Crowd"}), frozenset({"Interactions", "Seal"}))
-"""By track."""
+_INTERACTIONS = frozenset({"Interactions", "Seal"})
+"""What the non-private track reads."""
 
 
 class AggregatorMachine(PublishingRole):
     """The aggregator of one model track."""
 
     state = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
-    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "dimension": FIXED}
-    rounding = Rounding({"gram": "<f8", "moment": "<f8", "observations": "<f8"}, 1e-9, ("digest",))
+    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "rounding": FIXED, "_kinds": FIXED}
     system: P2BSystem
 
     def __init__(self, system: P2BSystem, track: int) -> None:
@@ -61,20 +53,23 @@ class AggregatorMachine(PublishingRole):
             raise HushstreamError(f"model track: expected a number below {system.track_count}, got {track}")
         source = ("crowds" if track == 0 else "interactions", track)
         origins = system.config.partitions.learner
-        super().__init__(system, aggregator_identity(system, track), "Model", source, SERVER_ZONE, origins)
+        schema = system.form.model_record
+        super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
         self.track = track
-        self.dimension = system.model_dimension
-        self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if track == 0 else RawTotals(system)
+        self.totals: PrivateTotals | RawTotals | FeatureTotals
+        self.totals = _PRIVATE[system.config.release.form](system) if track == 0 else RawTotals(system)
+        self.rounding = self.totals.rounding
+        self._kinds = frozenset({system.form.crowd_record}) if track == 0 else _INTERACTIONS
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
         gathered = Gathered(self)
-        for record, name, fields, reason in self.read(slices, _KINDS[self.track]):
+        for record, name, fields, reason in self.read(slices, self._kinds):
             due = False
             try:
                 if reason:
                     raise Refused(reason)
-                if name == "Crowd":
+                if name == self.system.form.crowd_record:
                     due = self._crowd(fields, gathered)
                 elif name == "Interactions":
                     self._interactions(fields, gathered)
@@ -89,19 +84,16 @@ class AggregatorMachine(PublishingRole):
     def _version(self) -> dict[str, Any]:
         """What the next version holds beside head and number."""
         model = self.totals.model()
-        gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
+        fields = model.fields()
         return {
             "line": TRACKS[self.track],
-            "dimension": self.dimension,
             "arms": self.system.config.arms,
-            "features": model.features,
-            "gram": gram,
-            "moment": moment,
+            **fields,
             "observations": model.observations,
             "epsilon_micro": model.epsilon_micro,
             "delta_units": model.delta_units,
             "private_as_stated": model.private_as_stated,
-            "digest": self.chain.digester.digest("model", gram, moment),
+            "digest": self.chain.digester.digest(*model.digested(fields)),
         }
 
     def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:
@@ -109,7 +101,7 @@ class AggregatorMachine(PublishingRole):
         if window_id in self.known:
             gathered.counts[Outcome.REPEATED_CROWD] += 1
             return False
-        assert isinstance(self.totals, PrivateTotals)
+        assert not isinstance(self.totals, RawTotals)
         if not self.totals.add(fields):
             raise Refused(Refusal.OTHER_CONFIGURATION)
         self.known.put(window_id, None)
@@ -142,9 +134,27 @@ class ModelFields:
     delta_units: bytes
     private_as_stated: bool
 
+    def fields(self) -> dict[str, Any]:
+        """What its record alone has."""
+        return {
+            "dimension": self.moment.shape[1],
+            "features": self.features,
+            "gram": self.gram.astype("<f8").tobytes(),
+            "moment": self.moment.astype("<f8").tobytes(),
+        }
+
+    def digested(self, fields: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
+        """Of what the record's digest is: a purpose, and parts of `fields`."""
+        return ("model", fields["gram"], fields["moment"])
+
+
+_ROUNDING = Rounding({"gram": "<f8", "moment": "<f8", "observations": "<f8"}, 1e-9, ("digest",))
+
 
 class PrivateTotals:
     """The running totals of all crowds of a deployment (post-processing of what was released)."""
+
+    rounding = _ROUNDING
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
@@ -211,6 +221,8 @@ class PrivateTotals:
 class RawTotals:
     """Sums of raw interactions, for the non-private arm of an experiment on public data."""
 
+    rounding = _ROUNDING
+
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
         self._system = system
@@ -246,79 +258,8 @@ class RawTotals:
         self._sums = ExactSums.load(dumped)
 
 
-class CrowdTotals:
-    """What all crowds so far say about every (code, arm)."""
-
-    def __init__(self, codes: int, arms: int) -> None:
-        if codes < 1 or arms < 1:
-            raise AggregationError(f"expected at least one code and arm, got {codes} and {arms}")
-        self.ones: Int64 = np.zeros((codes, arms), dtype=np.int64)
-        """(k, K): sums of reward levels, with the noise of every crowd."""
-        self.zeros: Int64 = np.zeros((codes, arms), dtype=np.int64)
-        """(k, K): sums of M minus the level, likewise."""
-        self.variance = 0.0
-        """Of the noise in one sum; what crowds say of it adds up."""
-        self.crowds = 0
-        """How many crowds were added."""
-        self.slots = 0
-        """Slots in their windows (public), nulls included."""
-
-    def add(self, ones: Int64, zeros: Int64, variance: float, slots: int) -> None:
-        """Add one crowd; nothing changes when it is refused.
-
-        Args:
-            ones: (k, K) int64.
-            zeros: (k, K) int64.
-            variance: of the noise in one of its sums. Where sums run through a counter, it is how much the variance
-                of the total changes, which may be less than 0.
-            slots: in its window.
-
-        Raises:
-            AggregationError: another shape or type, a bad variance, or totals that could overflow.
-        """
-        if ones.shape != self.ones.shape or zeros.shape != self.ones.shape:
-            raise AggregationError(f"expected sums of shape {self.ones.shape}, got {ones.shape} and {zeros.shape}")
-        if ones.dtype != np.int64 or zeros.dtype != np.int64:
-            raise AggregationError(f"expected int64 sums, got {ones.dtype} and {zeros.dtype}")
-        together = self.variance + variance
-        if not -_ROUNDING <= together < np.inf or slots < 0:
-            raise AggregationError(f"expected a variance and slots of at least 0, got {together} and {slots}")
-        for total, part in ((self.ones, ones), (self.zeros, zeros)):
-            if max(_largest(total), _largest(part)) > _LIMIT:
-                raise AggregationError(f"expected totals within {_LIMIT} of zero, got larger ones")
-        self.ones = self.ones + ones
-        self.zeros = self.zeros + zeros
-        self.variance = max(0.0, together)
-        self.crowds += 1
-        self.slots += slots
-
-    def dump(self) -> bytes:
-        """The totals as bytes: a header, then little-endian int64."""
-        codes, arms = self.ones.shape
-        header = _HEADER.pack(_MAGIC, _VERSION, codes, arms, self.crowds, self.slots, self.variance)
-        return header + self.ones.astype("<i8").tobytes() + self.zeros.astype("<i8").tobytes()
-
-    @classmethod
-    def load(cls, dumped: bytes) -> CrowdTotals:
-        """The totals that `dump` wrote.
-
-        Raises:
-            AggregationError: not such bytes, or of another version or length.
-        """
-        if len(dumped) < _HEADER.size:
-            raise AggregationError(f"expected at least {_HEADER.size} bytes of totals, got {len(dumped)}")
-        magic, version, codes, arms, crowds, slots, variance = _HEADER.unpack_from(dumped)
-        if magic != _MAGIC or version != _VERSION:
-            raise AggregationError(f"expected totals of version {_VERSION}, got something else")
-        if len(dumped) != _HEADER.size + 16 * codes * arms:
-            raise AggregationError(f"expected {_HEADER.size + 16 * codes * arms} bytes of totals, got {len(dumped)}")
-        totals = cls(codes, arms)
-        sums = np.frombuffer(dumped, dtype="<i8", offset=_HEADER.size).astype(np.int64)
-        totals.ones, totals.zeros = sums.reshape(2, codes, arms)
-        totals.crowds, totals.slots, totals.variance = crowds, slots, variance
-        return totals
-
-
-def _largest(sums: Int64) -> int:
-    """The largest distance from zero, as a Python integer (the least int64 has no absolute value)."""
-    return max(int(sums.max()), -int(sums.min()))
+_PRIVATE: Mapping[str, Callable[[P2BSystem], PrivateTotals | FeatureTotals]] = {
+    "codes": PrivateTotals,
+    "features": FeatureTotals,
+}
+"""What gathers crowds, by the form of the sums."""

@@ -183,7 +183,7 @@ class LearnerMachine(DecisionRole):
             system,
             partition,
             key,
-            [ModelReader(system, track, TRACKS[track], "Model") for track in range(system.track_count)],
+            [ModelReader(system, track, TRACKS[track], system.form.model_record) for track in range(system.track_count)],
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             config.feedback.remembered_events,
             partial(decode_checked, rules=system.requests),
@@ -303,7 +303,7 @@ class LearnerMachine(DecisionRole):
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:
             model = decode_model(self.system, published.record.fields)
-            self.terms.policy.adopt(published.reader.track, model.version, model.gram, model.moment)
+            self.terms.policy.adopt(published.reader.track, model.version, *model.arrays)
         except HushstreamError:
             batch.refuse(Refusal.MALFORMED_MODEL, published.part, published.record.offset)
         else:
@@ -510,7 +510,7 @@ class LearnerMachine(DecisionRole):
         period, taken = self.now_ms // self.period_ms, []
         for user in users:
             agent = self.agents.get(user)
-            slot = self.agents.take_owed(user) if agent is None else agent.take_slot()
+            slot = self.agents.take_owed(user) if agent is None else agent.take_slot(self.now_ms)
             taken.append(TakenSlot(slot, period, self.user_key(user)))
         batch.releases.extend(slot_outputs(self.system, taken, phase, self.chain.encode))
         batch.sent += len(taken)
@@ -591,6 +591,7 @@ class LookAhead:
 
     def look(self, columns: ContextColumns, rows: Sequence[int], agent_of: Callable[[str], EdgeAgent | None]) -> None:
         """Score these rows, as far as they may have any arm and their user is at hand; forget the rows before."""
+        self._policy.prepare(columns.contexts[rows])
         users, eligible = columns.users, columns.eligible
         found = ((row, agent_of(users[row])) for row in rows if not eligible[row])
         known = [(row, agent.knows(), agent.steps) for row, agent in found if agent is not None]

@@ -13,14 +13,40 @@ from hushstream.systems.p2b.deployment import P2BSystem
 
 
 class PublishedModel(NamedTuple):
-    """One version: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64."""
+    """One version, and its arrays as `SharedPolicy.adopt` takes them.
+
+    Of codes: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64. Of declared features: means
+    and variances (K, P), and the variance of a reward (1,), float64.
+    """
 
     version: int
-    gram: NDArray[np.float64]
-    moment: NDArray[np.float64]
+    arrays: tuple[NDArray[np.float64], ...]
 
 
 def decode_model(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
+    """The arrays of the record of a model.
+
+    Raises:
+        HushstreamError: it is not of the deployment's arms and dimension, or its arrays are not.
+    """
+    return _DECODE[system.config.release.form](system, fields)
+
+
+def _of_features(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
+    form = system.linear
+    found = (fields["arms"], fields["cells"])
+    if found != form.shape or fields["layout_digest"] != form.layout_digest:
+        raise HushstreamError(f"model: expected arms and cells {form.shape} of this deployment's layout, got {found}")
+    size = 8 * math.prod(form.shape)
+    if (len(fields["means"]), len(fields["variances"])) != (size, size):
+        raise HushstreamError(f"model: expected means and variances of {size} bytes, got others")
+    means, variances = (
+        np.frombuffer(fields[name], "<f8").reshape(form.shape).astype(np.float64) for name in ("means", "variances")
+    )
+    return PublishedModel(fields["version"], (means, variances, np.array([fields["reward_variance"]])))
+
+
+def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     """The arrays of a Model record.
 
     Raises:
@@ -38,6 +64,11 @@ def decode_model(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
         raise HushstreamError(f"model: expected sums of {sizes} bytes, got {(len(gram), len(moment))}")
     return PublishedModel(
         fields["version"],
-        np.frombuffer(gram, "<f8").reshape(shape).astype(np.float64),
-        np.frombuffer(moment, "<f8").reshape(arms, dimension).astype(np.float64),
+        (
+            np.frombuffer(gram, "<f8").reshape(shape).astype(np.float64),
+            np.frombuffer(moment, "<f8").reshape(arms, dimension).astype(np.float64),
+        ),
     )
+
+
+_DECODE = {"codes": _of_codes, "features": _of_features}

@@ -50,7 +50,7 @@ def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
     slot = taken.slot
     place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
     if system.sealing is None:
-        return encode("SlotReport", {**place._asdict(), "content": slot.content})
+        return encode(system.form.slot_record, {**place._asdict(), "content": slot.content})
     sealed = seal(slot.content, place, system.sealing.at(taken.period), taken.user_key)
     return encode("SealedSlot", {**place._asdict(), "sealed": sealed})
 

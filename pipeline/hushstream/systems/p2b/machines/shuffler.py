@@ -26,18 +26,17 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
-from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.promise import mechanism_of
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow, SlotOutcome, Windows
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
-_KINDS = frozenset({"SlotReport", "Seal", "Tick"})
-_SEALED_KINDS = frozenset({"SealedSlot", "Seal", "Tick"})
+_BESIDE = frozenset({"Seal", "Tick"})
+_SEALED = "SealedSlot"
 """Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
-_SLOT_KINDS = frozenset({"SlotReport", "SealedSlot"})
 _OUTCOMES = {
     SlotOutcome.JOINED: Outcome.SLOT,
     SlotOutcome.REPEATED: Outcome.REPEATED_SLOT,
@@ -55,7 +54,7 @@ class ShufflerMachine(ReleasingRole):
         windows=Single("bytes", Windows.dump, lambda value, before: Windows.load(before.rules, value)),
         running_sums=optional_part("running sums"),
     )
-    derived: ClassVar[Mapping[str, str]] = {"_opener": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {"_opener": FIXED, "_slot": FIXED}
 
     system: P2BSystem
 
@@ -77,6 +76,7 @@ class ShufflerMachine(ReleasingRole):
         identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
         source, terms = ("reports", partition), system.slot_terms
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
+        self._slot = system.form.slot_record if system.sealing is None else _SEALED
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
         self.windows = Windows(system.window_rules())
         self.running_sums: RunningSums | None = None
@@ -88,7 +88,7 @@ class ShufflerMachine(ReleasingRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
         gathered, windows = Gathered(self), self.windows
-        for slot in self._checked(self.read(slices, _KINDS if self._opener is None else _SEALED_KINDS)):
+        for slot in self._checked(self.read(slices, _BESIDE | {self._slot})):
             record, name, fields, reason = slot.read
             # Log time first, or a slot that comes after the end would be counted in the window that ends before it.
             closed = windows.advance(record.timestamp_ms)
@@ -116,15 +116,14 @@ class ShufflerMachine(ReleasingRole):
 
     def _checked(self, records: Sequence[Read]) -> list[_Slot]:
         """Open the contents of slots, and refuse those that hold nothing that a slot may hold."""
-        domain = terms_of(self.system).domain
         checked = []
         for read in records:
             content = b""
-            if read.name in _SLOT_KINDS:
+            if read.name == self._slot:
                 fields = read.fields
                 try:
                     content = fields["content"] if self._opener is None else self._opener.open(*_sealed(fields))
-                    unpack(content, domain.codes, domain.arms, domain.levels)
+                    self.system.form.require_content(content)
                 except BadSeal:
                     read = read._replace(reason=Refusal.SEALED_FOR_ANOTHER)
                 except BadSlot:
@@ -149,7 +148,7 @@ class ShufflerMachine(ReleasingRole):
             "window": closed.window,
             "slots": len(closed.contents),
             "closed_by": str(closed.closed_by),
-            "mechanism": self.system.config.release.mode,
+            "mechanism": mechanism_of(self.system.config),
             "parameters": terms_of(self.system).text,
         }
         if self.released(high, fields, outputs, asked, gathered):
@@ -166,7 +165,7 @@ class ShufflerMachine(ReleasingRole):
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
-            Output("crowds", TRACKS.index("private"), self.chain.encode("Crowd", release.crowd)),
+            Output("crowds", TRACKS.index("private"), self.chain.encode(self.system.form.crowd_record, release.crowd)),
             Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
         )
 

@@ -1,0 +1,222 @@
+"""Which of a user's interactions their slots hold: what waits for a slot, and how it is chosen.
+
+What waits for a user's slots is a plain value, which these functions take and give back: most users have nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.keys import Key
+from hushstream.systems.p2b.edge.candidates import Candidates
+
+
+class Interaction(NamedTuple):
+    """A resolved interaction in clear: context (d,), or the bytes (n,) of a row; arm on screen, reward in [0, 1]."""
+
+    context: NDArray[Any]
+    arm: int
+    reward: float
+
+
+class Resolved(NamedTuple):
+    """An interaction whose reward is known.
+
+    Attributes:
+        index: of its decision among the user's.
+        deadline_ms: log time up to which its reward could come.
+        interaction: it.
+    """
+
+    index: int
+    deadline_ms: int
+    interaction: Interaction
+
+
+class SlotChoice(Protocol):
+    """How the interaction of a slot is chosen; the same for all users of a deployment.
+
+    Attributes:
+        nothing: what waits for slots at the beginning.
+    """
+
+    nothing: Any
+
+    def begun(self, waits: Any, key: Key, slot: int, first: int, length: int) -> Any:
+        """What waits when a slot begins, which covers ``length`` decisions from ``first`` on."""
+
+    def resolved(self, waits: Any, slot: int, one: Resolved) -> Any:
+        """What waits when an interaction of a slot's decisions is resolved."""
+
+    def settled(self, waits: Any, key: Key, length: int, log_time_ms: int) -> Any:
+        """What waits when log time has come so far."""
+
+    def taken(self, waits: Any, key: Key, slot: int) -> tuple[Interaction | None, Any]:
+        """What a slot holds, None for null, and what waits for other slots."""
+
+    def dump(self, waits: Any) -> dict[str, Any]:
+        """As plain values."""
+
+    def load(self, dumped: Mapping[str, Any]) -> Any:
+        """What `dump` was given."""
+
+
+class Drawn(NamedTuple):
+    """What waits where the interaction is drawn before it happens.
+
+    Attributes:
+        targets: the slot that the interaction of a decision goes into, by the decision's index.
+        kept: the interactions that go into slots, by slot.
+    """
+
+    targets: dict[int, int]
+    kept: dict[int, Interaction]
+
+
+# Most users have neither most of the time; a dictionary of one's own takes 64 bytes or more.
+_NO_TARGETS: dict[int, int] = {}
+_NOTHING_KEPT: dict[int, Interaction] = {}
+_NOTHING_DRAWN = Drawn(_NO_TARGETS, _NOTHING_KEPT)
+
+
+class DrawnBefore:
+    """One decision of those that a slot covers is drawn from the user's key before any of them is made."""
+
+    nothing = _NOTHING_DRAWN
+
+    def begun(self, waits: Drawn, key: Key, slot: int, first: int, length: int) -> Drawn:
+        target = first + _uniform(key, "slot-target", slot, length)
+        return waits._replace(targets={**waits.targets, target: slot})
+
+    def resolved(self, waits: Drawn, slot: int, one: Resolved) -> Drawn:
+        aimed = waits.targets.get(one.index)
+        return waits if aimed is None else waits._replace(kept={**waits.kept, aimed: one.interaction})
+
+    def settled(self, waits: Drawn, key: Key, length: int, log_time_ms: int) -> Drawn:
+        return waits
+
+    def taken(self, waits: Drawn, key: Key, slot: int) -> tuple[Interaction | None, Drawn]:
+        targets = {index: aimed for index, aimed in waits.targets.items() if aimed != slot} or _NO_TARGETS
+        kept = {other: one for other, one in waits.kept.items() if other != slot} or _NOTHING_KEPT
+        return waits.kept.get(slot), _drawn(targets, kept)
+
+    def dump(self, waits: Drawn) -> dict[str, Any]:
+        return {
+            "targets": [{"index": index, "slot": slot} for index, slot in waits.targets.items()],
+            "kept": [{"slot": slot, **_dumped(one)} for slot, one in waits.kept.items()],
+        }
+
+    def load(self, dumped: Mapping[str, Any]) -> Drawn:
+        targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
+        kept = {item["slot"]: _loaded(item, np.float32) for item in dumped["kept"]} or _NOTHING_KEPT
+        return _drawn(targets, kept)
+
+
+class Held(NamedTuple):
+    """What waits where two candidates are held.
+
+    Attributes:
+        resolved: interactions whose reward window has not ended, with their slots.
+        candidates: of each slot.
+    """
+
+    resolved: tuple[tuple[int, Resolved], ...]
+    candidates: Mapping[int, Candidates[Interaction]]
+
+
+_NOTHING_HELD = Held((), {})
+_NO_CANDIDATES: Candidates[Interaction] = Candidates()
+
+
+class TwoCandidates:
+    """Of the decisions that a slot covers the first clicked interaction and one other are held; public numbers choose.
+
+    An interaction is a candidate when its reward window has ended, whether or not it was rewarded before: a reward that
+    is known at once would otherwise get ahead of those that never come.
+    """
+
+    nothing = _NOTHING_HELD
+
+    def __init__(self, chance: float | None) -> None:
+        """With the chance that a slot holds a clicked interaction (`click_chance`)."""
+        self._chance = chance
+
+    def begun(self, waits: Held, key: Key, slot: int, first: int, length: int) -> Held:
+        return waits
+
+    def resolved(self, waits: Held, slot: int, one: Resolved) -> Held:
+        return waits._replace(resolved=(*waits.resolved, (slot, one)))
+
+    def settled(self, waits: Held, key: Key, length: int, log_time_ms: int) -> Held:
+        ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
+        if not ended:
+            return waits
+        candidates = dict(waits.candidates)
+        for slot, one in sorted(ended, key=lambda item: item[1].index):
+            clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.index)
+            held = candidates.get(slot, _NO_CANDIDATES)
+            candidates[slot] = held.observe(one.interaction, clicked, self._chance, word)
+        return Held(tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms), candidates)
+
+    def taken(self, waits: Held, key: Key, slot: int) -> tuple[Interaction | None, Held]:
+        held = waits.candidates.get(slot)
+        chosen = None if held is None else held.chosen(self._chance, _word(key, "slot-choice", slot))
+        resolved = tuple(item for item in waits.resolved if item[0] != slot)
+        candidates = {other: one for other, one in waits.candidates.items() if other != slot}
+        return chosen, Held(resolved, candidates) if resolved or candidates else _NOTHING_HELD
+
+    def dump(self, waits: Held) -> dict[str, Any]:
+        return {
+            "resolved": [
+                {"slot": slot, "index": one.index, "deadline_ms": one.deadline_ms, **_dumped(one.interaction)}
+                for slot, one in waits.resolved
+            ],
+            "candidates": [
+                {
+                    "slot": slot,
+                    "count": held.count,
+                    "clicked": [] if held.clicked is None else [_dumped(held.clicked)],
+                    "drawn": [] if held.drawn is None else [_dumped(held.drawn)],
+                }
+                for slot, held in waits.candidates.items()
+            ],
+        }
+
+    def load(self, dumped: Mapping[str, Any]) -> Held:
+        resolved = tuple(
+            (item["slot"], Resolved(item["index"], item["deadline_ms"], _loaded(item, np.uint8)))
+            for item in dumped["resolved"]
+        )
+        candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
+        return Held(resolved, candidates) if resolved or candidates else _NOTHING_HELD
+
+
+def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:
+    clicked, drawn = (next((_loaded(one, np.uint8) for one in item[name]), None) for name in ("clicked", "drawn"))
+    return Candidates(clicked, drawn, item["count"])
+
+
+def _drawn(targets: dict[int, int], kept: dict[int, Interaction]) -> Drawn:
+    return Drawn(targets, kept) if targets or kept else _NOTHING_DRAWN
+
+
+def _dumped(one: Interaction) -> dict[str, Any]:
+    return {"context": one.context.tobytes(), "arm": one.arm, "reward": one.reward}
+
+
+def _loaded(item: Mapping[str, Any], form: type[np.generic]) -> Interaction:
+    return Interaction(np.frombuffer(item["context"], form), item["arm"], item["reward"])
+
+
+def _uniform(key: Key, purpose: str, number: int, below: int) -> int:
+    """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
+    return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+
+
+def _word(key: Key, purpose: str, number: int) -> int:
+    """A keyed uniform integer below 2^64."""
+    return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little"))[:8], "little")

@@ -1,0 +1,311 @@
+"""The two forms of a deployment: slots of codes, or slots of declared features. What differs between them is here.
+
+A form is chosen once, by ``release.form``; roles ask it and never which one it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.features.errors import BadRows
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.systems.p2b.contribution.errors import BadSlot
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
+from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
+from hushstream.systems.p2b.edge.agent import normalised
+from hushstream.systems.p2b.edge.candidates import click_chance
+from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
+from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
+from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.systems.p2b.promise import layout_of_slots, resolve_codes
+
+_ROOM = 4096
+"""Bytes of a record beside its arrays."""
+
+
+class SlotForm(Protocol):
+    """What a slot holds, and what is made of many of them.
+
+    Attributes:
+        slot_record, crowd_record, model_record: the schemas of what travels.
+        content_bytes: of every slot.
+        shape: of each of the two arrays of sums.
+        fitted: bytes that stand for what was fitted, in the deployment's digest.
+    """
+
+    slot_record: str
+    crowd_record: str
+    model_record: str
+    content_bytes: int
+    shape: tuple[int, int]
+    fitted: bytes
+
+    def require_content(self, content: bytes) -> None:
+        """Refuse what no slot may hold, as far as it is refused before the window closes.
+
+        Raises:
+            BadSlot: it is such a content.
+        """
+
+    def rules(self, tracks: Sequence[str]) -> ContextRules:
+        """What is taken of contexts and feedback."""
+
+    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        """A fresh kernel with every track cold, beside one that stays so."""
+
+    @property
+    def choice(self) -> SlotChoice:
+        """Which interaction a slot holds."""
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        """What a crowd says of its sums."""
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        """What the noise depends on beside its scale, as whole numbers."""
+
+    @property
+    def resolved(self) -> Mapping[str, str | float]:
+        """What follows from the configuration and is printed with it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CodesForm:
+    """Contexts are histograms, and a slot holds the code of one."""
+
+    config: P2BConfig
+    encoder: Encoder
+    slot_record = "SlotReport"
+    crowd_record = "Crowd"
+    model_record = "Model"
+    content_bytes = SLOT_BYTES
+
+    @classmethod
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> CodesForm:
+        """With an encoder's centroids, (k, d) in units of 2^-16.
+
+        Raises:
+            ConfigurationError: the encoder does not fit the configuration, or a record would be too large.
+        """
+        encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
+        expected = (resolve_codes(config), config.context.dimension)
+        if encoder.lattice.shape != expected:
+            raise ConfigurationError(
+                f"encoder: expected centroids of shape {expected}, got {encoder.lattice.shape}: the configuration of a "
+                f"deployment is frozen, and the encoder belongs to another one"
+            )
+        require_code_sizes(config, encoder.codes)
+        return cls(config, encoder)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.encoder.codes, self.config.arms)
+
+    @property
+    def fitted(self) -> bytes:
+        return self.encoder.lattice.astype("<i8").tobytes()
+
+    def require_content(self, content: bytes) -> None:
+        unpack(content, *self.shape, self.config.release.levels)
+
+    def rules(self, tracks: Sequence[str]) -> ContextRules:
+        """See `SlotForm.rules`: contexts are histograms."""
+        return ContextRules(
+            arms=self.config.arms,
+            width=self.config.context.dimension,
+            good=normalised,
+            refusal=Refusal.UNNORMALISED_CONTEXT,
+            expected="a histogram: no entry below 0, and the sum is 1",
+            tracks=tracks,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Of the learner's features: d for centroids, k for one-hot codes."""
+        return self.encoder.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
+
+    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        kind = OneHotPolicy if self.config.encoder.features == "onehot" else LinUCBPolicy
+        learner = self.config.learner
+        return kind(self.encoder, self.config.arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
+
+    @property
+    def choice(self) -> SlotChoice:
+        return DrawnBefore()
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
+
+    @property
+    def resolved(self) -> Mapping[str, str | float]:
+        return {"codes": self.encoder.codes}
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturesForm:
+    """Contexts give the values of declared features, and a slot holds units of their cells."""
+
+    config: P2BConfig
+    slot_record = "FeatureSlot"
+    crowd_record = "LinearSums"
+    model_record = "FeatureModel"
+    fitted = b""
+
+    def __post_init__(self) -> None:
+        """Refuse a layout whose records would be too large."""
+        require_feature_sizes(self.config)
+
+    @cached_property
+    def layout(self) -> FeatureLayout:
+        """What a slot holds, and how its units are divided."""
+        return layout_of_slots(self.config)
+
+    @cached_property
+    def layout_digest(self) -> bytes:
+        """16 bytes that stand for the declared features and for how a slot's units are divided."""
+        return layout_digest(self.layout)
+
+    @property
+    def content_bytes(self) -> int:
+        return slot_bytes(self.layout)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.layout.arms, self.layout.cells)
+
+    def require_content(self, content: bytes) -> None:
+        """See `SlotForm.require_content`: the length, which is public; what else is wrong counts as null."""
+        if len(content) != self.content_bytes:
+            raise BadSlot(f"expected {self.content_bytes} bytes of slot content, got {len(content)}")
+
+    def rules(self, tracks: Sequence[str]) -> ContextRules:
+        schema = self.layout.schema
+        return ContextRules(
+            arms=self.config.arms,
+            width=schema.row_bytes,
+            good=self._good,
+            refusal=Refusal.MALFORMED_FEATURES,
+            expected="values of the declared features",
+            tracks=tracks,
+            features=schema,
+        )
+
+    def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
+        return FeaturePolicy(self.layout, (cold, *tracks))
+
+    @property
+    def chance(self) -> float | None:
+        """h, with which a slot holds a clicked interaction; None where it is drawn whatever was clicked."""
+        rate = self.config.click_rate
+        return None if rate is None else click_chance(rate)
+
+    @property
+    def choice(self) -> SlotChoice:
+        return TwoCandidates(self.chance)
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        arms, cells = self.shape
+        levels = self.config.release.levels
+        return {"layout_digest": self.layout_digest, "arms": arms, "cells": cells, "levels": levels}
+
+    @property
+    def parameters(self) -> dict[str, int | str]:
+        layout = self.layout
+        return {
+            "arms": layout.arms,
+            "levels": layout.levels,
+            "units": layout.sensitivity // layout.levels,
+            "places": layout.places,
+            "budgets": ",".join(map(str, layout.budgets)),
+            "features": layout.schema.digest.hex(),
+        }
+
+    @property
+    def resolved(self) -> Mapping[str, str | float]:
+        return {"cells": self.layout.cells, "slot_bytes": self.content_bytes}
+
+    def _good(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which rows hold values that the schema gives; each is looked at alone only where one does not."""
+        schema = self.layout.schema
+        try:
+            schema.read(rows.tobytes())
+        except BadRows:
+            return np.array([_reads(schema.read, row.tobytes()) for row in rows], dtype=np.bool_)
+        return np.ones(len(rows), dtype=np.bool_)
+
+
+def layout_digest(layout: FeatureLayout) -> bytes:
+    """16 bytes that stand for a layout."""
+    said = {
+        "features": layout.schema.digest.hex(),
+        "arms": layout.arms,
+        "levels": layout.levels,
+        "budgets": list(layout.budgets),
+    }
+    plain = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.blake2b(plain, digest_size=16, person=b"hush-layout").digest()
+
+
+def require_code_sizes(config: P2BConfig, codes: int) -> None:
+    """Refuse what could never be published, before anything runs.
+
+    Raises:
+        ConfigurationError: a crowd or a model would be too large for one record.
+    """
+    crowd = 2 * 8 * codes * config.arms
+    dimension = config.context.dimension
+    square = codes if config.encoder.features == "onehot" else dimension * dimension
+    model = 8 * config.arms * (square + max(codes, dimension))
+    _require_sizes(
+        {"a crowd (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
+        "use fewer arms, codes or dimensions",
+    )
+
+
+def require_feature_sizes(config: P2BConfig) -> None:
+    """Refuse a catalogue whose sums do not fit one record.
+
+    Raises:
+        ConfigurationError: says how many cells there are, and how many items fit.
+    """
+    cells = config.context.schema.cells + 1
+    fit = (MAX_RECORD_BYTES - _ROOM) // (16 * cells)
+    _require_sizes(
+        {f"sums and models (16 * {config.arms} items * {cells} cells)": 16 * config.arms * cells},
+        f"with these features {fit} items fit",
+    )
+
+
+def _require_sizes(sizes: Mapping[str, int], advice: str) -> None:
+    most = MAX_RECORD_BYTES - _ROOM
+    for name, size in sizes.items():
+        if size > most:
+            raise ConfigurationError(f"configuration: expected {name} of at most {most} bytes, got {size}; {advice}")
+
+
+def _reads(read: Any, row: bytes) -> bool:
+    try:
+        read(row)
+    except BadRows:
+        return False
+    return True

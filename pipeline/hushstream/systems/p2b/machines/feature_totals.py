@@ -1,0 +1,99 @@
+"""The running totals of linear sums, and the model that follows from them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.journal.batch import EXACT
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.server.effects import effects
+from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.totals import CrowdTotals
+from hushstream.systems.p2b.server.warm_start import WarmStart, warm_start
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureModelFields:
+    """What a published model of declared features says beside its chain, and the price of the slots under it."""
+
+    start: WarmStart
+    layout_digest: bytes
+    observations: float
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+    def fields(self) -> dict[str, Any]:
+        """What its record alone has."""
+        return {
+            "cells": self.start.means.shape[1],
+            "layout_digest": self.layout_digest,
+            "means": self.start.means.astype("<f8").tobytes(),
+            "variances": self.start.variances.astype("<f8").tobytes(),
+            "reward_variance": self.start.reward_variance,
+        }
+
+    def digested(self, fields: Mapping[str, Any]) -> tuple[str, bytes, bytes, bytes, bytes]:
+        """Of what the record's digest is: a purpose, and parts of `fields`."""
+        arrays = (fields["layout_digest"], fields["means"], fields["variances"])
+        return ("feature-model", *arrays, struct.pack("<d", fields["reward_variance"]))
+
+
+class FeatureTotals:
+    """The running totals of all linear sums of a deployment (post-processing of what was released)."""
+
+    rounding = EXACT
+    """Models are made with operations that IEEE 754 fixes (`server.elementary`)."""
+
+    def __init__(self, system: P2BSystem) -> None:
+        """Start with none."""
+        config, price = system.config, system.guarantee()
+        self._form = system.linear
+        self._horizon = config.slot.after_interactions
+        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
+        self._totals = CrowdTotals(*self._form.shape)
+        self._as_stated = True
+
+    def add(self, crowd: Mapping[str, Any]) -> bool:
+        """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
+        if any(crowd[name] != value for name, value in self._form.domain.items()):
+            return False
+        try:
+            ones, zeros = (
+                np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(self._form.shape)
+                for name in ("ones", "zeros")
+            )
+            self._totals.add(ones, zeros, crowd["variance"], crowd["slots"])
+        except (ValueError, AggregationError):
+            return False
+        self._as_stated = self._as_stated and crowd["private_as_stated"]
+        return True
+
+    def model(self) -> FeatureModelFields:
+        """The model that follows from the totals."""
+        totals, form = self._totals, self._form
+        found = effects(form.layout, totals.ones, totals.zeros, totals.variance)
+        epsilon_micro, delta_units, as_stated = self._price
+        return FeatureModelFields(
+            warm_start(found, form.chance, self._horizon),
+            form.layout_digest,
+            found.slots,
+            epsilon_micro,
+            delta_units,
+            as_stated and self._as_stated,
+        )
+
+    def dump(self) -> bytes:
+        """Packed, for a snapshot."""
+        return bytes([self._as_stated]) + self._totals.dump()
+
+    def load(self, dumped: bytes) -> None:
+        """Back from packed."""
+        self._totals = CrowdTotals.load(dumped[1:])
+        self._as_stated = dumped[:1] == b"\x01"
