@@ -27,8 +27,8 @@ from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client.client import Client
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog

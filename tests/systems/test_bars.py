@@ -22,7 +22,7 @@ from hushstream.privacy.amounts import delta_value
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.release import plan_of as reward_plan
 from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.p2b.promise import resolve_codes, window_tree_of
+from hushstream.systems.p2b.promise import window_tree_of
 from hushstream.systems.pdap.noise import block_scales
 
 PER_SYSTEM = 12

@@ -23,7 +23,14 @@ from hushstream.client.decisions import Answer, Decision, DecisionReader
 from hushstream.client.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.declare.conversation import DECISIONS
-from hushstream.engine.declare.requests import BadContext, BadReward, ContextRules, RequestRefused, UnknownArm, UnknownEvent
+from hushstream.engine.declare.requests import (
+    BadContext,
+    BadReward,
+    ContextRules,
+    RequestRefused,
+    UnknownArm,
+    UnknownEvent,
+)
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -319,7 +326,7 @@ class Client:
         self,
         event_id: str,
         user: str,
-        context: ArrayLike,
+        context: ArrayLike | Mapping[str, Any],
         eligible: Sequence[int] | None,
         baseline: int | None,
         track: str | None,
@@ -356,8 +363,10 @@ class Client:
         rules = self._rules
         if isinstance(context, Mapping):
             if rules is None or rules.features is None:
-                raise BadContext("context: expected numbers, got names with values (a client reads what features are "
-                                 "declared from the deployment's folder)")
+                raise BadContext(
+                    "context: expected numbers, got names with values (a client reads what features are "
+                    "declared from the deployment's folder)"
+                )
             row = rules.row_of(context)
             rules.check_context(user, track, None, eligible, baseline)
             return "FeatureContext", {"row": row, "features_digest": rules.features.digest}

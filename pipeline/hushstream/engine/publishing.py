@@ -49,7 +49,7 @@ class PublishingRole(OneInput, ABC):
     """
 
     derived: ClassVar[Mapping[str, str]] = {"_replayed": "none between two folds"}
-    rounding: ClassVar[Rounding] = EXACT
+    rounding: Rounding = EXACT
 
     def __init__(
         self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, origins: int = 0

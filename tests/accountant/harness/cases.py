@@ -38,7 +38,6 @@ from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, L
 from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
 from hushstream.systems.p2b.promise import (
     guarantee_of,
-    resolve_codes,
     resolve_threshold,
     slot_terms_of,
     window_tree_of,

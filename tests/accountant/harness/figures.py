@@ -54,7 +54,7 @@ from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.colin.release import plan_of as colin_plan
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.p2b.promise import resolve_codes, resolve_threshold, window_tree_of
+from hushstream.systems.p2b.promise import resolve_threshold, window_tree_of
 from hushstream.systems.p2b.release import _parameters as p2b_parameters
 from hushstream.systems.pdap.noise import block_scales
 from hushstream.systems.pdol.counters import plan_of as pdol_plan

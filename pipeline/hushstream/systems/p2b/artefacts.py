@@ -26,7 +26,7 @@ ENCODER, SEALING = "encoder.json", "sealing.json"
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
-    """Fit the encoder on the public grid of contexts, where there are codes, and publish the public half of the sealing key.
+    """Fit the encoder on the public grid of contexts, where there are codes, and publish the sealing key's public half.
 
     Raises:
         ConfigurationError: slots are sealed, and neither what was prepared nor a key at hand says to whom; or they are

@@ -388,7 +388,6 @@ class P2BConfig:
             name = "users.expire_after_seconds"
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
 
-
     def _check_form(self) -> None:
         """Refuse what goes with one form of the sums alone."""
         declared = self.context.declared is not None
@@ -398,7 +397,9 @@ class P2BConfig:
             for name, value in (("items.expected", self.expected_items), ("feedback.click_rate", self.click_rate)):
                 require(value is None, name, "none for form codes", value)
             return
-        require(self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes)
+        require(
+            self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes
+        )
         require(not self.slot.sealed, "slot.sealed", "false for form features", self.slot.sealed)
         require(self.kind == "hosted", "kind", "hosted for form features", self.kind)
         require(self.learner == LearnerConfig(), "learner", "none for form features", self.learner)

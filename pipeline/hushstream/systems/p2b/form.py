@@ -19,6 +19,7 @@ from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.features.errors import BadRows
+from hushstream.learners.sparse import SparseModel
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.errors import BadSlot
@@ -31,6 +32,7 @@ from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCan
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.systems.p2b.promise import layout_of_slots, resolve_codes
+from hushstream.systems.p2b.server.warm_start import cold_start
 
 _ROOM = 4096
 """Bytes of a record beside its arrays."""
@@ -41,17 +43,23 @@ class SlotForm(Protocol):
 
     Attributes:
         slot_record, crowd_record, model_record: the schemas of what travels.
-        content_bytes: of every slot.
-        shape: of each of the two arrays of sums.
-        fitted: bytes that stand for what was fitted, in the deployment's digest.
     """
 
     slot_record: str
     crowd_record: str
     model_record: str
-    content_bytes: int
-    shape: tuple[int, int]
-    fitted: bytes
+
+    @property
+    def content_bytes(self) -> int:
+        """Of every slot."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of each of the two arrays of sums."""
+
+    @property
+    def fitted(self) -> bytes:
+        """What stands for what was fitted, in the deployment's digest."""
 
     def require_content(self, content: bytes) -> None:
         """Refuse what no slot may hold, as far as it is refused before the window closes.
@@ -83,7 +91,7 @@ class SlotForm(Protocol):
         """What follows from the configuration and is printed with it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class CodesForm:
     """Contexts are histograms, and a slot holds the code of one."""
 
@@ -92,7 +100,6 @@ class CodesForm:
     slot_record = "SlotReport"
     crowd_record = "Crowd"
     model_record = "Model"
-    content_bytes = SLOT_BYTES
 
     @classmethod
     def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> CodesForm:
@@ -114,6 +121,10 @@ class CodesForm:
     @property
     def shape(self) -> tuple[int, int]:
         return (self.encoder.codes, self.config.arms)
+
+    @property
+    def content_bytes(self) -> int:
+        return SLOT_BYTES
 
     @property
     def fitted(self) -> bytes:
@@ -139,9 +150,9 @@ class CodesForm:
         return self.encoder.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
-        kind = OneHotPolicy if self.config.encoder.features == "onehot" else LinUCBPolicy
         learner = self.config.learner
-        return kind(self.encoder, self.config.arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
+        place = (self.encoder, self.config.arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
+        return OneHotPolicy(*place) if self.config.encoder.features == "onehot" else LinUCBPolicy(*place)
 
     @property
     def choice(self) -> SlotChoice:
@@ -168,7 +179,6 @@ class FeaturesForm:
     slot_record = "FeatureSlot"
     crowd_record = "LinearSums"
     model_record = "FeatureModel"
-    fitted = b""
 
     def __post_init__(self) -> None:
         """Refuse a layout whose records would be too large."""
@@ -183,6 +193,11 @@ class FeaturesForm:
     def layout_digest(self) -> bytes:
         """16 bytes that stand for the declared features and for how a slot's units are divided."""
         return layout_digest(self.layout)
+
+    @property
+    def fitted(self) -> bytes:
+        """See `SlotForm.fitted`: nothing is fitted, the layout follows from the configuration."""
+        return b""
 
     @property
     def content_bytes(self) -> int:
@@ -210,7 +225,9 @@ class FeaturesForm:
         )
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
-        return FeaturePolicy(self.layout, (cold, *tracks))
+        layout = self.layout
+        start = SparseModel.of(*cold_start(layout.arms, layout.cells, len(layout.schema.table)))
+        return FeaturePolicy(layout, start, (cold, *tracks))
 
     @property
     def chance(self) -> float | None:

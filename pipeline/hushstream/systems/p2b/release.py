@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -206,7 +206,10 @@ def _of_features(
     return noised_sums(exact, drawn.reshape(shape)), laplace_variance(numerator, denominator)
 
 
-_FORMS = {"codes": _of_codes, "features": _of_features}
+_FORMS: Mapping[str, Callable[..., tuple[CellSums | LinearSums, float]]] = {
+    "codes": _of_codes,
+    "features": _of_features,
+}
 
 
 def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> NDArray[np.bool_]:

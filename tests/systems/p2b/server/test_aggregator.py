@@ -7,8 +7,8 @@ import pytest
 
 from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.schemas import codec
-from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.estimate import model_from_sums, onehot_from_sums
+from hushstream.systems.p2b.server.totals import CrowdTotals
 
 
 def arrays(record, rigs, features="centroid"):

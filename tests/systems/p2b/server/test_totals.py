@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.exact import LARGEST_ENTRY, STEPS, ExactSums
+from hushstream.systems.p2b.server.totals import CrowdTotals
 
 
 def interactions(n, arms=3, dimension=4, seed=1):

@@ -27,12 +27,12 @@ class Resolved(NamedTuple):
     """An interaction whose reward is known.
 
     Attributes:
-        index: of its decision among the user's.
+        number: of its decision among the user's.
         deadline_ms: log time up to which its reward could come.
         interaction: it.
     """
 
-    index: int
+    number: int
     deadline_ms: int
     interaction: Interaction
 
@@ -93,7 +93,7 @@ class DrawnBefore:
         return waits._replace(targets={**waits.targets, target: slot})
 
     def resolved(self, waits: Drawn, slot: int, one: Resolved) -> Drawn:
-        aimed = waits.targets.get(one.index)
+        aimed = waits.targets.get(one.number)
         return waits if aimed is None else waits._replace(kept={**waits.kept, aimed: one.interaction})
 
     def settled(self, waits: Drawn, key: Key, length: int, log_time_ms: int) -> Drawn:
@@ -156,8 +156,8 @@ class TwoCandidates:
         if not ended:
             return waits
         candidates = dict(waits.candidates)
-        for slot, one in sorted(ended, key=lambda item: item[1].index):
-            clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.index)
+        for slot, one in sorted(ended, key=lambda item: item[1].number):
+            clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.number)
             held = candidates.get(slot, _NO_CANDIDATES)
             candidates[slot] = held.observe(one.interaction, clicked, self._chance, word)
         return Held(tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms), candidates)
@@ -172,7 +172,7 @@ class TwoCandidates:
     def dump(self, waits: Held) -> dict[str, Any]:
         return {
             "resolved": [
-                {"slot": slot, "index": one.index, "deadline_ms": one.deadline_ms, **_dumped(one.interaction)}
+                {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **_dumped(one.interaction)}
                 for slot, one in waits.resolved
             ],
             "candidates": [

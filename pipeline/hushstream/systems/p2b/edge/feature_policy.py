@@ -20,7 +20,6 @@ from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_re
 from hushstream.systems.p2b.edge.feature_state import FeatureState
 from hushstream.systems.p2b.edge.policy import UNSCORED
 from hushstream.systems.p2b.edge.shared import SharedModel, SharedModels
-from hushstream.systems.p2b.server.warm_start import cold_start
 
 _MOST_PREPARED = 4096
 _COUNT = struct.Struct("<I")
@@ -32,15 +31,14 @@ _FIRST_CATALOGUE = 0
 class FeaturePolicy:
     """Independent normal coefficients of every arm and cell; see `hushstream.learners.sparse`."""
 
-    context_type = np.uint8
+    context_type: type[np.generic] = np.uint8
 
-    def __init__(self, layout: FeatureLayout, tracks: tuple[str, ...]) -> None:
-        """Start every track cold."""
+    def __init__(self, layout: FeatureLayout, cold: SparseModel, tracks: tuple[str, ...]) -> None:
+        """Start every track with a model that has seen nothing."""
         self.arms = layout.arms
         self.context_dimension = layout.schema.row_bytes
         self._layout = layout
         self._kernel = SparseUCB(layout.arms, layout.cells, layout.places)
-        cold = SparseModel.of(*cold_start(layout.arms, layout.cells, len(layout.schema.table)))
         self._models: SharedModels[FeatureState] = SharedModels(tracks, FeatureState(cold))
         self._prepared: dict[bytes, SparseContext] = {}
 

@@ -38,12 +38,14 @@ class SharedPolicy(Protocol):
     Attributes:
         arms: K.
         context_dimension: d, entries of a context as it comes.
-        context_type: of an entry.
     """
 
     arms: int
     context_dimension: int
-    context_type: type[np.generic]
+
+    @property
+    def context_type(self) -> type[np.generic]:
+        """Of an entry of a context."""
 
     def shared(self, track: str) -> SharedModel[Any]:
         """The newest model of a track."""
@@ -51,7 +53,7 @@ class SharedPolicy(Protocol):
     def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
         """Make a published model the newest of its track; the arrays are those of its `PublishedModel`."""
 
-    def begin(self, track: str) -> tuple[int, LearnerState]:
+    def begin(self, track: str) -> tuple[int, Any]:
         """A new user's own state upon the newest model of their track, and that model's version."""
 
     def end(self, track: str, version: int) -> None:
@@ -59,23 +61,23 @@ class SharedPolicy(Protocol):
 
     def choose(
         self,
-        state: LearnerState,
-        context: NDArray[np.float32],
+        state: Any,
+        context: NDArray[Any],
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
         """Arm and number of tied arms; ``pick(n)`` settles a tie among n arms."""
 
-    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
+    def best(self, states: Sequence[Any], contexts: NDArray[Any]) -> Sequence[int]:
         """For each of n states and its context of (n, d) the arm that `choose` would give, by scores of the same bits.
 
         Where arms are tied, and where it is no cheaper to look at many contexts together: `UNSCORED`.
         """
 
-    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
+    def score_gap(self, state: Any, context: NDArray[Any], arm: int, other: int) -> float:
         """How far apart the scores of two arms are."""
 
-    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
+    def learned(self, state: Any, context: NDArray[Any], arm: int, reward: float) -> Any:
         """A user's own state with one interaction folded in; it may be the same object, which has changed."""
 
     def prepare(self, contexts: NDArray[Any]) -> None:
@@ -87,10 +89,10 @@ class SharedPolicy(Protocol):
     def null(self) -> bytes:
         """The content of a slot that holds nothing."""
 
-    def dump_own(self, state: LearnerState) -> bytes:
+    def dump_own(self, state: Any) -> bytes:
         """What a user learned alone, without the model that they started from."""
 
-    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> Any:
         """The state that `dump_own` wrote, of a user who began on that version and is counted as its user."""
 
     def dump_models(self) -> list[dict[str, Any]]:
@@ -103,7 +105,7 @@ class SharedPolicy(Protocol):
 class _OnCodes:
     """What the policies have in common whose contexts are histograms and whose slots hold codes."""
 
-    context_type = np.float32
+    context_type: type[np.generic] = np.float32
     _encoder: Encoder
 
     def prepare(self, contexts: NDArray[np.float32]) -> None:

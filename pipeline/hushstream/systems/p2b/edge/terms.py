@@ -42,7 +42,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One padded slot: an opaque id, its content (of one size in a deployment), and (never sent) the interaction it stands for."""
+    """One padded slot: an opaque id, content of the deployment's size, and (never sent) the interaction in it."""
 
     report_id: bytes
     content: bytes

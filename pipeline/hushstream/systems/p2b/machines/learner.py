@@ -183,7 +183,10 @@ class LearnerMachine(DecisionRole):
             system,
             partition,
             key,
-            [ModelReader(system, track, TRACKS[track], system.form.model_record) for track in range(system.track_count)],
+            [
+                ModelReader(system, track, TRACKS[track], system.form.model_record)
+                for track in range(system.track_count)
+            ],
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             config.feedback.remembered_events,
             partial(decode_checked, rules=system.requests),

@@ -14,7 +14,8 @@ from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.sealed import SlotPlace, seal
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.edge.terms import Interaction, Slot
+from hushstream.systems.p2b.edge.choosing import Interaction
+from hushstream.systems.p2b.edge.terms import Slot
 
 _RECORD_ROOM = 4096
 """Bytes of an interactions record beside its columns."""
