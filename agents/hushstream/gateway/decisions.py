@@ -81,7 +81,7 @@ class RewardTold(_OnEvent):
 DECIDE = Call(
     "decide",
     "Which item to show",
-    "The same request under the same event id gets the same answer. Where no learner answers, `baseline` comes at once.",
+    "The same request under one event id gets the same answer. Where no learner answers, `baseline` comes at once.",
     DecisionAsked,
     DecisionAnswered,
     (

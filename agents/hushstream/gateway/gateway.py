@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
 from collections.abc import Callable
@@ -142,6 +143,9 @@ def run_gateway(make: Callable[[], Gateway]) -> int:
     Returns:
         The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
     """
+    for library in ("aiokafka", "kafka"):
+        # Below a warning they write whole records, users and all.
+        logging.getLogger(library).setLevel(logging.WARNING)
     with contextlib.suppress(ImportError):
         import uvloop
 

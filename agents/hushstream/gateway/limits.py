@@ -1,4 +1,4 @@
-"""How much a gateway takes: so many requests under way, and of each caller so many a second. Nothing waits in a queue."""
+"""How much a gateway takes: requests under way, and of each caller so many a second. Nothing waits in a queue."""
 
 from __future__ import annotations
 
