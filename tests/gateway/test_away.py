@@ -60,7 +60,10 @@ async def test_without_a_learner_the_baseline_comes_marked_and_feedback_on_it_is
 
 async def test_a_gateways_own_baseline_stands_in_where_a_request_has_none(gateways: Any, tmp_path: Any) -> None:
     asked = {"event_id": "e1", "user": "ann", "context": ASKED["context"]}
-    async with gateways.placed("pdap", tmp_path / "d") as place, place.gateway(answer_seconds=0.2, baseline=2) as caller:
+    async with (
+        gateways.placed("pdap", tmp_path / "d") as place,
+        place.gateway(answer_seconds=0.2, baseline=2) as caller,
+    ):
         assert (await caller.post("/v1/decide", asked)).json["item"] == 2
         among = await caller.post("/v1/decide", {**asked, "event_id": "e2", "items": [0, 1]})
         assert among.code == "no-answer", "it is not among the items that may be shown"
@@ -98,7 +101,7 @@ async def test_while_the_log_is_away_everybody_gets_an_answer_and_no_queue_grows
     limits = {"answer_seconds": 0.3, "unacknowledged": 5}
     async with gateways.placed("pdap", tmp_path / "d") as place, place.gateway(**limits) as caller:
         # The first question finds out where its answers will be.
-        await caller.post("/v1/decide", {**ASKED, "event_id": "e0"})
+        await caller.post("/v1/decide", {**ASKED, "event_id": "before"})
         await place.broker.stop()
         codes = set()
         for number in range(30):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,10 @@ from hushstream.gateway.problems import LogBusy
 
 SILENT_SECONDS = 5.0
 """So long the oldest record may await its acknowledgement before the log is taken to be away."""
+
+
+STOP_SECONDS = 5.0
+"""So long a log has to close; everything that somebody was told is in it is acknowledged by then."""
 
 
 class BoundedLog:
@@ -61,7 +66,9 @@ class BoundedLog:
         for sending in self._sending:
             sending.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
-        await self._log.stop()
+        # A producer waits for brokers that are away far longer than whoever stops the gateway does.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._log.stop(), STOP_SECONDS)
 
     def _sent(self, sending: asyncio.Task[int]) -> None:
         del self._sending[sending]

@@ -10,6 +10,8 @@
     what each system takes in a replay beside the options of every system.
 ``{said} MODULE``
     what a module says of itself.
+``{gateway-problems}``
+    every problem that the gateway answers with: its code, its status and what to do.
 ``{guarantee} PATH``
     the first line of what ``hushstream guarantee`` prints of a configuration.
 """
@@ -35,6 +37,7 @@ from hushstream.api.options import own_options, python_name
 from hushstream.cli.config_options import Setting, settings
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
+from hushstream.gateway.problems import table as problem_table
 from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 
@@ -125,6 +128,14 @@ def _part(part: str) -> str:
 
 def _dedented(part: str) -> str:
     return "\n".join(line[4:].replace("``", "") for line in part.splitlines())
+
+
+class Problems(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A table."""
+        return problem_table()
 
 
 class Promised(FromCode):
@@ -226,6 +237,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "about": About,
         "own-options": OwnOptions,
         "said": Said,
+        "gateway-problems": Problems,
         "guarantee": Promised,
     }
     for name, directive in made.items():
