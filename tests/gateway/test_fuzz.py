@@ -31,8 +31,8 @@ HEADERS = [
     b"Content-Type: application/json", b"Content-Type: text/html", b"Content-Encoding: br", b"Expect: 100-continue",
     b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip, chunked", b"Connection: close", b"Upgrade: websocket",
     b"Connection: Upgrade", b"Authorization: Bearer x", b"Origin: null", b"Host: 127.0.0.1", b"Host: x",
-    b"X-\xff: \xfe", b"Content-Length: 3", b"Content-Length: 99999999999999999999", b"Accept: */*", b"Cookie: a=b", b": empty",
-    b"bad header",
+    b"X-\xff: \xfe", b"Content-Length: 3", b"Content-Length: 99999999999999999999", b"Accept: */*", b"Cookie: a=b",
+    b": empty", b"bad header",
 ]  # fmt: skip
 
 
