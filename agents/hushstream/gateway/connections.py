@@ -56,6 +56,8 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """A problem document; the message of the parser repeats what came, so it is neither given nor logged."""
+        if isinstance(exc, ConnectionError):
+            raise exc  # There is nobody to be answered.
         if request.writer.output_size > 0:
             raise ConnectionError("expected no answer yet, part of one was sent")
         if status >= 500:

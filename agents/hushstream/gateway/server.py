@@ -134,6 +134,8 @@ class GatewayServer:
         try:
             response = await self._respond(request, posted)
             code = OK
+        except _GoneAway:
+            raise
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
             problem = _problem_of(error)
             code, response = problem.kind.code, self._refused(request, problem)
@@ -213,13 +215,15 @@ class GatewayServer:
             raise Problem("unsupported-media-type", close=True)
         if (request.content_length or 0) > self._settings.body_bytes:
             raise Problem("body-too-large", close=True)
-        if headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
         try:
+            if headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0
             return await asyncio.wait_for(request.read(), self._settings.read_seconds)
         except TimeoutError:
             raise Problem("slow-request", close=True) from None
+        except ConnectionError as error:
+            raise _GoneAway from error
         except HTTPRequestEntityTooLarge:
             raise Problem("body-too-large", close=True) from None
         except (web.RequestPayloadError, ValueError):
@@ -276,6 +280,10 @@ class GatewayServer:
     def measure(self) -> None:
         """Bring the gauges up to date."""
         self._metrics.set_now(self._busy.now, self._log.waiting)
+
+
+class _GoneAway(ConnectionError):
+    """Who called has closed the connection within the body: there is nobody to be answered."""
 
 
 class _Batch(BaseModel):
