@@ -20,6 +20,7 @@ from command_line import parse
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import parse_config, read_config
 from hushstream.agents.yaml_file import read_yaml
+from hushstream.gateway.settings import GatewaySettings
 from hushstream.replay.logged.mapping import parse_mapping
 from hushstream.replay.studies.pdap.worlds.own import parse_vendor_mapping
 
@@ -134,7 +135,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
             exec(compiled, names)
 
 
-LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping}
+LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping    "tokens_file": lambda values, source: GatewaySettings(**values),
+}
 """By a key that only such a file has, or has before those that follow."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.declare.conversation import conversation_of
 from hushstream.ops.acl_rules import Principals, rules_of
 from hushstream.schemas.errors import HushstreamError
 
@@ -23,8 +24,10 @@ def test_a_gateway_may_do_what_applications_do_and_nobody_is_one_unnamed(
         who: {(rule.kind, rule.name, rule.operation) for rule in rules if rule.principal == f"User:{who}"}
         for who in ("web", f"client{own}")
     }
-    assert of["web"]
-    assert of["web"] == of[f"client{own}"]
+    talked = conversation_of(system, party)
+    written = {("topic", f"d.{topic}", "Write") for topic in (talked.asked, *talked.told)}
+    assert of["web"] == {*written, ("topic", f"d.{talked.answers}", "Read")}
+    assert of["web"] <= of[f"client{own}"]
     unnamed = rules_of(system, "d.", Principals.of())
     assert not [rule for rule in unnamed if "gateway" in rule.principal]
 
