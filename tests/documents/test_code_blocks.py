@@ -135,8 +135,11 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
             exec(compiled, names)
 
 
-LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping    "tokens_file": lambda values, source: GatewaySettings(**values),
-}
+def _gateway(values: Any, source: str) -> GatewaySettings:
+    return GatewaySettings(**values)
+
+
+LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping, "tokens_file": _gateway}
 """By a key that only such a file has, or has before those that follow."""
 
 
