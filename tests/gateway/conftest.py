@@ -35,20 +35,25 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "p2b": {
         "deployment": "shop",
         "expected_slots": 1000,
-        "arms": 3,
-        "context": {"dimension": 3, "digits": 1},
+        "items": {"capacity": 3},
+        "features": {"dimension": 3, "digits": 1},
         "encoder": {"codes": 4},
     },
-    "colin": {"system": "colin", "deployment": "club", "arms": 3, "features": {"dimension": 2, "norm": 1.0}},
+    "colin": {
+        "system": "colin",
+        "deployment": "club",
+        "items": {"capacity": 3},
+        "features": {"dimension": 2, "norm": 1.0},
+    },
     "pdap": {
         "system": "pdap",
         "deployment": "mall",
-        "vendors": [{"name": "north", "arms": 2}, {"name": "south", "arms": 2}],
-        "dimension": 2,
+        "vendors": [{"name": "north", "items": {"capacity": 2}}, {"name": "south", "items": {"capacity": 2}}],
+        "features": {"dimension": 2},
         "privacy": {"person": "unprotected"},
     },
-    "pdol": {"system": "pdol", "deployment": "words", "nodes": 2, "records": {"dimension": 4}},
-    "bgt": {"system": "bgt", "deployment": "films", "items": 5, "scale": {"lowest": 0.5, "highest": 5.0}},
+    "pdol": {"system": "pdol", "deployment": "words", "nodes": 2, "features": {"dimension": 4}},
+    "bgt": {"system": "bgt", "deployment": "films", "items": {"capacity": 5}, "scale": {"lowest": 0.5, "highest": 5.0}},
 }
 PARTY = {"pdap": "north"}
 INPUTS = {"colin": {"graph": ("graph", "ann,bob,1\n")}}

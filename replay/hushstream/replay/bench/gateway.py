@@ -35,8 +35,8 @@ ARMS, DIMENSION, USERS = 10, 10, 400
 CONFIGURATION = {
     "deployment": "bench-gateway",
     "expected_slots": 10_000,
-    "arms": ARMS,
-    "context": {"dimension": DIMENSION, "digits": 1},
+    "items": {"capacity": ARMS},
+    "features": {"dimension": DIMENSION, "digits": 1},
     "encoder": {"codes": 16},
 }
 START_SECONDS = 300.0
