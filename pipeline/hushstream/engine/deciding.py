@@ -275,6 +275,10 @@ class DecisionRole(OwnsJournal, Declared, ABC):
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         return tuple(reader.topic for reader in self.models)
 
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return self.models
+
     def is_home_of(self, user: str) -> bool:
         """Whether a user's records belong here, by the rule that every writer follows.
 

@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Protocol
 
-from hushstream.engine.records import Awaited, InputRange, InputSlice, JournalEntry, Output, Step, TopicPartition
+from hushstream.engine.records import (
+    Awaited,
+    FollowsModels,
+    InputRange,
+    InputSlice,
+    JournalEntry,
+    Output,
+    Step,
+    TopicPartition,
+)
 from hushstream.engine.state.spilled import UserStore
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
@@ -62,6 +71,9 @@ class Machine(Protocol):
         Raises:
             HushstreamError: the bytes are not a journal record of this role.
         """
+
+    def continues(self, value: bytes, last: bytes) -> bool:
+        """Whether bytes, which need not be readable, are closed as the journal's record behind ``last`` is."""
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset to *feed* to ``fold``, for every input and broadcast."""
@@ -135,6 +147,10 @@ class Machine(Protocol):
             before: of the first input, all records below this offset were there,
             end: when the log that one of them waits for ended here.
         """
+
+    @property
+    def readers(self) -> Sequence[FollowsModels]:
+        """Those of published models, one for each track that it follows."""
 
     @property
     def charged(self) -> Cost | None:

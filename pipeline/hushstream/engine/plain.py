@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import ClassVar, Protocol
 
-from hushstream.engine.records import Awaited, InputSlice, Step
+from hushstream.engine.records import Awaited, FollowsModels, InputSlice, Step
 from hushstream.engine.state.spilled import UserStore
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
@@ -38,6 +38,10 @@ class PlainMachine:
 
     def ends_at(self, before: int, end: int) -> None:
         """See `Machine.ends_at`: nothing waits."""
+
+    @property
+    def readers(self) -> Sequence[FollowsModels]:
+        return ()
 
     @property
     def charged(self) -> Cost | None:

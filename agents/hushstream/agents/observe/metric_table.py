@@ -91,6 +91,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Times a partition was reloaded from its journal (a failed append, or another writer).",
     ),
     MetricSpec(
+        "hushstream_foreign_records_total",
+        "counter",
+        "slot-public",
+        ("role", "topic"),
+        "Records that were skipped on a journal, marks, states or models, as nobody of the deployment wrote them.",
+    ),
+    MetricSpec(
         "hushstream_releases_total",
         "counter",
         "slot-public",

@@ -153,6 +153,10 @@ class Metrics:
         """One partition was brought to the end of its journal."""
         self._of(self._work + "recovery_seconds").observe(seconds)
 
+    def foreign(self, topic: str) -> None:
+        """A record was skipped on a topic of this role that is not of the deployment."""
+        self._of("hushstream_foreign_records_total", topic=self._known(topic, self._labels.topics)).inc()
+
     def beat(self) -> None:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
         self._beaten = self._clock()
@@ -207,6 +211,8 @@ class Metrics:
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:
                 self._of(spec.name)
+        for topic in self._labels.topics:
+            self._of("hushstream_foreign_records_total", topic=topic)
         for reason in (*self._labels.reasons, OTHER):
             self._of("hushstream_dead_letters_total", reason=reason)
 

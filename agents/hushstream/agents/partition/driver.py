@@ -18,7 +18,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.errors import from_client
+from hushstream.agents.errors import JournalLost, from_client
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.partition.cuts import Cuts, Reached
 from hushstream.agents.partition.gathering import Gathering
@@ -27,7 +27,7 @@ from hushstream.agents.partition.named_waits import NamedWait
 from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.partition.tools import Tools
 from hushstream.agents.partition.waiting import turn_loop, within
-from hushstream.agents.recovery.branches import sequence_of
+from hushstream.agents.recovery.branches import sequence_in_flight
 from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.journal import Append, JournalWriter
 from hushstream.agents.recovery.snapshots import Snapshot
@@ -37,6 +37,9 @@ from hushstream.engine.state.published import record_digest
 from hushstream.privacy.ledger import Exhausted
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 5.0
+"""How often an owner asks where its journal ends: so late at most it says that somebody else has written there."""
 
 
 @dataclass(slots=True)
@@ -77,7 +80,7 @@ class PartitionDriver:
             self._machine.journal,
             held.journal_offset,
             self._read_tail,
-            partial(sequence_of, held.machine),
+            partial(sequence_in_flight, held.machine),
         )
         self._sequence = held.sequence
         self._journal_offset = held.journal_offset
@@ -101,6 +104,7 @@ class PartitionDriver:
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
         self._saved = self._clock()
+        self._looked = -_LOOK_SECONDS
 
     def start(self) -> None:
         """Begin to fold what arrives."""
@@ -188,6 +192,35 @@ class PartitionDriver:
         reason = await wiped(self.inputs, self._tools.fetched_end, self._tools.end_offsets)
         if reason is not None:
             self._fail(reason)
+
+    async def check_journal(self) -> None:
+        """Note what somebody else put into the journal, or into the models that are followed.
+
+        A record that may continue the chain is another owner's: the partition is taken up again then.
+        """
+        journal = self._machine.journal
+        if self._failed or self._closing:
+            return
+        for models in self._machine.readers:
+            for offset, size in models.foreign:
+                self._tools.foreign.met(models.topic, offset, size, "a model")
+        if (now := self._clock()) < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            if (await self._tools.end_offsets([journal]))[journal] <= self._writer.next_offset:
+                return
+            read = partial(self._tools.read_journal, journal)
+            self._note_foreign(await self._writer.look(read, lambda: self._sequence + 1))
+        except JournalLost as error:
+            self._fail(error)
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            logger.warning("partition %d: the journal's end is not known (%s)", self.partition, type(error).__name__)
+
+    def _note_foreign(self, tail: Sequence[tuple[int, bytes]]) -> None:
+        for offset, value in tail:
+            if sequence_in_flight(self._machine, value) is None:
+                self._tools.foreign.met(self._machine.journal, offset, len(value), "a journal record")
 
     @property
     def append_wait(self) -> float:
@@ -376,7 +409,9 @@ class PartitionDriver:
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
         self._tools.metrics.reloaded()
-        return await self._tools.read_journal(self._machine.journal, offset)
+        tail = await self._tools.read_journal(self._machine.journal, offset)
+        self._note_foreign(tail)
+        return tail
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

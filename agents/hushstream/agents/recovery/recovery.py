@@ -19,13 +19,15 @@ from hushstream.agents.errors import InputsDeleted, replaced
 from hushstream.agents.kafka.commits import read_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.branches import reach, sequence_of
+from hushstream.agents.recovery.branches import published_ms, reach, sequence_of
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.journal.marks import Standing
 from hushstream.engine.noise.epochs import DOUBT_BYTES
 from hushstream.engine.records import (
@@ -60,6 +62,7 @@ class Recovery:
         marks: how far journals have released; None for a role that needs none.
         states: where states are published; None where there is nowhere.
         followed: broadcasts that a machine must read without a gap (`RoleTopics.followed`).
+        foreign: told of records of the journal that no chain holds.
     """
 
     settings: WorkerSettings
@@ -70,6 +73,7 @@ class Recovery:
     marks: ReleaseMarks | None = None
     states: PublishedStates | None = None
     followed: Collection[str] = ()
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
     beginning: Beginning = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,6 +120,9 @@ class Recovery:
             await self._hold_to_marks(held, standing)
             await self._send(held, unsent)
             held.released = held.sequence
+            for models in held.machine.readers:
+                # No part of the state, and what was read before this start is not read again.
+                models.published_ms = models.published_ms or await published_ms(reader, models)
         return held
 
     async def _hold_to_marks(self, held: Held, standing: Standing) -> None:
@@ -203,7 +210,13 @@ class Recovery:
     ) -> Step | None:
         """Apply one journal record if it continues the chain; None for every other."""
         machine = held.machine
-        if sequence_of(machine, record.value) != held.sequence + 1:
+        try:
+            found = sequence_of(machine, record.value)
+        except NewerJournal as error:
+            raise error.at(record.offset) from None
+        if found is None:
+            self.foreign.met(machine.journal, record.offset, len(record.value), "a journal record")
+        if found != held.sequence + 1:
             return None
         slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]
         try:

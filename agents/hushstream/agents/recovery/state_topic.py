@@ -22,6 +22,7 @@ from typing import Any
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.held import HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
@@ -95,6 +96,7 @@ class PublishedStates:
         sender: where publications go.
         snapshots: what lies on the worker's disk: the cache.
         output_ends: where everything ends that the role of a home partition writes to besides its journal.
+        foreign: told of records that are of no state of their place.
         clock: in seconds, from any time on; it only goes forward.
     """
 
@@ -104,6 +106,7 @@ class PublishedStates:
     sender: Sender
     snapshots: SnapshotStore
     output_ends: Callable[[int], Awaitable[Mapping[TopicPartition, int]]]
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
     clock: Callable[[], float] = time.monotonic
     _last: dict[int, _Last] = field(default_factory=dict)
 
@@ -133,6 +136,8 @@ class PublishedStates:
             reader.open({place: low})
             for record in reversed(await reader.read(place, low, high)):
                 found = _opened(seal, record, ignored)
+                if found is None and record.value:
+                    self.foreign.met(place, record.offset, len(record.value), ignored[-1])
                 if isinstance(found, Found):
                     _note(last, found, self.clock())
                     yield found
@@ -174,7 +179,9 @@ class PublishedStates:
                 try:
                     part = seal.unpack(record.value) if record.value else None
                 except StateUnreadable as error:
-                    return f"offset {record.offset}: {error}"
+                    # Whether all parts came, and belong together, the head tells.
+                    self.foreign.met(place, record.offset, len(record.value), str(error))
+                    continue
                 if part is not None:
                     file.write(gathered.take(part))
             low = high

@@ -18,6 +18,7 @@ from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.high_water import HighWater
 from hushstream.agents.recovery.marks import ReleaseMarks
@@ -28,11 +29,14 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.broadcast import BroadcastReader
 from hushstream.agents.worker.output_ends import OutputEnds
 from hushstream.agents.worker.preflight import RoleTopics
+from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
 
+_STOPS_ONE = (PartitionError, ReplayMismatch, NewerJournal)
+"""What ends the work on one partition; the others go on."""
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
 _FORGOTTEN = 6
@@ -67,12 +71,14 @@ class Homes:
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings, make_machine)
-        self._marks = _marks(settings, make_machine, topics, stream)
-        self._states = _states(settings, make_machine, topics, stream, self._snapshots)
+        self._foreign = ForeignRecords(metrics.foreign)
+        self._marks = _marks(settings, make_machine, topics, stream, self._foreign)
+        self._states = _states(settings, make_machine, topics, stream, self._snapshots, self._foreign)
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
             settings, stream, self._snapshots, self._marks, self._states, metrics, observe,
             stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_room, self._on_lost,
+            self._foreign,
         )  # fmt: skip
         self.drivers: dict[int, PartitionDriver] = {}
         self._cache: dict[int, Held] = {}
@@ -137,7 +143,7 @@ class Homes:
 
         recovery = Recovery(
             self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks, self._states,
-            self._followed,
+            self._followed, self._foreign,
         )  # fmt: skip
         try:
             # A machine commits the inputs that it reads, which need not be all of its role's.
@@ -154,7 +160,7 @@ class Homes:
     def _judge(self, partitions: list[int], found: Sequence[BaseException | None]) -> None:
         """Act on the outcome of each recovery; out of Faust's signal it would end the app unseen."""
         for partition, error in zip(partitions, found, strict=True):
-            if isinstance(error, (PartitionError, ReplayMismatch)):
+            if isinstance(error, _STOPS_ONE):
                 self._stop_partition(partition, error)
             elif isinstance(error, (*DENIED, OutOfOrderSequenceNumber)):
                 self._fatal(from_client(error, "recovering"))
@@ -201,7 +207,7 @@ class Homes:
         if isinstance(reason, JournalLost):
             logger.warning("partition %d: %s; reloading from the journal", partition, reason)
             self._reload_later(partition, reason)
-        elif isinstance(reason, (PartitionError, ReplayMismatch)):
+        elif isinstance(reason, _STOPS_ONE):
             self._stop_partition(partition, reason)
         else:
             self._fatal(reason)
@@ -270,23 +276,33 @@ class Homes:
 
 
 def _marks(
-    settings: WorkerSettings, make_machine: MachineFactory, topics: RoleTopics, stream: Stream
+    settings: WorkerSettings,
+    make_machine: MachineFactory,
+    topics: RoleTopics,
+    stream: Stream,
+    foreign: ForeignRecords,
 ) -> ReleaseMarks | None:
     """Where a role's marks are kept; None for one without."""
     if topics.marks is None:
         return None
     return ReleaseMarks(
-        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings)
+        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings), foreign
     )
 
 
 def _states(
-    settings: WorkerSettings, make_machine: MachineFactory, topics: RoleTopics, stream: Stream, snapshots: SnapshotStore
+    settings: WorkerSettings,
+    make_machine: MachineFactory,
+    topics: RoleTopics,
+    stream: Stream,
+    snapshots: SnapshotStore,
+    foreign: ForeignRecords,
 ) -> PublishedStates | None:
     """Where a role's states are published; None for one that has nowhere to."""
     if topics.state is None:
         return None
-    return PublishedStates(settings, topics.state, make_machine, stream, snapshots, OutputEnds(settings, topics))
+    ends = OutputEnds(settings, topics)
+    return PublishedStates(settings, topics.state, make_machine, stream, snapshots, ends, foreign)
 
 
 def _code(reason: HushstreamError) -> str:

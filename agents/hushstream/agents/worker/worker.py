@@ -278,11 +278,12 @@ class RoleWorker:
                     if end is not None:
                         self._metrics.lag(*buffer.source, max(0, end - buffer.low))
                 await driver.check_inputs()
+                await driver.check_journal()
                 if self._reporting.gauges is not None:
                     self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
 
     def _make_metrics(self, partitions: int) -> Metrics:
-        topics = (*self._topics.inputs, *self._topics.writes)
+        topics = (*self._topics.inputs, *self._topics.writes, *self._topics.own, *self._topics.broadcasts)
         reporting = self._reporting
         labels = Labels(
             self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,

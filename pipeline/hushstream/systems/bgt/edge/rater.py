@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
+from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputSlice, TopicPartition
 from hushstream.engine.refusals import DeadLetters
@@ -96,6 +97,10 @@ class Rater(OwnsJournal, Declared):
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
         return (("ratings", self.partition),)
+
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return (self.heard.reader,)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:

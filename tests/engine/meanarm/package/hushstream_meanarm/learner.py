@@ -78,6 +78,10 @@ class LearnerMachine(OwnsJournal, Declared):
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         return (self.reader.topic,)
 
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return (self.reader,)
+
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         return digest_records(self.key, slices)
 
