@@ -164,7 +164,8 @@ class PartitionDriver:
         buffers = []
         for source in sources:
             low = positions.get(source, 0)
-            buffer = InputBuffer(source, low, settings.buffer_records, settings.buffer_bytes)
+            begins = max(low, self._held.begins.get(source, low))
+            buffer = InputBuffer(source, low, settings.buffer_records, settings.buffer_bytes, begins)
             buffer.arrived = self._on_arrival
             buffer.failed = self._fail
             buffers.append(buffer)

@@ -1,0 +1,129 @@
+"""Real workers of a real deployment, on the embedded broker, with records of nobody in every topic that they follow."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer
+
+from hushstream.broker import EmbeddedBroker
+from hushstream.client import connect
+from patience import Patience, patience
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+COMMAND = str(Path(sys.executable).with_name("hushstream"))
+NAME, PATIENCE_SECONDS = "shared", 60.0
+CONFIGURATION = f"""\
+deployment: {NAME}
+arms: 3
+context: {{dimension: 4}}
+expected_slots: 2000
+encoder: {{codes: 2}}
+partitions: {{learner: 1, shuffler: 1}}
+"""
+GARBAGE = {
+    "60 bytes of an unknown schema": bytes.fromhex("c301") + b"\xee" * 58,
+    "bytes": b"of nobody",
+    "nothing": b"",
+    "900 kB": bytes(900_000),
+}
+FOLLOWED = ("models", "decisions", "marks-edge", "state-learner", "state-aggregator")
+
+
+class Worker:
+    """The process of one role."""
+
+    def __init__(self, folder: Path, bootstrap: str, role: str) -> None:
+        self._log = folder / f"{role}.log"
+        self._command = [
+            COMMAND, "worker", role, "--deployment", str(folder / NAME), "--bootstrap", bootstrap,
+            "--state", str(folder / f"state-{role}"), "--snapshot-interval", "1",
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        known = self.said().count("at journal record")
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)  # noqa: ASYNC220 - it is awaited
+        waiting = Patience(PATIENCE_SECONDS)
+        while self.said().count("at journal record") == known:
+            assert not waiting.over, self.said()
+            assert self.process.poll() is None, self.said()
+            await asyncio.sleep(0.1)
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            await asyncio.to_thread(self.process.wait)
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8") if self._log.exists() else ""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def deployed(tmp_path: Path) -> AsyncIterator[tuple[str, Worker, Worker]]:
+    async with EmbeddedBroker() as broker:
+        (tmp_path / "shared.yaml").write_text(CONFIGURATION, encoding="utf-8")
+        place = ["--deployment", str(tmp_path / NAME), "--bootstrap", broker.bootstrap]
+        for arguments in (
+            ["prepare", str(tmp_path / "shared.yaml"), str(tmp_path / NAME)],
+            ["keys", "generate", str(tmp_path / NAME / "keys")],
+            ["topics", "apply", *place, "--no-acls"],
+        ):
+            await asyncio.to_thread(subprocess.run, [COMMAND, *arguments], check=True, stdout=subprocess.DEVNULL)
+        workers = [Worker(tmp_path, broker.bootstrap, role) for role in ("learner", "aggregator")]
+        yield broker.bootstrap, workers[0], workers[1]
+        for worker in workers:
+            await worker.end(signal.SIGKILL)
+
+
+async def put(bootstrap: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        for topic in FOLLOWED:
+            for value in GARBAGE.values():
+                await producer.send_and_wait(f"{NAME}.{topic}", value, key=b"of nobody", partition=0)
+    finally:
+        await producer.stop()
+
+
+async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(
+    deployed: tuple[str, Worker, Worker],
+) -> None:
+    bootstrap, learner, aggregator = deployed
+    await put(bootstrap)  # before a journal has begun
+    await asyncio.gather(learner.start(), aggregator.start())
+    async with connect(bootstrap, NAME) as client:
+
+        async def asks(name: str) -> None:
+            seconds = patience(PATIENCE_SECONDS)
+            decision = await client.decide(name, "user", np.full(4, 0.25), timeout=seconds)
+            assert decision.policy in ("model", "baseline"), learner.said()
+
+        await asks("first")
+        await put(bootstrap)  # while they work
+        await asks("second")
+        waiting = Patience(PATIENCE_SECONDS)
+        while f"models/0 offset {2 * len(GARBAGE)}" not in aggregator.said():
+            assert not waiting.over, aggregator.said()
+            await asyncio.sleep(0.1)
+        await learner.end(signal.SIGKILL)
+        await aggregator.end(signal.SIGKILL)
+        await asyncio.gather(learner.start(), aggregator.start())  # and when they begin again
+        await asks("third")
+    for worker in (learner, aggregator):
+        assert worker.process is not None
+        assert worker.process.poll() is None, worker.said()
+    for topic in ("models", "decisions", "marks-edge"):
+        assert f"{topic}/0 offset" in learner.said(), topic
+    assert "skipped a record of 60 bytes" in aggregator.said()
