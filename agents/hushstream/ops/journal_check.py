@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
 from hushstream.engine.journal.digests import Digester
+from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
 from hushstream.ops.checkpoints import Begun
@@ -85,6 +86,7 @@ def walk(
     digesters: Sequence[Digester],
     copy: LogCopy,
     topics: Mapping[str, Topic],
+    notes: NoteSeal,
     begun: Begun | None = None,
     heard: Callable[[], None] = lambda: None,
 ) -> Walk:
@@ -96,10 +98,17 @@ def walk(
         digesters: the keys of its zone, which its journal may turn through, or the public digester.
         copy: the logs.
         topics: how those that the role reads and writes are declared.
+        notes: opens the notes of operators that stand in the journal.
         begun: the checkpoint to begin behind; None for the journal's first record.
         heard: called when a record of the journal was gone over.
     """
-    return _Walker(role, machine, digesters, copy, topics, begun, heard).run()
+    return _Walker(role, machine, digesters, copy, topics, notes, begun, heard).run()
+
+
+def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
+    """The notes of operators among the records of a journal, by offset."""
+    opened = ((record.offset, seal.unpack(record.value)) for record in records)
+    return {offset: note for offset, note in opened if note is not None}
 
 
 class _Walker:
@@ -110,9 +119,11 @@ class _Walker:
         digesters: Sequence[Digester],
         copy: LogCopy,
         topics: Mapping[str, Topic],
+        notes: NoteSeal,
         begun: Begun | None,
         heard: Callable[[], None],
     ) -> None:
+        self._notes = notes_in(copy.part(machine.journal).records, notes)
         self._heard = heard
         self._topics = topics
         self._machine = machine
@@ -147,6 +158,15 @@ class _Walker:
             self._record(journal.records[index])
             self._heard()
         self._walk.sequence = self._sequence
+        lost = [
+            f"{n.source[0]}/{n.source[1]} offsets {n.low} to {n.high - 1}"
+            for n in self._notes.values()
+            if n.kind == LOST
+        ]
+        if lost:
+            self._tally.note = (
+                f"by an operator's word it went on without {', '.join(lost)}, deleted before they were folded"
+            )
         self._walk.complete = not (self._lost or self._broken)
         if self._walk.complete:
             self._tail()
@@ -155,6 +175,9 @@ class _Walker:
     # One record of the journal.
 
     def _record(self, record: InputRecord) -> None:
+        if record.offset in self._notes or self._is_noted(record):
+            self._tally.count(Status.NOTED)
+            return
         try:
             sequence = self._machine.entry(record.value).sequence
         except HushstreamError as error:
@@ -192,6 +215,13 @@ class _Walker:
             return
         self._broken = True
         self._tally.find(Status.CHANGED, record.offset, reason)
+
+    def _is_noted(self, record: InputRecord) -> bool:
+        """Whether a note calls a record foreign; one that continues the chain is none, whatever is said of it."""
+        place, offset = self._machine.journal, record.offset
+        said = any(n.kind == FOREIGN and n.covers(place, offset, offset + 1) for n in self._notes.values())
+        content, closing = record.value[:-CHAIN_BYTES], record.value[-CHAIN_BYTES:]
+        return said and all(one.digest("chain", self._head, content) != closing for one in self._digesters)
 
     def _start(self, record: InputRecord) -> None:
         try:
@@ -256,6 +286,10 @@ class _Walker:
         for part in ranges:
             there = self._copy.part((part.topic, part.partition))
             name = f"{part.topic}/{part.partition}"
+            lost = min(there.low, part.high)
+            source = (part.topic, part.partition)
+            if any(n.kind == LOST and n.covers(source, part.low, lost) for n in self._notes.values()):
+                continue
             if part.low < there.low and part.low < part.high:
                 return Status.UNCHECKABLE, f"made from {name} offset {part.low}, but that log begins at {there.low}"
             if part.high > there.high:

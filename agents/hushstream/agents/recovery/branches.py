@@ -124,7 +124,8 @@ async def published_ms(reader: LogReader, models: FollowsModels) -> int:
         return 0
     first, end = (await reader.first_offsets([topic]))[topic], (await reader.end_offsets([topic]))[topic]
     high, count = min(models.position, end), 1
-    reader.open({topic: first})
+    if high > first:
+        reader.open({topic: first})
     while high > first:
         low = max(first, high - count)
         for record in reversed(await reader.read(topic, low, high)):
@@ -151,6 +152,8 @@ async def genesis_of(
         HushstreamError: it begins as the journal of another deployment, configuration, role or key does.
     """
     end = (await reader.end_offsets([journal]))[journal] if before is None else before
+    if not end:
+        return None
     reader.open({journal: 0})
     machine = make_machine(journal[1])
     low, count = 0, 1
