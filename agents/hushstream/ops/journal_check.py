@@ -8,10 +8,12 @@ record that is itself authentic); otherwise its bytes were changed, or it was pu
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from hushstream.agents.settings import IN_FLIGHT
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
 from hushstream.engine.journal.digests import Digester
 from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
@@ -54,6 +56,7 @@ class Walk:
         complete: whether it could be followed to its end, so that no other output has a reason to exist.
         begun: the checkpoint that the walk began with; None where it began at the genesis.
         sequence: the last record on the chain.
+        last: offsets of the last records on the chain, as many as a worker may have on their way.
     """
 
     tally: Tally
@@ -61,6 +64,7 @@ class Walk:
     complete: bool = True
     begun: Begun | None = None
     sequence: int = -1
+    last: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
 
 
 def value_digest(value: bytes) -> bytes:
@@ -240,6 +244,7 @@ class _Walker:
             self._tally.key_ids.append(key_id.hex())
 
     def _advance(self, record: InputRecord) -> None:
+        self._walk.last.append(record.offset)
         self._head = record.value[-CHAIN_BYTES:]
         self._sequence += 1
         self._broken = False

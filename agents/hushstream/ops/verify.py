@@ -322,7 +322,7 @@ def _outputs(
     topic, partition = topic_of(system, source[0]), source[1]
     at_home = topic.partition_rule is PartitionRule.HOME
     writing = [found for home, found in walks if home == partition or not at_home]
-    writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in writing]
+    writers = [Writer(found.tally.source, found.expected.get(source, ()), found.last) for found in writing]
     tally = Tally(role.name, source)
     complete = everybody and all(found.complete for found in writing)
     before = max((_ended(found.begun, source) for found in writing if found.begun is not None), default=0)

@@ -103,7 +103,8 @@ class PartitionDriver:
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
-        self._saved = self._clock()
+        # A partition that is taken up again and again, as its disk refuses all, has not been saved by that.
+        tools.saved.setdefault(partition, self._clock())
         self._looked = -_LOOK_SECONDS
 
     def start(self) -> None:
@@ -227,11 +228,6 @@ class PartitionDriver:
     def append_wait(self) -> float:
         """Seconds for which the oldest append has waited for its acknowledgement; 0 where none waits."""
         return self._clock() - self._appended[0] if self._appended else 0.0
-
-    @property
-    def snapshot_age(self) -> float:
-        """Seconds since the state was saved, or was found to be as it was saved."""
-        return self._clock() - self._saved
 
     def _on_arrival(self) -> None:
         self._gathering.arrived(self._clock())
@@ -393,7 +389,7 @@ class PartitionDriver:
         if cut is not None:
             self._confirm.put_nowait(cut.reached)
         elif self._cuts.idle.is_set():
-            self._saved = self._clock()
+            self._tools.saved[self.partition] = self._clock()
 
     async def _cut_last(self) -> None:
         await self._cuts.idle.wait()
@@ -402,7 +398,7 @@ class PartitionDriver:
 
     async def _save(self, snapshot: Snapshot) -> None:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
-        self._saved = self._clock()
+        self._tools.saved[self.partition] = self._clock()
         self._tools.observe("snapshot", self.partition, snapshot.sequence)
         states = self._tools.states
         if states is not None and await states.keep(self.partition, snapshot, lambda: not self._closing):

@@ -32,6 +32,7 @@ class Tools:
         notify_room: tells the fetcher that a buffer was emptied.
         foreign: told of records of the journal that no chain holds.
         lost: told when the partition cannot go on, with the reason.
+        saved: when the state of a partition was saved last, by `clock`: it outlasts the drivers of the partition.
         clock: in seconds, from any time on; it only goes forward.
     """
 
@@ -48,4 +49,5 @@ class Tools:
     notify_room: Callable[[], None]
     lost: Callable[[int, BaseException], None]
     foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    saved: dict[int, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic

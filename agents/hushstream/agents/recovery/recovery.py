@@ -181,14 +181,20 @@ class Recovery:
         firsts = await reader.first_offsets(list(positions))
         ends = await reader.end_offsets(list(positions))
         lost: list[TopicPartition] = []
+        refused: list[str] = []
         for source in positions:
             # A chain that is entered in its middle is followed no further: what is published would be missed for good.
             needed = source in machine.inputs or source[0] in self.followed
             if needed and positions[source] < firsts[source]:
-                await self._require_acceptance(held, reader, source, positions[source], firsts[source])
+                try:
+                    await self._require_acceptance(held, reader, source, positions[source], firsts[source])
+                except InputsDeleted as error:
+                    refused.append(str(error))
                 lost.append(source)
             if source in machine.inputs and positions[source] > ends[source]:
                 raise replaced(source, positions[source], ends[source])
+        if refused:
+            raise InputsDeleted("; and ".join(refused))
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
         reader.open({**places, machine.journal: held.journal_offset})
         held.begins = {source: firsts[source] for source in lost}

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,6 +187,11 @@ class PublishedStates:
             low = high
             await asyncio.sleep(0)
         return f"offset {found.offset}: {gathered.flaw}" if gathered.flaw else ""
+
+    def age(self, partitions: Iterable[int]) -> float:
+        """Seconds since the newest publication of that partition for which it is longest ago; 0 where none has one."""
+        sent = (last.sent for p in partitions if (last := self._last.get(p)) is not None and last.size)
+        return max((self.clock() - moment for moment in sent), default=0.0)
 
     def due(self, partition: int, place: tuple[int, int]) -> bool:
         """Whether a state should be published now.

@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.datadir import DatadirUnusable
-from hushstream.agents.errors import DENIED, DiskRefused, JournalLost, PartitionError, WorkerError, from_client
+from hushstream.agents.errors import DENIED, AllStopped, DiskRefused, JournalLost, PartitionError, code_of, from_client
 from hushstream.agents.kafka.commits import committed_marks, pack_mark
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.stream import Stream
@@ -96,6 +96,16 @@ class Homes:
         """Whether some partition is owned (running or stopped), or being assigned or revoked."""
         return bool(self.drivers or self._stopped or self._reloading) or self._lock.locked()
 
+    @property
+    def snapshot_age(self) -> float:
+        """Seconds since the state of some partition was saved last, whether it runs or is being taken up again."""
+        return max((self._tools.clock() - saved for saved in self._tools.saved.values()), default=0.0)
+
+    @property
+    def published_age(self) -> float:
+        """Seconds since the oldest of the newest published states; 0 where none is known."""
+        return 0.0 if self._states is None else self._states.age(self.drivers.keys())
+
     async def on_assigned(self) -> None:
         """Recover and start every assigned partition, unless a newer rebalance overtakes this one."""
         self._epoch += 1
@@ -119,6 +129,7 @@ class Homes:
                 if machine is not None:
                     self._cache[partition] = machine
             self._stopped.clear()
+            self._tools.saved.clear()
             self._assigned = 0
         self._show()
 
@@ -242,11 +253,13 @@ class Homes:
 
     def _stop_partition(self, partition: int, reason: HushstreamError) -> None:
         """Nothing more is sent for this partition; the others go on."""
-        self._stopped[partition] = f"partition {partition} stopped ({_code(reason)}): {reason}"
-        logger.error("%s", self._stopped[partition])
+        code = code_of(reason)
+        self._stopped[partition] = code
+        said = f"partition {partition} stopped ({code}): {reason}"
+        logger.error("%s", said)
         self._show()
         if not self.drivers and set(self._stopped) >= self._stream.assigned(self._home_topic):
-            self._fatal(WorkerError(self._stopped[partition]))
+            self._fatal(AllStopped(said, code))
 
     async def _commit(self, drivers: Mapping[int, PartitionDriver]) -> None:
         """One request for all these partitions."""
@@ -273,6 +286,7 @@ class Homes:
 
     def _show(self) -> None:
         self._metrics.partitions(self._assigned, len(self.drivers), len(self._stopped))
+        self._metrics.stopped(self._stopped)
 
 
 def _marks(
@@ -303,9 +317,3 @@ def _states(
         return None
     ends = OutputEnds(settings, topics)
     return PublishedStates(settings, topics.state, make_machine, stream, snapshots, ends, foreign)
-
-
-def _code(reason: HushstreamError) -> str:
-    """A reason code for the log: the error's name in snake case."""
-    name = type(reason).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
