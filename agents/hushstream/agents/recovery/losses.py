@@ -75,7 +75,7 @@ class Losses:
                 f"{first - low} records were deleted before they were folded (the last journal record is of "
                 f"{_moment(after_ms)}, {kept}). Bring the topic back; or, to go on without them, start this worker "
                 f"with --accept-loss {word}: nothing will follow from them, and tombstones of users among them have to "
-                f"be sent again (`hushstream forget`); `verify` and the statement will say so"
+                f"be sent again (`hushstream forget`); `verify` will say so"
             )
         note = Note(LOST, source, low, first, after_ms, before_ms)
         value = self._seal(partition).pack(note)
