@@ -17,10 +17,10 @@ from scipy import stats
 from hushstream.replay.audits import work
 from hushstream.replay.audits.row import Row
 from hushstream.replay.audits.work import Work, fewest, judged
-from hushstream.replay.studies.bgt.work import works as bgt
+from hushstream.replay.studies.bgt.audits.work import works as bgt
 from hushstream.replay.studies.colin.audits.work import works as colin
 from hushstream.replay.studies.p2b.audits.work import works as p2b
-from hushstream.replay.studies.pdap.work import works as pdap
+from hushstream.replay.studies.pdap.audits.work import works as pdap
 from hushstream.systems.catalogue import kinds
 
 WORKS = [one for works in (p2b, bgt, colin, pdap) for one in works(64)]

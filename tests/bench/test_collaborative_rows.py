@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.studies.colin import bench as collaborative
+from hushstream.replay.studies.colin.bench import compute as collaborative
 
 THREADS: list[int] = []
 

@@ -11,9 +11,9 @@ from hushstream.agents.errors import AccessDenied
 from hushstream.ops.connection import Connection
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.processes import embedded_broker
-from hushstream.replay.studies.p2b.bench import runs
-from hushstream.replay.studies.p2b.bench.on_kafka import KafkaSizes, kafka_rows
-from hushstream.replay.studies.p2b.bench.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
+from hushstream.replay.bench.stream import runs
+from hushstream.replay.bench.stream.on_kafka import KafkaSizes, kafka_rows
+from hushstream.replay.bench.stream.runs import StreamSizes, delete_topics, open_bench, prepare_deployment
 
 SMALL = StreamSizes(dimension=4, arms=3, users=20, event_pairs=10_000, batch_pairs=40 * 256, paced_seconds=1.0)
 SIZES = KafkaSizes(SMALL, scaled_pairs=10_000, crowded_users=100, recovered=StreamSizes(dimension=4, arms=3, users=200))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from hushstream.replay.bench.rows import BenchRow
-from hushstream.replay.studies.p2b.bench import release_times
+from hushstream.replay.bench.stream import release_times
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
+from hushstream.replay.bench.stream.soak import SoakSizes, run_soak, soak_table
 
 
 def quiet(text: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.processes import started
-from hushstream.replay.studies.p2b.bench import runs
-from hushstream.replay.studies.p2b.bench.runs import StreamSizes, open_bench, prepare_deployment
-from hushstream.replay.studies.p2b.bench.stream import stream_rows
+from hushstream.replay.bench.stream import runs
+from hushstream.replay.bench.stream.rows import stream_rows
+from hushstream.replay.bench.stream.runs import StreamSizes, open_bench, prepare_deployment
 from patience import patience
 
 SIZES = StreamSizes(

@@ -152,7 +152,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(refused
         raise AssertionError("it ran")
 
     monkeypatch.setattr("hushstream.replay.run.run_with", never)
-    monkeypatch.setattr("hushstream.replay.studies.p2b.evaluate_run.evaluate_with", never)
+    monkeypatch.setattr("hushstream.replay.studies.p2b.evaluation.run.evaluate_with", never)
     (tmp_path / "taken").write_text("x", encoding="utf-8")
     place = tmp_path / "taken" / "report"
     assert "expected a folder to write to" in refused("replay", *TINY, "--report", place)

@@ -15,7 +15,7 @@ from hushstream.client.predictions import Prediction, RefusedRecord
 from hushstream.client.records import RecordClient
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
-from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig

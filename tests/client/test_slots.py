@@ -31,7 +31,7 @@ from hushstream.systems.bgt.rounds import first_round
 from hushstream.systems.bgt.slots import null_slots, slot_bytes
 
 ITEMS = 24
-README = Path(__file__).parents[2] / "README.md"
+APPLICATIONS = Path(__file__).parents[2] / "deploy" / "docs" / "reference" / "applications.md"
 
 
 def configuration(**release: Any) -> BgtConfig:
@@ -206,7 +206,7 @@ async def sent(reader: LogReader, topic: str, schema: str) -> list[dict[str, Any
 @pytest.mark.slow
 def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Path, capsys: Any) -> None:
     shown = re.search(
-        r"```python\n([^`]*?connect_slots.*?)\nasyncio\.run", README.read_text(encoding="utf-8"), re.DOTALL
+        r"```python\n([^`]*?connect_slots.*?)\nasyncio\.run", APPLICATIONS.read_text(encoding="utf-8"), re.DOTALL
     )
     assert shown is not None
     system = prepare(tmp_path / "films", configuration(), public_dataset="tests")  # the keys are seeded
@@ -217,7 +217,7 @@ def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Pat
                 shown[1].replace("127.0.0.1:9092", session.bootstrap).replace('"films"', repr(str(tmp_path / "films")))
             )
             own: dict[str, Any] = {"__name__": "device"}
-            exec(compile(code, "README.md", "exec"), own)
+            exec(compile(code, "applications.md", "exec"), own)
             (tmp_path / "device").mkdir()
             device = asyncio.create_task(own["take_part"](tmp_path / "device"))
             settings = session.connection().settings()

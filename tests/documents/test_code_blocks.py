@@ -21,7 +21,7 @@ from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import parse_config, read_config
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.replay.logged.mapping import parse_mapping
-from hushstream.replay.studies.pdap.own import parse_vendor_mapping
+from hushstream.replay.studies.pdap.worlds.own import parse_vendor_mapping
 
 from .conftest import site_module
 

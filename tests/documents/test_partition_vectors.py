@@ -1,4 +1,4 @@
-"""The names that the README gives to whoever writes a client in another language, and what they catch."""
+"""The names that the page gives to whoever writes a client in another language, and what they catch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hushstream.schemas.partitioning import partition_of
 
 COUNTS = (4, 12)
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "deploy" / "docs" / "reference" / "other-languages.md").read_text(encoding="utf-8")
 
 
 class Vector(NamedTuple):
@@ -28,7 +28,7 @@ class Vector(NamedTuple):
 
 _ROW = re.compile(r"^\| `(.+?)`.* \| `([0-9a-f]+)` \| `([0-9a-f]{16})` \| (\d+) \| (\d+) \|$", re.MULTILINE)
 VECTORS = [
-    Vector(name, utf8, digest, (int(of_4), int(of_12))) for name, utf8, digest, of_4, of_12 in _ROW.findall(README)
+    Vector(name, utf8, digest, (int(of_4), int(of_12))) for name, utf8, digest, of_4, of_12 in _ROW.findall(PAGE)
 ]
 
 

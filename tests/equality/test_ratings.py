@@ -23,7 +23,7 @@ from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.bgt.baselines import baseline_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
 from hushstream.replay.studies.bgt.play import scored
-from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Split, tastes
+from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, Split, tastes
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
 

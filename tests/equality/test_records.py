@@ -26,9 +26,9 @@ from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
 from hushstream.replay.studies.pdol.play import isolated_labels
-from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.run import records_per_phase
-from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (
     GossipConfig,

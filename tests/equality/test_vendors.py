@@ -25,7 +25,7 @@ from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.playing import Place, Recording, play_parties
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
 from hushstream.replay.studies.pdap.run import PdapOptions, configured
-from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import PdapConfig

@@ -16,15 +16,15 @@ from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.page import findings_page
 from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
+from hushstream.replay.quickstart.page import page_html
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.statement import statement_page
 from hushstream.replay.report.summaries import Comparison
 from hushstream.replay.studies.bgt.report import BgtResult, RoundRow, bgt_page
 from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow, collaborative_page
-from hushstream.replay.studies.p2b.evaluation import Evaluation, PolicyRow
-from hushstream.replay.studies.p2b.evaluation_page import evaluation_page
+from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
+from hushstream.replay.studies.p2b.evaluation.page import evaluation_page
 from hushstream.replay.studies.p2b.experiments.drawings import draw_modes
-from hushstream.replay.studies.p2b.quickstart.page import page_html
 from hushstream.replay.studies.p2b.report.page import run_page
 from hushstream.replay.studies.p2b.report.plots import plots
 from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, ComparisonArm, RunResult

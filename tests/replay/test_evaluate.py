@@ -16,8 +16,8 @@ from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import parse_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.runners.playing import Place, play
-from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
-from hushstream.replay.studies.p2b.logged_loop import LoggedLoop, LoggedPlan
+from hushstream.replay.studies.p2b.evaluation.logged_loop import LoggedLoop, LoggedPlan
+from hushstream.replay.studies.p2b.evaluation.run import EvaluateOptions, evaluate_with
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem

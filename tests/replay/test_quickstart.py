@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
-from hushstream.replay.studies.p2b.quickstart.folder import lay_out
-from hushstream.replay.studies.p2b.quickstart.page import MARK, serve
+from hushstream.replay.quickstart.folder import lay_out
+from hushstream.replay.quickstart.page import MARK, serve
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience, patience
 
@@ -38,8 +38,12 @@ def test_the_examples_are_deployments(name, tmp_path):
     assert system.promises.together.which.epsilon_micro == 3_000_000
 
 
-def test_the_readme_shows_the_shop_that_ships():
-    shown = re.search(r"```yaml\n(# shop.yaml\n.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_page_shows_the_shop_that_ships():
+    shown = re.search(
+        r"```yaml\n(# shop.yaml\n.*?)```",
+        (ROOT / "deploy" / "docs" / "your-own-kafka.md").read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     assert shown is not None
     assert parse_config(yaml.safe_load(shown[1])) == read_config(EXAMPLES / "shop.yaml")
 

@@ -11,7 +11,7 @@ from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import LoggedDataset
 from hushstream.replay.logged.references import one_arm
 from hushstream.replay.report.results import StatedGuarantee
-from hushstream.replay.studies.p2b.verdict import relative_gain, verdict
+from hushstream.replay.studies.p2b.evaluation.verdict import relative_gain, verdict
 
 ARMS, USERS, ROWS = 3, 60, 10
 TASTES = np.array([0.4, 0.3, 0.3])

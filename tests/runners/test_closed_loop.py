@@ -13,7 +13,7 @@ from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan
-from hushstream.replay.studies.p2b.population import BLOCK_USERS, BlockedWorld
+from hushstream.replay.worlds.blocked import BLOCK_USERS, BlockedWorld
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import (
@@ -176,7 +176,7 @@ def test_blocks_keep_every_users_own_eligible_arms():
 
 
 def test_blocks_are_forgotten_and_computed_again_alike(monkeypatch):
-    monkeypatch.setattr("hushstream.replay.studies.p2b.population.KEPT_BLOCKS", 2)
+    monkeypatch.setattr("hushstream.replay.worlds.blocked.KEPT_BLOCKS", 2)
     world = make_world("synthetic", users=10, seed=2)
     blocked = BlockedWorld(world)
     first = [blocked.context(3, r).copy() for r in range(world.rounds)]

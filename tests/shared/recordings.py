@@ -33,12 +33,12 @@ from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop
-from hushstream.replay.studies.bgt.worlds import tastes
+from hushstream.replay.studies.bgt.worlds.ratings import tastes
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, Visits
 from hushstream.replay.studies.pdap.run import PdapOptions, configured
-from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop
-from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.colin.artefacts import inputs_of

@@ -18,7 +18,7 @@ from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop
-from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, tastes
+from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, tastes
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig
 
 KEY_SEED = 7

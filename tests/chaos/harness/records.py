@@ -19,8 +19,8 @@ from hushstream.engine.records import TopicPartition
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop
-from hushstream.replay.studies.pdol.records import RecordStream
-from hushstream.replay.studies.pdol.worlds import sparse_synthetic
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.systems.pdol.configuration import (
     GossipConfig,

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hushstream.replay.studies.bgt.audits import OWN_ITEMS, Rig, audit_slots, audited_config, audits
+from hushstream.replay.studies.bgt.audits.rows import OWN_ITEMS, Rig, audit_slots, audited_config, audits
 from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.shuffler.admission import Refusal

@@ -9,8 +9,8 @@ import pytest
 
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.catalogue import find_experiment, run_experiment
-from hushstream.replay.studies.bgt import schedules, table, three_slots
-from hushstream.replay.studies.bgt.bench import bgt_rows
+from hushstream.replay.studies.bgt.bench.compute import bgt_rows
+from hushstream.replay.studies.bgt.experiments import schedules, table, three_slots
 
 pytestmark = [
     pytest.mark.slow,

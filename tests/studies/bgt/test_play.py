@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from hushstream.replay.studies.bgt.baselines import baseline_of
-from hushstream.replay.studies.bgt.paper import PaperTask, play_paper, row_guarantee, total_rho
-from hushstream.replay.studies.bgt.planner import EACH, LEVELS, Planner
+from hushstream.replay.studies.bgt.experiments.paper import PaperTask, play_paper, row_guarantee, total_rho
+from hushstream.replay.studies.bgt.experiments.planner import EACH, LEVELS, Planner
+from hushstream.replay.studies.bgt.experiments.poisoning import PoisonTask, poisoned
+from hushstream.replay.studies.bgt.experiments.schedules import Task as RoundsTask
+from hushstream.replay.studies.bgt.experiments.schedules import play_rounds
 from hushstream.replay.studies.bgt.play import Task, play_world, scored
-from hushstream.replay.studies.bgt.poisoning import PoisonTask, poisoned
-from hushstream.replay.studies.bgt.schedules import Task as RoundsTask
-from hushstream.replay.studies.bgt.schedules import play_rounds
-from hushstream.replay.studies.bgt.worlds import make_world, tastes
+from hushstream.replay.studies.bgt.worlds.ratings import make_world, tastes
 
 
 def test_on_movielens_slot_a_beats_what_costs_nothing_by_its_margin(data_dir: str) -> None:

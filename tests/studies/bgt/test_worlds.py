@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.studies.bgt.own import RatingMapping, load_ratings, parse_rating_mapping
 from hushstream.replay.studies.bgt.play import Task, play_world
-from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, make_world, tastes
+from hushstream.replay.studies.bgt.worlds.own import RatingMapping, load_ratings, parse_rating_mapping
+from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, make_world, tastes
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.bgt.configuration import BgtConfig
 

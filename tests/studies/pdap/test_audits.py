@@ -12,7 +12,7 @@ import pytest
 
 from hushstream.privacy.audit import audit_attack
 from hushstream.replay.audits.draws import fresh_key
-from hushstream.replay.studies.pdap.audits import (
+from hushstream.replay.studies.pdap.audits.rows import (
     ARMS_ABREAST,
     Rig,
     blocks_attack,

@@ -8,7 +8,7 @@ import pytest
 
 from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.catalogue import find_experiment, run_experiment
-from hushstream.replay.studies.pdap import sharing, table
+from hushstream.replay.studies.pdap.experiments import sharing, table
 
 NAMES = ("pdap-table", "pdap-sharing", "pdap-forms", "pdap-gp")
 

@@ -11,9 +11,9 @@ import pytest
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.run import options_of, run_with
-from hushstream.replay.studies.pdap.logged_vendors import ClickFit, LoggedVisits
-from hushstream.replay.studies.pdap.own import own_vendors
 from hushstream.replay.studies.pdap.report import write_pdap_report
+from hushstream.replay.studies.pdap.worlds.logged_vendors import ClickFit, LoggedVisits
+from hushstream.replay.studies.pdap.worlds.own import own_vendors
 from hushstream.schemas.errors import HushstreamError
 
 MAPPING = {

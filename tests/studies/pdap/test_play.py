@@ -12,10 +12,10 @@ import pytest
 
 from hushstream.counting import PureEpsilon
 from hushstream.counting.tree import BinaryTree
+from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.pdap.forms import HORIZON, TreeNoise
-from hushstream.replay.studies.pdap.grid import play_all
 from hushstream.replay.studies.pdap.play import Task, make_world, play
-from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.replay.worlds.world import WorldError
 
 SMALL = Task("blocks", 1.0, 6_000, 0, options=(("arms", 30),))

@@ -15,7 +15,7 @@ import pytest
 
 from hushstream.counting import Concentrated
 from hushstream.counting.blt import BufferedToeplitz
-from hushstream.replay.studies.pdol.audits import (
+from hushstream.replay.studies.pdol.audits.rows import (
     ABREAST,
     DELTA,
     HORIZON,

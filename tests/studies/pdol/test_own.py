@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.studies.pdol.own import load_records, parse_record_mapping
+from hushstream.replay.studies.pdol.worlds.own import load_records, parse_record_mapping
 from hushstream.systems.pdol.configuration import UNIT
 
 TABLE = {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from hushstream.replay.datasets.store import DatasetError, locate
-from hushstream.replay.studies.pdol.gossip_play import as_printed, play_gossip, without_noise
+from hushstream.replay.studies.pdol.experiments.gossip_play import as_printed, play_gossip, without_noise
 from hushstream.replay.studies.pdol.play import Faults, open_domains, play, play_central
-from hushstream.replay.studies.pdol.records import deal
 from hushstream.replay.studies.pdol.runs import gossip_config, sharing_config
-from hushstream.replay.studies.pdol.worlds import clicks_of, ml_clicks, sparse_synthetic, tmc_binary
+from hushstream.replay.studies.pdol.worlds.records import deal
+from hushstream.replay.studies.pdol.worlds.streams import clicks_of, ml_clicks, sparse_synthetic, tmc_binary
 from hushstream.replay.worlds.movielens import Ratings
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.pdol.advice import advise

@@ -1,7 +1,7 @@
 """What a release does is the same whatever it holds: no line, no call and no array's size follows content.
 
 How long it takes is then content's in nothing but what caches make of the addresses. No time is measured here:
-``hushstream bench`` does that (`hushstream.replay.studies.p2b.bench.release_times`).
+``hushstream bench`` does that (`hushstream.replay.bench.stream.release_times`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ Guarantee:
     c events of one person: at most c noises move, by R each: c eps (group privacy, through hybrids).
 
     *What would break it*: a window that a reward closes, a size that is tested on rewards, a block released twice,
-    an arm chosen by who has seen rewards. `hushstream.replay.studies.pdap.audits` plays all of these.
+    an arm chosen by who has seen rewards. `hushstream.replay.studies.pdap.audits.rows` plays all of these.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hushstream.replay.studies.bgt.play import predicted_later, scored
-from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Float64, Int64, RatingWorld, make_world
+from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, Float64, Int64, RatingWorld, make_world
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.ratings import Ratings
 from hushstream.systems.bgt.rounds import Model

@@ -16,7 +16,7 @@ import numpy as np
 from hushstream.client.event_log import EventLog
 from hushstream.client.ratings import RatingClient
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.bgt.worlds import Float64, Int64, Split
+from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, Split
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.rounds import ROUNDS
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K
 from hushstream.replay.datasets.dataset import Dataset, Summary
-from hushstream.replay.studies.bgt.worlds import RatingWorld, ml_100k, tastes
+from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, ml_100k, tastes
 
 
 def _summary(world: RatingWorld) -> Summary:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.studies.bgt.worlds import UNIT_SCALE, Float64, RatingWorld, Split, make_world
+from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, Float64, RatingWorld, Split, make_world
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address

@@ -11,7 +11,7 @@ from hushstream.privacy.promise import Guarantee
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.studies.bgt.play import Task, configuration
-from hushstream.replay.studies.bgt.worlds import make_world
+from hushstream.replay.studies.bgt.worlds.ratings import make_world
 from hushstream.systems.bgt.guarantee import RELATION, UNIT_OF_PROMISE, guarantee_of
 
 SOURCE = "Zhang et al. 2024, BGTplanner: Maximizing Training Accuracy for Differentially Private Federated Recommenders"

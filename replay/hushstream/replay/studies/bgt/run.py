@@ -22,12 +22,12 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import Comparison, paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.bgt import worlds
 from hushstream.replay.studies.bgt.baselines import baseline_of, predictions_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed
 from hushstream.replay.studies.bgt.play import scored
 from hushstream.replay.studies.bgt.report import BgtResult, RoundRow
-from hushstream.replay.studies.bgt.worlds import Float64, RatingWorld, Split
+from hushstream.replay.studies.bgt.worlds import ratings as worlds
+from hushstream.replay.studies.bgt.worlds.ratings import Float64, RatingWorld, Split
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.artefacts import inputs_of

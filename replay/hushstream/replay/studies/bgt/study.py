@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from hushstream.engine.declare.declaration import Report
-from hushstream.replay.studies.bgt.audits import rows
-from hushstream.replay.studies.bgt.bench import bgt_rows
-from hushstream.replay.studies.bgt.configured import audit_config
+from hushstream.replay.studies.bgt.audits.configured import audit_config
+from hushstream.replay.studies.bgt.audits.rows import rows
+from hushstream.replay.studies.bgt.bench.compute import bgt_rows
+from hushstream.replay.studies.bgt.bench.stream import bgt_stream_rows
 from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
-from hushstream.replay.studies.bgt.experiments import EXPERIMENTS
-from hushstream.replay.studies.bgt.own import own_ratings
-from hushstream.replay.studies.bgt.paper_line import paper_line
+from hushstream.replay.studies.bgt.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.bgt.experiments.paper_line import paper_line
 from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, bgt_view, write_bgt_report
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
-from hushstream.replay.studies.bgt.stream_bench import bgt_stream_rows
-from hushstream.replay.studies.bgt.worlds import RatingWorld, filmtrust, ml_100k, tastes
+from hushstream.replay.studies.bgt.worlds.own import own_ratings
+from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
 from hushstream.systems.bgt.advice import TYPICAL_RATINGS, advise, sizes
 from hushstream.systems.bgt.configuration import BgtConfig

@@ -6,7 +6,7 @@ from typing import Any
 
 from hushstream.replay.studies.colin.audits import rows
 from hushstream.replay.studies.colin.audits.configured import audit_config
-from hushstream.replay.studies.colin.bench import collaborative_rows
+from hushstream.replay.studies.colin.bench.compute import collaborative_rows
 from hushstream.replay.studies.colin.datasets import COLIN
 from hushstream.replay.studies.colin.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.colin.experiments.paper_line import paper_line

@@ -19,7 +19,7 @@ from hushstream.client.client import Client
 from hushstream.client.event_log import EventLog
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.models_ready import await_models
-from hushstream.replay.studies.p2b.population import BlockedWorld
+from hushstream.replay.worlds.blocked import BlockedWorld
 from hushstream.replay.worlds.world import World
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD

@@ -12,21 +12,21 @@ from typing import Any
 from rich.console import RenderableType
 
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.bench.stream.on_kafka import kafka_rows
+from hushstream.replay.bench.stream.release_times import release_time_rows
+from hushstream.replay.bench.stream.rows import stream_rows
+from hushstream.replay.bench.stream.soak import SoakSizes, run_soak, soak_table
 from hushstream.replay.progress import Progress
+from hushstream.replay.quickstart import run as quickstart
 from hushstream.replay.studies.p2b import samples
 from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
 from hushstream.replay.studies.p2b.audits.slot_sums import MECHANISMS, audit
 from hushstream.replay.studies.p2b.bench.compute import compute_rows
-from hushstream.replay.studies.p2b.bench.on_kafka import kafka_rows
-from hushstream.replay.studies.p2b.bench.release_times import release_time_rows
-from hushstream.replay.studies.p2b.bench.soak import SoakSizes, run_soak, soak_table
-from hushstream.replay.studies.p2b.bench.stream import stream_rows
-from hushstream.replay.studies.p2b.evaluate_run import EvaluateOptions, evaluate_with
-from hushstream.replay.studies.p2b.evaluation_shown import ShownEvaluation
+from hushstream.replay.studies.p2b.evaluation.run import EvaluateOptions, evaluate_with
+from hushstream.replay.studies.p2b.evaluation.shown import ShownEvaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.p2b.experiments.paper_line import paper_line
-from hushstream.replay.studies.p2b.quickstart import run as quickstart
 from hushstream.replay.studies.p2b.report.document import as_json
 from hushstream.replay.studies.p2b.report.folder import write_report
 from hushstream.replay.studies.p2b.report.table import terminal_table

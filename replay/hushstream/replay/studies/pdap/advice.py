@@ -15,7 +15,7 @@ import numpy as np
 
 from hushstream.replay.experiments.rows import over_seeds
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.pdap.grid import play_all
+from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.pdap.play import Form, Task, play
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.pdap.configuration import PdapConfig

@@ -10,7 +10,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.replay.studies.pdap.closed_loop import PdapPlan, Visits
 from hushstream.replay.studies.pdap.forms import exact_noise
 from hushstream.replay.studies.pdap.play import EXACT_EPSILON, Chain
-from hushstream.replay.studies.pdap.worlds import Float64, Int64, VendorWorld, names
+from hushstream.replay.studies.pdap.worlds.vendors import Float64, Int64, VendorWorld, names
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.pending import Counter

@@ -20,7 +20,7 @@ import numpy as np
 from hushstream.client.client import Client
 from hushstream.client.event_log import EventLog
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.pdap.worlds import Arrivals, Float64, Int64, VendorWorld
+from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float64, Int64, VendorWorld
 from hushstream.replay.worlds.draws import Draws
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of

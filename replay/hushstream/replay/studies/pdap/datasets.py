@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K
 from hushstream.replay.datasets.dataset import Dataset, Summary
-from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
-from hushstream.replay.studies.pdap.worlds import VendorWorld, vendors
+from hushstream.replay.studies.pdap.worlds.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.worlds.vendors import VendorWorld, vendors
 
 
 def _summary(world: VendorWorld) -> Summary:

@@ -16,8 +16,8 @@ import numpy as np
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.noise import NoiseAddress
 from hushstream.replay.studies.pdap.forms import PerEvent, Selected, exact_noise
-from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
-from hushstream.replay.studies.pdap.worlds import Arrivals, Float32, Int64, VendorWorld, names, vendors
+from hushstream.replay.studies.pdap.worlds.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float32, Int64, VendorWorld, names, vendors
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.configuration import (

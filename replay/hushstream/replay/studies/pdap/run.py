@@ -24,10 +24,10 @@ from hushstream.replay.runners.playing import Recording, deployed, play_parties
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdap.apart import chances_apart
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
-from hushstream.replay.studies.pdap.logged_vendors import OwnVendors
-from hushstream.replay.studies.pdap.ml_vendors import FilmVendors
 from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow
-from hushstream.replay.studies.pdap.worlds import Float64, Vendors, VendorWorld
+from hushstream.replay.studies.pdap.worlds.logged_vendors import OwnVendors
+from hushstream.replay.studies.pdap.worlds.ml_vendors import FilmVendors
+from hushstream.replay.studies.pdap.worlds.vendors import Float64, Vendors, VendorWorld
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.windows import Schedule

@@ -6,17 +6,17 @@ from typing import Any
 
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.advice import Advice, advise
-from hushstream.replay.studies.pdap.audits import audit_config, rows
-from hushstream.replay.studies.pdap.bench import pdap_rows
+from hushstream.replay.studies.pdap.audits.rows import audit_config, rows
+from hushstream.replay.studies.pdap.bench.compute import pdap_rows
+from hushstream.replay.studies.pdap.bench.stream import pdap_stream_rows
 from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
-from hushstream.replay.studies.pdap.experiments import EXPERIMENTS
-from hushstream.replay.studies.pdap.ml_vendors import ml_vendors
-from hushstream.replay.studies.pdap.own import own_vendors
-from hushstream.replay.studies.pdap.paper_line import paper_line
+from hushstream.replay.studies.pdap.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.pdap.experiments.paper_line import paper_line
 from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, pdap_view, write_pdap_report
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
-from hushstream.replay.studies.pdap.stream_bench import pdap_stream_rows
-from hushstream.replay.studies.pdap.worlds import vendors
+from hushstream.replay.studies.pdap.worlds.ml_vendors import ml_vendors
+from hushstream.replay.studies.pdap.worlds.own import own_vendors
+from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.replay.study import Study
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from hushstream.client.event_log import EventLog
 from hushstream.client.records import RecordClient
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.systems.pdol.deployment import PdolSystem
 
 _TIMEOUT_SECONDS = 120.0

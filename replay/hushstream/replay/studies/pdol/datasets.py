@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K, TMC2007
 from hushstream.replay.datasets.dataset import Dataset, Summary
-from hushstream.replay.studies.pdol.records import RecordStream
-from hushstream.replay.studies.pdol.worlds import ml_clicks, sparse_synthetic, tmc_binary
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, sparse_synthetic, tmc_binary
 
 
 def _summary(records: RecordStream) -> Summary:

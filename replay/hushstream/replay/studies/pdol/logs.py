@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hushstream.replay.studies.pdol.closed_loop import person_name, record_name
-from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 

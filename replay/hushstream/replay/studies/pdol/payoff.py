@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
 from hushstream.replay.studies.pdol.play import predicted_labels
-from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.systems.pdol.configuration import PdolConfig
 
 TRIED = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, LARGEST_EPSILON)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hushstream.counting import Plan
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.noise import NONCE_BYTES
-from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdol.aggregate import WEIGHT_BITS, Aggregate
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest

@@ -23,9 +23,9 @@ from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
 from hushstream.replay.studies.pdol.payoff import payoff
 from hushstream.replay.studies.pdol.play import accuracy, isolated_labels
-from hushstream.replay.studies.pdol.records import RecordStream
 from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
 from hushstream.replay.studies.pdol.runs import gossip_config, sharing_config, shortened
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem

@@ -10,7 +10,7 @@ import numpy as np
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.rows import Row, over_seeds
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.systems.pdol.configuration import (
     GossipConfig,
     PdolConfig,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.replay.studies.pdol.audits import rows
-from hushstream.replay.studies.pdol.bench import pdol_rows
-from hushstream.replay.studies.pdol.configured import audit_config
+from hushstream.replay.studies.pdol.audits.configured import audit_config
+from hushstream.replay.studies.pdol.audits.rows import rows
+from hushstream.replay.studies.pdol.bench.compute import pdol_rows
+from hushstream.replay.studies.pdol.bench.stream import pdol_stream_rows
 from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
-from hushstream.replay.studies.pdol.experiments import EXPERIMENTS
-from hushstream.replay.studies.pdol.paper_line import paper_line
-from hushstream.replay.studies.pdol.records import RecordStream
+from hushstream.replay.studies.pdol.experiments.catalogue import EXPERIMENTS
+from hushstream.replay.studies.pdol.experiments.paper_line import paper_line
 from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, pdol_view, write_pdol_report
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
-from hushstream.replay.studies.pdol.stream_bench import pdol_stream_rows
-from hushstream.replay.studies.pdol.worlds import ml_clicks, own_records, sparse_synthetic, tmc_binary
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, own_records, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Study
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks of workers on a stream: pace, release times, long lives, scaling, a soak."""

@@ -1,0 +1,282 @@
+"""`hushstream quickstart`: a deployment, visitors and a page, until somebody ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hushstream.agents.worker.deployment import KEYS, KeySource
+from hushstream.client import connect
+from hushstream.engine.declare.declaration import System
+from hushstream.ops import budget
+from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.verify import verify_live
+from hushstream.privacy.amounts import epsilon_value
+from hushstream.replay.quickstart.folder import DEPLOYMENT, lay_out
+from hushstream.replay.quickstart.page import serve
+from hushstream.replay.quickstart.traffic import BIN_SECONDS, Traffic
+from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.schemas.errors import HushstreamError
+
+LOOK_SECONDS = 3.0
+"""How often the published topics are looked at."""
+
+LEARNER = "learner"
+_POLL_SECONDS = 0.1
+_NO_QUIET = Quiet(0.05, 0.05)
+_WORKER_OPTIONS = ("--snapshot-interval", "5")
+"""Who is killed within a minute has a snapshot to come back from."""
+
+_PUBLISHED = ("crowds", "models")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuickstartOptions:
+    """What a quickstart is started with.
+
+    Attributes:
+        folder: what it leaves.
+        port: of the page, on loopback; 0 for any.
+        visitors: at once.
+        seed: of the visitors' taste.
+        seconds: end after so long; None runs until it is interrupted.
+    """
+
+    folder: Path = Path("quickstart")
+    port: int = 8765
+    visitors: int = 60
+    seed: int = 0
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Killing:
+    """What became of the learner that was killed last.
+
+    Attributes:
+        number: how many were.
+        state: running, away or verifying.
+        away_seconds: how long no learner answered.
+        verified: what `verify` found then: records by status.
+        equal: whether nothing is changed and everything was checked; None before.
+    """
+
+    number: int = 0
+    state: str = "running"
+    away_seconds: float | None = None
+    verified: dict[str, int] = field(default_factory=dict)
+    equal: bool | None = None
+
+
+class AlreadyKilled(HushstreamError):
+    """The learner is away, or what it published is being verified."""
+
+
+class Quickstart:
+    """Everything that the page shows and does."""
+
+    def __init__(self, system: System, session: StreamSession, traffic: Traffic, folder: Path) -> None:
+        """Watch a running deployment and its visitors."""
+        self._system = system
+        self._session = session
+        self._traffic = traffic
+        self._folder = folder
+        self._killing = Killing()
+        self._published: dict[str, int] = {}
+        self._spent: dict[str, Any] = {}
+        self._trouble = ""
+        self._killed_at: list[float] = []
+        self._after: asyncio.Task[None] | None = None
+
+    def state(self) -> dict[str, Any]:
+        """What the page draws, as plain values."""
+        tally, killing = self._traffic.tally, self._killing
+        bins = sorted(tally.bins.items())
+        return {
+            "seconds": round(self._traffic.seconds, 1),
+            "bin_seconds": BIN_SECONDS,
+            "series": [
+                {
+                    "t": number * BIN_SECONDS,
+                    "model": one.model_reward / one.model if one.model else None,
+                    "holdout": [one.holdout_reward, one.holdout],
+                }
+                for number, one in bins
+            ],
+            "visitors": tally.visitors,
+            "answers": dict(tally.answers),
+            "version": tally.version,
+            "published": self._published,
+            "budget": self._spent,
+            "learner": {
+                "state": killing.state,
+                "killed": killing.number,
+                "away_seconds": killing.away_seconds,
+                "verified": killing.verified,
+                "equal": killing.equal,
+            },
+            "killed_at": self._killed_at,
+            "promised": self._system.promises.sentence(),
+            "trouble": self._trouble,
+            "tools": f"--deployment {self._folder / DEPLOYMENT} --bootstrap {self._session.bootstrap}",
+            "folder": str(self._folder),
+        }
+
+    async def kill(self) -> None:
+        """SIGKILL the learner; it is started again, and what was published is recomputed when it answers.
+
+        Raises:
+            AlreadyKilled: it is away already.
+        """
+        if self._killing.state != "running":
+            raise AlreadyKilled(f"kill: expected a learner that runs, it is {self._killing.state}")
+        self._killing = Killing(self._killing.number + 1, "away")
+        self._killed_at.append(round(self._traffic.seconds, 1))
+        self._after = asyncio.create_task(self._bring_back())
+
+    async def look(self) -> None:
+        """Look at what was published and spent, again and again."""
+        topics = frozenset((*_PUBLISHED, *budget.budget_topics(self._system)))
+        while True:
+            try:
+                logs = await copy_async(self._session.connection(), self._system.partitions, topics, _NO_QUIET)
+                self._published = {name: _records(logs, name) for name in _PUBLISHED}
+                self._spent = _spent(budget.read(logs, self._system))
+                self._trouble = ""
+            except HushstreamError as error:
+                self._trouble = str(error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _bring_back(self) -> None:
+        killing, tally = self._killing, self._traffic.tally
+        try:
+            await self._session.kill(LEARNER)
+            # What it had written reaches the client a moment after its end.
+            await asyncio.sleep(_POLL_SECONDS)
+            last = tally.answered_at
+            self._traffic.answered.clear()
+            await self._traffic.answered.wait()
+            killing.away_seconds = round(tally.answered_at - last, 1)
+            killing.state = "verifying"
+            await self._verify(killing)
+        except (HushstreamError, OSError) as error:
+            self._trouble = str(error)
+        finally:
+            killing.state = "running"
+
+    async def _verify(self, killing: Killing) -> None:
+        """Recompute everything, while nobody writes: what is on its way would be neither equal nor changed."""
+        await self._traffic.pause()
+        try:
+            keys = KeySource(self._folder / DEPLOYMENT / KEYS)
+            found = await asyncio.to_thread(verify_live, self._session.connection(), self._system, keys)
+        finally:
+            self._traffic.resume()
+        killing.verified = {str(status): number for status, number in found.totals.items()}
+        killing.equal = found.ok
+
+
+def _records(logs: LogCopy, topic: str) -> int:
+    return sum(len(part.records) for _, part in logs.of_topic(topic))
+
+
+def _spent(found: budget.Budget) -> dict[str, Any]:
+    """What one person has paid at most, beside what was promised to them, and how many releases are on the ledger."""
+    limits = [{"unit": fact.unit, "limit": _epsilon(fact.limit.epsilon_micro)} for fact in found.facts]
+    return {
+        "ok": found.ok,
+        "releases": dict(found.by_mechanism),
+        "paid": [
+            {"mechanism": mechanism, "epsilon": _epsilon(micro)}
+            for mechanism, micro in _paid_by_mechanism(found).items()
+        ],
+        "limits": limits,
+    }
+
+
+def _epsilon(micro: int) -> float:
+    return float(epsilon_value(micro))
+
+
+def _paid_by_mechanism(found: budget.Budget) -> dict[str, int]:
+    paid: dict[str, int] = {}
+    for account in found.charges:
+        paid[account.mechanism] = max(paid.get(account.mechanism, 0), account.spent.epsilon_micro)
+    return paid
+
+
+@contextlib.asynccontextmanager
+async def running(options: QuickstartOptions) -> AsyncIterator[tuple[Quickstart, list[asyncio.Task[Any]]]]:
+    """Everything started: the quickstart, and the tasks of which none may end."""
+    system = lay_out(options.folder)
+    place = options.folder / DEPLOYMENT
+    session = StreamSession(system, StreamPlace(place, None, None, worker_options=_WORKER_OPTIONS))
+    async with session, connect(session.bootstrap, place) as client:
+        traffic = Traffic(client, system.core.config, options.visitors, options.seed)
+        quickstart = Quickstart(system, session, traffic, options.folder)
+        watched = asyncio.create_task(session.watch())
+        tasks = [watched]
+        try:
+            await _first_answer(traffic, watched)
+            tasks += [asyncio.create_task(one) for one in (traffic.run(), quickstart.look())]
+            yield quickstart, tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_answer(traffic: Traffic, watched: asyncio.Task[None]) -> None:
+    """Wait until a learner answers; raises why a process ended before that."""
+    first = asyncio.create_task(traffic.first())
+    try:
+        done, _ = await asyncio.wait({first, watched}, return_when=asyncio.FIRST_COMPLETED)
+        done.pop().result()
+    finally:
+        first.cancel()
+
+
+async def run(options: QuickstartOptions, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Run until SIGINT, SIGTERM or ``options.seconds``, and stop everything that was started.
+
+    Args:
+        options: see `QuickstartOptions`.
+        tell: takes lines for people.
+
+    Returns:
+        The last state, as the page has it.
+
+    Raises:
+        HushstreamError: the port is taken, the folder is of something else, or a process ended by itself.
+    """
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)
+    async with serve(options.port) as page:
+        tell(f"starting a broker and three workers below {options.folder} ...")
+        began = time.monotonic()
+        starting = asyncio.create_task(_until(ended, options, page, tell, began))
+        return await starting
+
+
+async def _until(
+    ended: asyncio.Event, options: QuickstartOptions, page: Any, tell: Callable[[str], None], began: float
+) -> dict[str, Any]:
+    async with running(options) as (quickstart, tasks):
+        page.shows(quickstart)
+        tell(f"after {time.monotonic() - began:.0f} s: {page.address}   (Ctrl-C ends everything)")
+        timer = asyncio.create_task(ended.wait())
+        done, _ = await asyncio.wait({*tasks, timer}, timeout=options.seconds, return_when=asyncio.FIRST_COMPLETED)
+        timer.cancel()
+        for task in done - {timer}:
+            task.result()
+        tell("stopping the workers and the broker ...")
+        return quickstart.state()

@@ -1,0 +1,180 @@
+"""A small crowd of simulated visitors, who live through the client as an application's do, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+from hushstream.client import Client, Decision
+from hushstream.replay.worlds.blocked import BlockedWorld
+from hushstream.replay.worlds.synthetic import synthetic
+from hushstream.systems.p2b.configuration import P2BConfig
+
+VISITS = 20
+"""Of one visitor; then a new one comes in their place, who starts from the shared model."""
+
+PAUSE_SECONDS = 0.1
+"""Between two visits of one visitor, at least."""
+
+BIN_SECONDS = 3.0
+"""Rewards are averaged over so long for the chart."""
+
+START_SECONDS = 120.0
+"""So long the workers may take to start, on a machine with much else to do."""
+
+_PATIENCE_SECONDS = 0.5
+_TASTE = 10.0
+_MOST_VISITORS = 2**31
+_BY_LEARNER = ("model", "repeated", "baseline")
+
+
+@dataclass(slots=True)
+class Bin:
+    """Decisions and rewards of a few seconds: of those whom the model answers, and of the hold-out."""
+
+    model: int = 0
+    model_reward: float = 0.0
+    holdout: int = 0
+    holdout_reward: float = 0.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the visits so far.
+
+    Attributes:
+        bins: by number, from the beginning.
+        answers: by `Decision.policy`.
+        visitors: who began.
+        version: newest version of the model that somebody started from.
+        answered_at: when a learner last answered, on the monotonic clock.
+        slowest: seconds of the longest wait for any answer, a baseline that came at once included.
+    """
+
+    bins: dict[int, Bin] = field(default_factory=dict)
+    answers: Counter[str] = field(default_factory=Counter)
+    visitors: int = 0
+    version: int = 0
+    answered_at: float = 0.0
+    slowest: float = 0.0
+
+    def note(self, seconds: float, decision: Decision, reward: float, waited: float) -> None:
+        """Count one visit, ``seconds`` after the beginning."""
+        self.answers[decision.policy] += 1
+        self.slowest = max(self.slowest, waited)
+        if decision.policy not in _BY_LEARNER:
+            return
+        self.answered_at = time.monotonic()
+        self.version = max(self.version, decision.model_version)
+        place = self.bins.setdefault(int(seconds // BIN_SECONDS), Bin())
+        if decision.policy == "baseline":
+            place.holdout += 1
+            place.holdout_reward += reward
+        else:
+            place.model += 1
+            place.model_reward += reward
+
+
+class Traffic:
+    """Visitors at a client, for as long as `run` is not cancelled."""
+
+    def __init__(self, client: Client, config: P2BConfig, visitors_at_once: int, seed: int) -> None:
+        """Prepare a world of the configuration's size; its truth is drawn from the seed."""
+        self.tally = Tally()
+        self._client = client
+        self._arms = config.arms
+        self._at_once = visitors_at_once
+        context = config.context
+        world = synthetic(
+            users=_MOST_VISITORS,
+            rounds=VISITS,
+            dimension=context.dimension,
+            arms=config.arms,
+            digits=context.digits,
+            weight_scale=_TASTE,
+            seed=seed,
+        )
+        self._world = BlockedWorld(world)
+        self._numbers = count()
+        self._began = time.monotonic()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.answered = asyncio.Event()
+        """Set by every answer of a learner; whoever waits for one clears it."""
+
+    @property
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.monotonic() - self._began
+
+    async def first(self) -> None:
+        """Ask once, wait for a learner to answer, and let time begin.
+
+        Raises:
+            DecisionTimeout: none has within `START_SECONDS`.
+        """
+        await self._client.decide("first", "first", self._world.context(0, 0), timeout=START_SECONDS)
+        self._began = time.monotonic()
+
+    async def run(self) -> None:
+        """Live for ever; raises what the client raises."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._at_once):
+                group.create_task(self._seat())
+
+    async def pause(self) -> None:
+        """Let no visit begin until `resume`, and wait for those that have begun."""
+        self._open.clear()
+        await self._empty.wait()
+
+    def resume(self) -> None:
+        """Let visits begin again."""
+        self._open.set()
+
+    async def _seat(self) -> None:
+        while True:
+            visitor = next(self._numbers)
+            self.tally.visitors += 1
+            for visit in range(VISITS):
+                await self._open.wait()
+                with self._inside_one():
+                    await self._visit(visitor, visit)
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    @contextmanager
+    def _inside_one(self) -> Iterator[None]:
+        self._inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    async def _visit(self, visitor: int, visit: int) -> None:
+        event, user = f"visit-{visitor}-{visit}", f"visitor-{visitor}"
+        asked = time.monotonic()
+        decision = await self._client.decide(
+            event,
+            user,
+            self._world.context(visitor, visit),
+            baseline=(visitor + visit) % self._arms,
+            timeout=_PATIENCE_SECONDS,
+        )
+        waited = time.monotonic() - asked
+        reward = self._world.reward(visitor, visit, decision.arm)
+        await self._client.shown(event, user, decision.arm)
+        if reward:
+            await self._client.reward(event, user, decision.arm, reward)
+        self.tally.note(self.seconds, decision, reward, waited)
+        if decision.policy in _BY_LEARNER:
+            self.answered.set()

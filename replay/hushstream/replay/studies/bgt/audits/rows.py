@@ -1,0 +1,228 @@
+"""Attacks on three slots: a user against null, everything that is released seen.
+
+`ABREAST` users have items of their own, so one deployment holds as many runs. A user rates so that each of their slots
+reaches its clip; after each slot they erase everything, rate again and answer once more, as somebody would who wants to
+be counted twice. The attacker knows all of that, and which sums it makes without noise, and takes the likelihood ratio
+of the Gaussian noise over all three releases. Agents draw nothing, so what a hypothesis makes them send is made once;
+each run then has collectors and noise of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import Cost, delta_units, epsilon_micro
+from hushstream.privacy.audit import Attack, audit_attack
+from hushstream.privacy.audit_laws import Family, gaussian_curve
+from hushstream.privacy.filters import ConcentratedFilter
+from hushstream.privacy.keys import Key
+from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
+from hushstream.replay.audits.mechanisms import of_rho
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.work import audit_of
+from hushstream.replay.studies.bgt.audits.forks import fork_rows
+from hushstream.replay.studies.bgt.audits.work import works
+from hushstream.replay.studies.bgt.experiments.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
+from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
+from hushstream.systems.bgt.deployment import bgt_address
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.guarantee import guarantee_of
+from hushstream.systems.bgt.rounds import Model, Round, first_round
+from hushstream.systems.bgt.shuffler.collector import Collector
+from hushstream.systems.bgt.slots import Float64, Slots
+
+ABREAST, OWN_ITEMS = 10, 16
+AUDITED_EPSILON = 8.0
+_DELTA = 1e-5
+_SEEN_ROUNDS, _ALL_ITEMS = 6, 1682
+"""Of the paper's hundred rounds, and the items of MovieLens-100K."""
+
+_PAIRS = (0.01, 0.98, 0.01)
+"""Shares under which almost all is spent on kind B."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What is under attack; tests put in parts that break one rule each.
+
+    Attributes:
+        config: of the deployment.
+        agent: makes and remembers slots.
+        collector: takes and releases them.
+    """
+
+    config: BgtConfig
+    agent: type[RatingAgent] = RatingAgent
+    collector: type[Collector] = Collector
+
+
+def audited_config(shares: tuple[float, float, float] = ReleaseConfig().shares) -> BgtConfig:
+    """All items are of the top, and ratings lie far from what is expected of them."""
+    items = ABREAST * OWN_ITEMS
+    release = ReleaseConfig("gaussian", AUDITED_EPSILON, _DELTA, shares, pairs=OWN_ITEMS, top=items, factors=1)
+    return BgtConfig("audit", items, scale=ScaleConfig(0.0, 1.0, 0.0), release=release)
+
+
+def audited_rounds(config: BgtConfig) -> tuple[Round, ...]:
+    """Rounds at models under which every slot reaches its clip: one item in `OWN_ITEMS` has a factor."""
+    low = np.full(config.items, -1.0)
+    factor = (np.arange(config.items) % OWN_ITEMS == 0).astype(np.float64)[:, None]
+    top = np.arange(config.items, dtype=np.int64)
+    pairs = Round(1, "pairs", Model(low, np.zeros((config.items, 0))), top, np.ones(config.items))
+    return first_round(config), pairs, Round(2, "factors", Model(low, factor))
+
+
+def users_of(rig: Rig, key: Key) -> list[RatingAgent]:
+    """The users abreast, before the first round."""
+    return [rig.agent(rig.config, key.derive("user", user), _forgets) for user in range(ABREAST)]
+
+
+def _forgets(answered: int) -> None:
+    """Nobody starts again here."""
+
+
+Answers = Sequence[Sequence[tuple[Slots, list[bytes]]]]
+"""Of each round, what is sent before everything is erased, and after."""
+
+
+def answers_of(rig: Rig, key: Key, present: bool) -> Answers:
+    """What the users send in all rounds, rating before each answer or never."""
+    users = users_of(rig, key)
+    return [[_answers(users, asked, rig.config, present) for _ in range(2)] for asked in audited_rounds(rig.config)]
+
+
+def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
+    """What is released in each round, flat; without a key, without noise."""
+    config = rig.config if key is not None else replace(rig.config, release=replace(rig.config.release, noise="exact"))
+    nonce, released = fresh_nonce(), []
+    for asked, answers in zip(audited_rounds(rig.config), sent, strict=True):
+        address = bgt_address(config, bgt_digest(config), nonce, 0)
+        collector = rig.collector(asked, config, key, address)
+        for slots, ids in answers:
+            collector.take(slots, ids)
+        released.append(collector.release().sums.astype(np.float64).ravel())
+    return released
+
+
+def _answers(users: Sequence[RatingAgent], asked: Round, config: BgtConfig, present: bool) -> tuple[Slots, list[bytes]]:
+    """Everybody rates, answers and erases."""
+    answers = []
+    for user, agent in enumerate(users):
+        if present:
+            agent.rate(range(user * OWN_ITEMS, (user + 1) * OWN_ITEMS), [1.0] * OWN_ITEMS)
+        answers.append(agent.answer(asked, bgt_digest(config)))
+        agent.forget()
+    slots = [one.slot for one in answers]
+    columns = ("items", "values", "weights", "directions")
+    joined = Slots(*(np.concatenate([getattr(slot, name) for slot in slots]) for name in columns))
+    return joined, [one.slot_id for one in answers]
+
+
+@lru_cache(maxsize=4)
+def _moves(config: BgtConfig) -> tuple[Float64, ...]:
+    """(ABREAST, cells) of each round: by how much each user of the product moves each cell, in deviations."""
+    found = []
+    product = Rig(config)
+    for number, moved in enumerate(transcript(product, None, answers_of(product, fresh_key(), True))):
+        rows = np.zeros((ABREAST, len(moved)))
+        owners = _owners(audited_rounds(config)[number], config)
+        rows[owners, np.arange(len(moved))] = moved / _deviations(config)[number]
+        found.append(rows)
+    return tuple(found)
+
+
+def _owners(asked: Round, config: BgtConfig) -> NDArray[np.int64]:
+    """Whose each cell is; of a pair the later item's, as the other cells of a user are not moved by others."""
+    by_item = np.arange(config.items) // OWN_ITEMS
+    if asked.kind == "items":
+        return np.concatenate((by_item, by_item))
+    return by_item[np.tril_indices(config.items, -1)[0]] if asked.kind == "pairs" else by_item
+
+
+def slots_attack(rig: Rig) -> Attack:
+    """The likelihood ratio; see the module's docstring."""
+    key = fresh_key()
+    moves = _moves(rig.config)
+    squares = sum((rows**2).sum(axis=1) for rows in moves)
+    deviations = _deviations(rig.config)
+    sent = {present: answers_of(rig, key, present) for present in (False, True)}
+
+    def scores(present: bool) -> Float64:
+        seen = transcript(rig, key, sent[present])
+        found = sum(rows @ (cells / one) for rows, cells, one in zip(moves, seen, deviations, strict=True))
+        return np.asarray(found - squares / 2, dtype=np.float64)
+
+    return side_by_side(scores, ABREAST)
+
+
+def _deviations(config: BgtConfig) -> Sequence[float]:
+    """Of the noise that each round ought to have, worked out apart from the product's own calibration."""
+    release = config.release
+    bounds = (UNIT * release.clip, (UNIT * release.clip) ** 2 / 2**0.5, UNIT * release.factor_clip)
+    return [bound / (2 * share * _rho(config)) ** 0.5 for bound, share in zip(bounds, release.shares, strict=True)]
+
+
+def _rho(config: BgtConfig) -> float:
+    """What the stated epsilon leaves room for, at half of delta."""
+    release = config.release
+    stated = Cost(epsilon_micro(release.epsilon), delta_units(release.delta))
+    return ConcentratedFilter.for_cost(stated).rho_micro / 1e6
+
+
+def slots_family(config: BgtConfig) -> Family:
+    """Two normal laws, as far apart as all three releases together hold a user from null."""
+    apart = float(np.sqrt(np.mean(sum((rows**2).sum(axis=1) for rows in _moves(config)))))
+    # Epsilon is stated at half of delta.
+    return of_rho(lambda other: gaussian_curve(apart * (other / _rho(config)) ** 0.5), float(config.release.delta) / 2)
+
+
+def audit_slots(rig: Rig) -> Run:
+    """A user against null, all that is released seen."""
+    return lambda runs, false_alarm: audit_attack(
+        slots_attack(rig), guarantee_of(rig.config).cost, slots_family(rig.config), runs, false_alarm
+    )
+
+
+def audit_paper() -> Run:
+    """The paper's form: did the client rate an item? It is there in every round; pseudo items are drawn anew."""
+    return partial(audit_attack, _ids_attack, row_guarantee().cost, None)
+
+
+def _ids_attack(present: bool, runs: int) -> Float64:
+    """Say yes where the item is among the ids of all `_SEEN_ROUNDS` rounds."""
+    draw, seen = np.random.default_rng(), np.ones(runs, dtype=bool)
+    for _ in range(0 if present else _SEEN_ROUNDS):
+        pseudo = draw.integers(0, _ALL_ITEMS, (runs, PSEUDO), dtype=np.int16)
+        seen &= (pseudo == 0).any(axis=1)
+    return np.where(seen, 1.0, -1.0)
+
+
+def audits() -> tuple[Audit, ...]:
+    """The rows of BGTplanner."""
+    about = "a user against null, answering twice with everything erased between, all releases seen"
+    whole, pairs = audited_config(), audited_config(_PAIRS)
+    return (
+        Audit("bgt-slots", "attack", about, 1_000, audit_slots(Rig(whole)), subjects=(whole.release,)),
+        Audit("bgt-pairs", "attack", f"{about}, almost all spent on pairs", 3_000, audit_slots(Rig(pairs))),
+        Audit(
+            "bgt-paper",
+            "release",
+            "an item that a client rated, by the ids in clear",
+            500_000,
+            audit_paper(),
+            factor=1,
+            paper_claim=Cost(epsilon_micro(EPSILON), delta_units(PAPER_DELTA)),
+        ),
+        *map(audit_of, works()),
+    )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    config = audited_config()
+    return (*map(made, audits()), *fork_rows(config, audited_rounds(config)))

@@ -1,0 +1,1 @@
+"""Benchmarks of BGTplanner: its kernels, and its workers on a stream."""

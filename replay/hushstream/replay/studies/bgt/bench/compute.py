@@ -1,0 +1,104 @@
+"""How fast the collector takes slots and closes a round, and what a round weighs: rows for ``make bench``.
+
+Rates are per second of the thread's CPU time, medians over rounds. Slots come from many users' columns; ids are counted
+once in both cases.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
+from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, tastes
+from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
+from hushstream.systems.bgt.deployment import bgt_address
+from hushstream.systems.bgt.edge.making import make_slots
+from hushstream.systems.bgt.rounds import Model, Round, first_round
+from hushstream.systems.bgt.shuffler.collector import Collector
+from hushstream.systems.bgt.slots import Slots, slot_bytes
+
+ITEMS, USERS, RATINGS = 1_700, 8_000, 100
+SINGLE = 2_000
+
+
+class _Rounds:
+    """Slots of each kind, and collectors for them."""
+
+    def __init__(self, seed: int) -> None:
+        world = tastes(users=USERS, items=ITEMS, ratings=RATINGS, seed=seed)
+        self.config = BgtConfig("bench", ITEMS, scale=UNIT_SCALE)
+        known = world.split(seed).known(self.config)
+        draw = np.random.default_rng(seed)
+        salts = draw.integers(0, 2**63, USERS).astype(np.uint64)
+        top = np.arange(self.config.top, dtype=np.int64)
+        none, some = np.zeros((ITEMS, 0)), 0.1 * draw.standard_normal((ITEMS, self.config.release.factors))
+        self.rounds = (
+            first_round(self.config),
+            Round(1, "pairs", Model(np.zeros(ITEMS), none), top, np.ones(len(top))),
+            Round(2, "factors", Model(np.zeros(ITEMS), some)),
+        )
+        begin = time.thread_time()
+        self.slots = [make_slots(known, asked, self.config, salts) for asked in self.rounds]
+        self.made = len(self.rounds) * USERS / (time.thread_time() - begin)
+        self.ids = [user.to_bytes(16, "big") for user in range(USERS)]
+        self._key = seeded_key(seed, "collector")
+
+    def collector(self, asked: Round) -> Collector:
+        """A round that nobody has answered yet."""
+        return Collector(asked, self.config, self._key, bgt_address(self.config, bgt_digest(self.config), bytes(32), 0))
+
+    def batched(self, place: int) -> tuple[float, float]:
+        """Slots a second in one batch, and the seconds of the phase end."""
+        collector = self.collector(self.rounds[place])
+        begin = time.thread_time()
+        collector.take(self.slots[place], self.ids)
+        taken = time.thread_time()
+        collector.release()
+        return USERS / (taken - begin), time.thread_time() - taken
+
+    def single(self) -> float:
+        """Slots of kind A a second, one at a time."""
+        collector = self.collector(self.rounds[0])
+        parts: list[tuple[Slots, list[bytes]]] = [
+            (self.slots[0][place : place + 1], self.ids[place : place + 1]) for place in range(SINGLE)
+        ]
+        begin = time.thread_time()
+        for slots, ids in parts:
+            collector.take(slots, ids)
+        return SINGLE / (time.thread_time() - begin)
+
+
+def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
+    """Measure making, taking and sealing.
+
+    Args:
+        progress: told what is being measured.
+        rounds: repetitions; figures are medians over them.
+    """
+    progress("BGTplanner")
+    with threadpool_limits(limits=1):
+        played = [_Rounds(seed) for seed in range(rounds)]
+        batches = [[one.batched(place) for one in played] for place in range(3)]
+        single = [one.single() for one in played]
+    shape = f"{ITEMS:,} items, slots of {played[0].config.release.pairs} pairs"
+    size = float(slot_bytes(played[0].config))
+    rows = [
+        at_least("BGTplanner, take A slots one at a time", single, "slots/CPU s", 5_000),
+        at_least(
+            f"BGTplanner, take A slots in one batch, {shape}", [rate for rate, _ in batches[0]], "slots/CPU s", 1e5
+        ),
+        figure("BGTplanner, take B slots in one batch", [rate for rate, _ in batches[1]], "slots/CPU s"),
+        figure("BGTplanner, take C slots in one batch", [rate for rate, _ in batches[2]], "slots/CPU s"),
+        figure("BGTplanner, make slots of many users", [one.made for one in played], "slots/CPU s"),
+    ]
+    for kind, found in zip("ABC", batches, strict=True):
+        rows.append(at_most(f"BGTplanner, end a round of kind {kind}", [end for _, end in found], "CPU s", 1.0))
+    return [
+        *rows,
+        figure("BGTplanner, content of one slot, of any kind", [size], "bytes"),
+        figure(f"BGTplanner, content of a round of {USERS:,} users", [size * USERS], "bytes"),
+    ]

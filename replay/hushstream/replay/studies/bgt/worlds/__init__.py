@@ -1,0 +1,1 @@
+"""Worlds and logs that BGTplanner is played against."""

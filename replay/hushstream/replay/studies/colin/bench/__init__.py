@@ -1,0 +1,1 @@
+"""Benchmarks of related users: its kernels, and its workers on a stream."""

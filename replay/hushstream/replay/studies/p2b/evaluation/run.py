@@ -1,0 +1,281 @@
+"""Replays the log of another policy through p2b and says what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as
+from hushstream.engine.declare.declaration import System
+from hushstream.replay.catalogue.logs import load_log
+from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.collection import seldom_collected
+from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.logged.evaluate import importance_sampling, policy_values, replay_value, thinned
+from hushstream.replay.logged.features import require_histograms
+from hushstream.replay.logged.frames import Table
+from hushstream.replay.logged.gains import Gains, gains
+from hushstream.replay.logged.log import INTERNAL_MARK, LogError, LoggedDataset, concatenate
+from hushstream.replay.logged.mapping import DATA_MEANING, load_mapping, parse_mapping
+from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
+from hushstream.replay.logged.references import one_arm, references
+from hushstream.replay.logged.table import stream_table
+from hushstream.replay.measures import environment
+from hushstream.replay.progress import Progress
+from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
+from hushstream.replay.runners.to_end import run_to_end
+from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
+from hushstream.replay.studies.p2b.evaluation.evaluation import PolicyRow
+from hushstream.replay.studies.p2b.evaluation.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
+from hushstream.replay.studies.p2b.evaluation.shown import ShownEvaluation
+from hushstream.replay.studies.p2b.evaluation.verdict import PRIVATE_OF_EXACT
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.grid import normalise_grid
+
+REWARD_WAIT_SECONDS = 300.0
+"""A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
+
+_SPLIT, _BOOTSTRAP = 2, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateOptions:
+    """What to replay, and how.
+
+    Attributes:
+        log: the path of a CSV or Parquet file, or a data frame; needs a mapping.
+        mapping: the mapping of the log: its file, or its keys and values.
+        dataset: a published log by name, in place of a file.
+        data_dir: where the published log lies.
+        dataset_options: options of the published log (for ``obd``: policy, campaign).
+        runner: "direct" or "stream".
+        seed: of keys, coins, the thinning and the choice of who contributes.
+        conditions: conditions of the comparison.
+        contributors: share of the users who contribute a slot; the rows of all others are evaluated.
+        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        folder: where the deployment lives; a temporary folder by default.
+        bootstrap: a Kafka to run on; the embedded broker by default.
+        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        in_flight: rows under way at the same time.
+        speed: logged seconds a second; None for as fast as possible.
+        limit: at most so many rows, from the beginning.
+        first: rows below this were played by an earlier run, as far as they belong to contributors.
+        least_propensity: a lower bound of the logging policy's propensities; default the least of the log.
+        verify: recompute everything that was published, at the end.
+    """
+
+    log: Table | None = None
+    mapping: Path | Mapping[str, Any] | None = None
+    dataset: str | None = None
+    data_dir: Path | None = None
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    runner: Runner = "direct"
+    seed: int = 0
+    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    contributors: float = 0.7
+    config: Mapping[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    bootstrap: str | None = None
+    security: Path | None = None
+    in_flight: int = 512
+    speed: float | None = None
+    limit: int | None = None
+    first: int = 0
+    least_propensity: float | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        require_runner(self.runner, self.bootstrap, self.security)
+        if (self.log is None) == (self.dataset is None):
+            raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
+        if (self.log is None) != (self.mapping is None):
+            raise HushstreamError("evaluate: expected a mapping for a log of one's own, and only for one")
+        if self.log is not None and self.dataset_options:
+            names = ", ".join(sorted(self.dataset_options))
+            raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
+        if not 0.0 < self.contributors < 1.0:
+            raise HushstreamError(f"contributors: expected a share above 0 and below 1, got {self.contributors!r}")
+        if self.limit is not None and self.limit < 1:
+            raise HushstreamError(f"limit: expected at least 1 row, got {self.limit!r}")
+
+
+@seldom_collected()
+def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> ShownEvaluation:
+    """Replay a log through the agents and judge every condition of the comparison on it.
+
+    Args:
+        options: what to replay, and how.
+        progress: called with (rows done, rows in all, what is going on).
+
+    Raises:
+        HushstreamError: an unknown dataset; a log or mapping that cannot be read, or has other contexts than
+            histograms; a wrong configuration.
+    """
+    log = read_log(options)
+    survives = thinned(log, options.seed, options.least_propensity)
+    contributes, contributors = _split(log, options)
+    plan = LoggedPlan(contributes, survives, options.conditions, options.in_flight, options.speed, options.first)
+    with deployed(options.folder) as folder:
+        config = _config(options, log, contributors)
+        played_log = _on_grid(log, config)
+        marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
+        make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked)
+        system = load(folder)
+        place = Place(
+            options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
+        )
+        recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress).run))
+    return _evaluation(options, log, plan, contributors, system, recording)
+
+
+def read_log(options: EvaluateOptions) -> LoggedDataset:
+    """Read the rows to replay, in the order of time.
+
+    Raises:
+        LogError: the mapping does not mark the log as public, or the log cannot be replayed; the contexts are
+            no histograms.
+    """
+    if options.dataset is not None:
+        log = load_log(options.dataset, options.data_dir, **options.dataset_options)
+    else:
+        assert options.log is not None
+        assert options.mapping is not None
+        log = _read_table(options.log, options.mapping, options.limit)
+    log = log.in_time_order()
+    if options.limit is not None:
+        log = log.select(np.arange(min(options.limit, len(log))))
+    require_histograms(log)
+    if log.internal and options.bootstrap is not None:
+        raise HushstreamError(
+            f"bootstrap: expected none for an internal log, whose rows would lie on {options.bootstrap} in clear; the "
+            f"embedded broker keeps them on this machine"
+        )
+    return log if log.propensities is not None else with_estimated_propensities(log, options.seed)
+
+
+def _read_table(table: Table, given: Path | Mapping[str, Any], limit: int | None) -> LoggedDataset:
+    mapping = parse_mapping(given, "mapping") if isinstance(given, Mapping) else load_mapping(given)
+    if mapping.data is None:
+        source = "mapping" if isinstance(given, Mapping) else given
+        raise LogError(
+            f"{source}: an evaluation prints exact figures on contexts and rewards, and its keys come from a seed: "
+            f"expected {DATA_MEANING}"
+        )
+    parts, rows = [], 0
+    for part in stream_table(table, mapping):
+        parts.append(part)
+        rows += len(part)
+        if limit is not None and rows >= limit:
+            break
+    log = concatenate(parts)
+    return log if limit is None else log.select(np.arange(min(limit, rows)))
+
+
+def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.bool_], int]:
+    """The rows of users who contribute, and how many users that are: a seeded choice of users, not of rows."""
+    names, user_of_row = np.unique(log.users, return_inverse=True)
+    if len(names) < 2:
+        raise LogError(f"{log.name}: expected at least 2 users, some to contribute and some to evaluate, got 1")
+    count = min(max(1, round(len(names) * options.contributors)), len(names) - 1)
+    chosen = np.zeros(len(names), dtype=np.bool_)
+    chosen[np.random.default_rng([options.seed, _SPLIT]).permutation(len(names))[:count]] = True
+    return chosen[user_of_row], count
+
+
+def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> P2BConfig:
+    """The configuration that fits a log, under what the caller asked for.
+
+    Users of a log act seldom, and most decisions do not agree with it, so a slot is due after the first one.
+    """
+    values: dict[str, Any] = {
+        "deployment": "evaluate",
+        "arms": log.arms,
+        "context": {"dimension": log.dimension, "digits": 2},
+        "expected_slots": contributors,
+        "slot": {"after_interactions": 1, "settle_seconds": NEVER_SECONDS},
+        "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS},
+        "release": {"window_slots": max(1_000_000, contributors + 1)},
+    }
+    config = parse_as(P2BConfig, merged_values(values, options.config))
+    if (config.arms, config.context.dimension) != (log.arms, log.dimension):
+        raise HushstreamError(
+            f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions, got others"
+        )
+    return config
+
+
+def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
+    contexts = normalise_grid(log.contexts, config.context.digits)
+    return LoggedDataset(
+        log.name, log.arms, log.users, log.timestamps_ms, contexts, log.chosen, log.rewards, eligible=log.eligible
+    )
+
+
+def _evaluation(
+    options: EvaluateOptions,
+    log: LoggedDataset,
+    plan: LoggedPlan,
+    contributors: int,
+    system: System,
+    recording: Recording[LoggedPlayed],
+) -> ShownEvaluation:
+    policies, against_logged = _judged(log, plan, recording.played, options.seed)
+    return ShownEvaluation(
+        log=log.name,
+        runner=options.runner,
+        seed=options.seed,
+        deployment=system.config.deployment,
+        config_digest=system.digest.hex(),
+        rows=len(log),
+        contributors=contributors,
+        users=len(np.unique(log.users)),
+        policies=policies,
+        gains=against_logged,
+        privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
+        counts={**recording.counts, **record_counts(recording.logs)},
+        seconds=recording.played.seconds,
+        verify=role_checks(system, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
+        internal=log.internal,
+        estimated=log.estimated,
+        environment=environment(),
+    )
+
+
+def _judged(
+    log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
+) -> tuple[tuple[PolicyRow, ...], Gains]:
+    """Every condition of the comparison, and beside them policies that do not learn, all on the same rows."""
+    evaluated = ~plan.contributes
+    part = log.select(evaluated)
+    assert part.propensities is not None
+    expected = expected_rewards(log, seed)[evaluated]
+    decided = {condition: played.decided[condition][evaluated] for condition in plan.conditions}
+    shown = {condition: one_arm(arms, part.arms) for condition, arms in decided.items()}
+    shown |= references(log.select(plan.contributes), part)
+    rows = []
+    for name, probabilities in shown.items():
+        matched = None
+        if name in decided:
+            rows.append(_replayed(part, name, decided[name] == part.chosen, plan.survives[evaluated], seed))
+            matched = rows[-1].matched
+        values = policy_values(part, probabilities, expected, _BOOTSTRAP + seed)
+        rows += [PolicyRow.of(name, found, matched) for found in values]
+    own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
+    return (*rows, PolicyRow.of("logged", own)), gains(part, shown, expected, PRIVATE_OF_EXACT)
+
+
+def _replayed(
+    part: LoggedDataset, condition: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_], seed: int
+) -> PolicyRow:
+    kept, matched = agrees & survives, int(agrees.sum())
+    if not kept.any():
+        return PolicyRow.none_kept(condition, len(part), matched)
+    return PolicyRow.of(condition, replay_value(part, kept, seed), matched)

@@ -1,0 +1,265 @@
+"""Attacks on P-DAP's releases: one reward, 1 against 0, everything that anyone may see of it.
+
+The unit is the first outcome. The adversary knows all others and chooses them: nobody else clicks. Whatever is public
+(windows' outcomes, which blocks there are, their sizes) is compared with what it is without the click: in the product
+it is a function of arms and counts, so it is the same. What remains are the noised sums of the unit's blocks: the
+adversary says yes where each of them reaches 1, where the likelihood ratio is largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import Cost, epsilon_micro
+from hushstream.privacy.audit import Attack, audit_attack
+from hushstream.privacy.audit_laws import Family, laplace_pair, pure
+from hushstream.privacy.keys import Key
+from hushstream.privacy.noise import NoiseAddress
+from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
+from hushstream.replay.audits.report import AuditReport
+from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.work import audit_of
+from hushstream.replay.studies.pdap.audits.forks import fork_rows
+from hushstream.replay.studies.pdap.audits.work import works
+from hushstream.replay.studies.pdap.experiments.paper import PaperRun, PaperTask, paper_guarantee
+from hushstream.replay.studies.pdap.worlds.vendors import names, vendors
+from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.cells import ROOT, Int64
+from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
+from hushstream.systems.pdap.counter.pending import Counter
+from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.outcomes import Outcomes, Release
+from hushstream.systems.pdap.promise import release_guarantee
+from hushstream.systems.pdap.serving import Serving
+
+ARMS_ABREAST = 25
+WINDOWS = 2
+"""Of a transcript: the unit's own, and one that follows from its release."""
+
+PAPER_EPSILON = 1.0
+
+Choose = Callable[[Serving, Counter, int], Int64]
+"""(model, counter, how many) -> arms of so many contexts in the middle of the space."""
+
+
+def config_of(release: BlockConfig, arms: int) -> PdapConfig:
+    """Two vendors with ``arms`` items each, and one cell."""
+    both = (VendorConfig("one", arms), VendorConfig("two", arms))
+    return PdapConfig("audit", both, 1, cells=CellConfig(levels=0), release=release)
+
+
+def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
+    """The noise of a counter whose journal nobody else has."""
+    address = NoiseAddress(
+        purpose="release-noise",
+        deployment=config.deployment,
+        genesis_nonce=fresh_nonce(),
+        system="pdap",
+        mechanism="blocks",
+        parameters={},
+        config_digest=pdap_digest(config),
+        epoch=0,
+    )
+    return KeyedBlockNoise(key, address, block_scales(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """What is under attack; tests put in parts that break one rule each.
+
+    Attributes:
+        config: of the deployment.
+        counter: makes it.
+        choose: arms of contexts.
+    """
+
+    config: PdapConfig
+    counter: Callable[[PdapConfig, KeyedBlockNoise], Counter]
+    choose: Choose
+
+
+def product(release: BlockConfig) -> Rig:
+    """The rig as it is deployed: arms come from tickets."""
+    return Rig(config_of(release, 1), Counter, by_tickets)
+
+
+def by_tickets(serving: Serving, counter: Counter, count: int) -> Int64:
+    """Tickets in turn: coins are public here, which the guarantee allows."""
+    numbers = (np.arange(counter.taken, counter.taken + count) * 97 % 256).astype(np.uint8)
+    return serving.answer(np.full((count, 1), 0.5), numbers).arms
+
+
+def by_exact_means(serving: Serving, counter: Counter, count: int) -> Int64:
+    """The rule that must not be broken: the vendor that has seen the clicks shows what they favour."""
+    pending = counter.pending
+    means = np.zeros(2)
+    np.add.at(means, pending.arms, pending.sums / pending.counts)
+    if means[0] == means[1]:
+        return by_tickets(serving, counter, count)
+    return np.full(count, means.argmax())
+
+
+def transcript(rig: Rig, key: Key, present: bool) -> list[Release]:
+    """The first windows of a deployment in which the first outcome alone may be clicked."""
+    counter, aggregate = rig.counter(rig.config, noise_of(rig.config, key)), Aggregate(rig.config)
+    serving = Serving(rig.config.grid, key)
+    serving.apply(aggregate.publish())
+    releases: list[Release] = []
+    while len(releases) < WINDOWS:
+        arms = rig.choose(serving, counter, 1)
+        _take(counter, arms, np.array([int(present and not counter.taken)]))
+        while counter.room > 0:
+            arms = rig.choose(serving, counter, min(10, counter.room))
+            _take(counter, arms, np.zeros(len(arms), dtype=np.int64))
+        releases.append(counter.close(counter.window))
+        aggregate.fold(releases[-1])
+        serving.apply(aggregate.publish())
+    return releases
+
+
+def _take(counter: Counter, arms: Int64, rewards: Int64) -> None:
+    root = np.full(len(arms), ROOT, dtype=np.int64)
+    counter.take(Outcomes(root, root, arms, rewards, names(counter.taken, len(arms))))
+
+
+def public_attack(rig: Rig) -> Attack:
+    """Say yes where public facts of the first window, before any noise, are not those of a run without the click."""
+    key = fresh_key()
+    known = public(transcript(rig, key, False)[0])
+    return each_run(lambda present: 1.0 if public(transcript(rig, key, present)[0]) != known else -1.0)
+
+
+def transcript_attack(rig: Rig) -> Attack:
+    """Say yes where public facts changed, and else where the noised sum of the unit's block reaches 1."""
+    key = fresh_key()
+    known = public(transcript(rig, key, False)[0])
+    unit = _first_arm(rig, key)
+
+    def score(present: bool) -> float:
+        releases = transcript(rig, key, present)
+        if public(releases[0]) != known:
+            return 1.0
+        seen = [release.blocks.sums[release.blocks.arms == unit] for release in releases]
+        return next((float(sums[0]) - 0.5 for sums in seen if len(sums)), -1.0)
+
+    return each_run(score)
+
+
+def _first_arm(rig: Rig, key: Key) -> int:
+    """The arm of the first outcome."""
+    serving = Serving(rig.config.grid, key)
+    serving.apply(Aggregate(rig.config).publish())
+    return int(by_tickets(serving, Counter(rig.config, noise_of(rig.config, key)), 1)[0])
+
+
+def public(release: Release) -> tuple[int, bytes]:
+    """What a release says that no reward may change: outcomes, arrivals, and its blocks but for their sums."""
+    blocks = release.blocks
+    columns = (release.arrived, release.arrivals, blocks.cells, blocks.arms, blocks.counts)
+    return release.outcomes, b"|".join(column.tobytes() for column in columns)
+
+
+def audit_transcript(rig: Rig) -> Run:
+    """The whole transcript of a closed loop."""
+    return partial(audit_attack, transcript_attack(rig), release_guarantee(rig.config).cost, family())
+
+
+def blocks_attack(release: BlockConfig, counter: Callable[[PdapConfig, KeyedBlockNoise], Counter] = Counter) -> Attack:
+    """Many arms abreast, one unit each: a reward moves its own arm's block, and noise of blocks is independent.
+
+    The adversary reads every release of an arm's block, also one that should not be there.
+    """
+    config, key = config_of(release, ARMS_ABREAST), fresh_key()
+    size = config.least_counts[0]
+    arms = np.repeat(np.arange(config.arms), size)
+    units = np.arange(0, len(arms), size)
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        one = counter(config, noise_of(config, key))
+        rewards = np.zeros(len(arms), dtype=np.int64)
+        rewards[units] = int(present) * release.reward_levels
+        _take(one, arms, rewards)
+        seen = [one.close(window).blocks for window in range(WINDOWS)]
+        least = np.full(config.arms, np.inf)
+        for blocks in seen:
+            np.minimum.at(least, blocks.arms, blocks.sums.astype(np.float64))
+        return least - release.reward_levels + 0.5
+
+    return side_by_side(scores, config.arms)
+
+
+def audit_blocks(release: BlockConfig) -> Run:
+    """All releases of a block, at the largest level's epsilon."""
+    claimed = release_guarantee(config_of(release, ARMS_ABREAST)).cost
+    return partial(audit_attack, blocks_attack(release), claimed, family(release.reward_levels))
+
+
+def family(levels: int = 1) -> Family:
+    """Laplace noise on one sum that moves by all levels of a reward."""
+    return pure(lambda epsilon: laplace_pair(epsilon, 1, levels).power)
+
+
+def audit_paper() -> Run:
+    """The paper's form: is the second item shown to a forwarded context, whose one click more decides?"""
+    world, task = vendors(vendors=2, arms=2), PaperTask("P-DAP", PAPER_EPSILON, 1_000, (), 0, 2, 2)
+
+    def score(present: bool) -> float:
+        run = PaperRun(task, world)
+        cell = run.cell(1, [ROOT])
+        cell.shown += 10
+        cell.clicks += 5
+        cell.clicks[1] += int(present)
+        run.forward(1, [ROOT], [0.5, 0.5])
+        return 1.0 if cell.shown[1] > 10 else -1.0
+
+    return partial(audit_attack, each_run(score), paper_guarantee("P-DAP", PAPER_EPSILON).cost, None)
+
+
+def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditReport:
+    """Attack what a configuration releases: blocks of the level with the largest epsilon."""
+    largest = replace(config.release, epsilon=max(config.level_epsilons), level_growth=0.0)
+    settings = {
+        "system": config.system,
+        "epsilon": largest.epsilon,
+        "reward_levels": largest.reward_levels,
+        "least": config_of(largest, 1).least_counts[0],
+    }
+    promise = release_guarantee(config_of(largest, ARMS_ABREAST))
+    return AuditReport("blocks", settings, audit_blocks(largest)(runs, false_alarm), promise)
+
+
+def audits() -> tuple[Audit, ...]:
+    """The rows of P-DAP."""
+    blocks, levels = BlockConfig(), BlockConfig(reward_levels=3)
+    about = "a reward of 1 against 0, all releases seen"
+    return (
+        Audit("pdap-blocks", "release", about, 1_000, audit_blocks(blocks), subjects=(blocks,)),
+        Audit("pdap-blocks-levels", "release", about, 1_000, audit_blocks(levels), subjects=(levels,)),
+        Audit(
+            "pdap-transcript",
+            "attack",
+            "the first reward, 1 against 0, in a closed loop that an adversary feeds",
+            500,
+            audit_transcript(product(BlockConfig(first_window=30))),
+            factor=2,
+        ),
+        Audit(
+            "pdap-paper",
+            "release",
+            "one click more, and which item a neighbour's context is shown",
+            200,
+            audit_paper(),
+            paper_claim=Cost(epsilon_micro(PAPER_EPSILON)),
+        ),
+        *map(audit_of, works()),
+    )
+
+
+def rows() -> tuple[Recipe, ...]:
+    """Every audit of the system."""
+    return (*map(made, audits()), *fork_rows(config_of(BlockConfig(), ARMS_ABREAST)))

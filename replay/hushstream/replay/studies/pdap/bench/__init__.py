@@ -1,0 +1,1 @@
+"""Benchmarks of P-DAP: its kernels, and its workers on a stream."""

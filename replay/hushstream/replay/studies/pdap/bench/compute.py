@@ -1,0 +1,109 @@
+"""How fast P-DAP chooses and learns, and what a model costs: rows for ``make bench``.
+
+Choose and learn: a batch of contexts is answered, and its outcomes are taken into the counter. Windows close, models
+are drawn and applied apart from that, as they are on the stream. Rates are per second of the thread's CPU time,
+medians over rounds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
+
+from hushstream.privacy.keys import seeded_key
+from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
+from hushstream.replay.studies.pdap.play import keyed_noise
+from hushstream.replay.studies.pdap.worlds.vendors import names as names_from
+from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
+from hushstream.systems.pdap.counter.pending import Counter
+from hushstream.systems.pdap.outcomes import Outcomes
+from hushstream.systems.pdap.serving import Decisions, Serving
+
+Contexts: TypeAlias = NDArray[np.float32]
+
+DIMENSION, VENDORS, ARMS = 5, 4, 1_000
+BATCH = 256
+EVENTS = 64 * BATCH
+WARM = 60_000
+"""Outcomes of a window; after two of them some 1,000 cells are open."""
+
+
+class _Deployment:
+    """A warm model, and batches that were not seen before."""
+
+    def __init__(self, seed: int) -> None:
+        names = tuple(VendorConfig(f"vendor-{place}", ARMS) for place in range(VENDORS))
+        self.config = PdapConfig("bench", names, DIMENSION, release=BlockConfig(first_window=WARM))
+        key = seeded_key(seed, "counter")
+        self.counter = Counter(self.config, keyed_noise(self.config, key, 0))
+        self.aggregate = Aggregate(self.config)
+        self.serving = Serving(self.config.grid, key)
+        self.serving.apply(self.aggregate.publish())
+        self.draws = np.random.default_rng(seed)
+        self.users = [b"user %08d" % place for place in range(EVENTS)]
+        self.events = [b"%d" % place for place in range(EVENTS)]
+        self.learn(WARM, WARM)
+        self.turn()
+        self.learn(WARM, WARM)
+        self.seconds = self.turn()
+
+    def learn(self, count: int, batch: int, alone: bool = False) -> float:
+        """Answer and take ``count`` contexts in batches, or answer each alone; seconds of CPU time."""
+        choose = self.one_by_one if alone else self.serving.choose
+        contexts = self.draws.random((count, DIMENSION)).astype(np.float32)
+        clicks = (self.draws.random(count) < 0.4).astype(np.int64)
+        users, events = (names * (-(-count // EVENTS)) for names in (self.users, self.events))
+        begin = time.thread_time()
+        for first in range(0, count, batch):
+            part = slice(first, first + batch)
+            some = contexts[part]
+            found = choose(some, users[part], events[part])
+            named = names_from(self.counter.taken, len(some))
+            self.counter.take(Outcomes(found.cells, found.arrivals, found.arms, clicks[part], named))
+        return time.thread_time() - begin
+
+    def one_by_one(self, contexts: Contexts, users: Sequence[bytes], events: Sequence[bytes]) -> Decisions:
+        """What `Serving.choose` says, as a worker asks: the cells of a batch at once, each context by itself."""
+        paths = self.config.grid.paths(contexts).tolist()
+        answers = [self.serving.one(*row) for row in zip(paths, users, events, strict=True)]
+        arms, propensities, cells, arrivals, tickets = np.array(answers, dtype=np.int64).T
+        return Decisions(arms, propensities, cells, arrivals, tickets.astype(np.uint8), self.serving.version)
+
+    def turn(self) -> float:
+        """Close the window and publish a model; seconds of CPU time."""
+        begin = time.thread_time()
+        self.aggregate.fold(self.counter.close(self.counter.window))
+        self.serving.apply(self.aggregate.publish())
+        return time.thread_time() - begin
+
+
+def pdap_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
+    """Measure choosing and learning in batches and one at a time, and the close of a window with its model.
+
+    Args:
+        progress: told what is being measured.
+        rounds: repetitions; figures are medians over them.
+    """
+    progress("P-DAP")
+    with threadpool_limits(limits=1):
+        deployments = [_Deployment(seed) for seed in range(rounds)]
+        batched = [EVENTS / one.learn(EVENTS, BATCH) for one in deployments]
+        alone = [EVENTS / one.learn(EVENTS, BATCH, alone=True) for one in deployments]
+        single = [EVENTS / 8 / one.learn(EVENTS // 8, 1) for one in deployments]
+    shape = f"d={DIMENSION}, {VENDORS} x {ARMS:,} arms"
+    cells = [float(len(one.aggregate.partition)) for one in deployments]
+    return [
+        at_least(f"P-DAP, choose and learn in batches of {BATCH}, {shape}", batched, "events/CPU s", 160_000),
+        at_least(
+            f"P-DAP, choose one at a time, cells and outcomes of {BATCH}, {shape}", alone, "events/CPU s", 110_000
+        ),
+        figure(f"P-DAP, choose and learn in batches of 1, {shape}", single, "events/CPU s"),
+        figure(f"P-DAP, close a window of {WARM:,} and publish a model", [one.seconds for one in deployments], "CPU s"),
+        figure("P-DAP, open cells of that model", cells, "cells"),
+    ]

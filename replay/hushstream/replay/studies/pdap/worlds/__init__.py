@@ -1,0 +1,1 @@
+"""Worlds and logs that P-DAP is played against."""

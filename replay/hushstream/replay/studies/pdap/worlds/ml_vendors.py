@@ -1,0 +1,132 @@
+"""``ml-vendors``: MovieLens-100K with its films shared out among vendors.
+
+An item is a film with at least ``least_ratings`` ratings; a seeded permutation gives films to vendors in turn, so
+vendors are alike. A user's chance to like a film (four stars or more) comes from a fit to all ratings: mean, film and
+user effects and ``factors`` latent factors, alternating ridge regressions, cut to [.02, .98]. So answers are those of a
+fitted model, as most (user, film) pairs were never rated. The context is the user's place on the first two latent
+directions, each as its rank among all users, from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float32, Float64, Int64
+from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.movielens import Ratings, read_ratings
+from hushstream.replay.worlds.world import require_number
+
+_LIKE_STARS = 4
+_ROUNDS = 12
+_RIDGE = 8.0
+_LEAST, _MOST = 0.02, 0.98
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilmVendors:
+    """Films of several vendors; see the module.
+
+    Attributes:
+        name: of dataset and vendors.
+        owners: (films,) vendor of each film.
+        places: (users, 2) contexts.
+        chances: (users, films).
+    """
+
+    name: str
+    owners: Int64 = field(repr=False)
+    places: Float32 = field(repr=False)
+    chances: Float64 = field(repr=False)
+    dimension: int = 2
+
+    def arrivals(self, count: int, generator: np.random.Generator) -> Arrivals:
+        """See `VendorWorld`: users and homes at random."""
+        users = generator.integers(0, len(self.places), count)
+        homes = generator.integers(0, int(self.owners.max()) + 1, count)
+        return Arrivals(self.places[users], homes, users)
+
+    def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
+        """See `VendorWorld`; nothing drifts."""
+        return np.asarray(self.chances[arrivals.users, arms])
+
+
+def ml_vendors(
+    *, vendors: int = 4, least_ratings: int = 20, factors: int = 8, seed: int = 0, data_dir: str | None = None
+) -> FilmVendors:
+    """Build the world.
+
+    Args:
+        vendors: M.
+        least_ratings: films with fewer are left out.
+        factors: latent factors of the fit.
+        seed: who owns which film.
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent or differ from the published ones.
+        WorldError: an option is out of range.
+    """
+    for option, value, least, most in (
+        ("vendors", vendors, 1, 64),
+        ("least_ratings", least_ratings, 1, 500),
+        ("factors", factors, 2, 50),
+    ):
+        require_number("ml-vendors", option, value, least, most)
+    places, chances = _fitted(least_ratings, factors, data_dir)
+    order = Draws(seed, "ml-vendors").generator().permutation(chances.shape[1])
+    owners = np.sort(np.arange(len(order)) % vendors)
+    return FilmVendors(f"ml-vendors, {vendors} x {len(order) // vendors:,}", owners, places, chances[:, order])
+
+
+@lru_cache(maxsize=2)
+def _fitted(least_ratings: int, factors: int, data_dir: str | None) -> tuple[Float32, Float64]:
+    ratings = read_ratings(locate("ml-vendors", data_dir))
+    rated, likes = _matrix(ratings, least_ratings)
+    left, right = _factorise(rated, likes, factors)
+    ranks = left[:, :2].argsort(axis=0).argsort(axis=0)
+    places = (ranks / (len(ranks) - 1)).astype(np.float32)
+    return places, np.clip(left @ right.T, _LEAST, _MOST)
+
+
+def _matrix(ratings: Ratings, least_ratings: int) -> tuple[Float64, Float64]:
+    users, items = int(ratings.users.max()) + 1, int(ratings.items.max()) + 1
+    rated, likes = np.zeros((users, items)), np.zeros((users, items))
+    rated[ratings.users, ratings.items] = 1.0
+    likes[ratings.users, ratings.items] = ratings.stars >= _LIKE_STARS
+    enough = rated.sum(axis=0) >= least_ratings
+    return rated[:, enough], likes[:, enough]
+
+
+def _factorise(rated: Float64, likes: Float64, factors: int) -> tuple[Float64, Float64]:
+    """Users and films as vectors whose products are the fit; a constant in each makes the other's effect.
+
+    The latent columns come first, by how much of the fit they carry.
+    """
+    mean = likes.sum() / rated.sum()
+    start = Draws(0, "ml-vendors-fit").generator()
+    right = 0.1 * start.standard_normal((rated.shape[1], factors))
+    film, user = np.zeros(rated.shape[1]), np.zeros(rated.shape[0])
+    for _ in range(_ROUNDS):
+        user = _effects(rated, likes - mean - film, 5.0)
+        film = _effects(rated.T, (likes - mean - user[:, None]).T, 5.0)
+        rest = likes - mean - user[:, None] - film
+        left = _ridge(rated, rest, right)
+        right = _ridge(rated.T, rest.T, left)
+    rotate, sizes, other = np.linalg.svd(left @ right.T, full_matrices=False)
+    signs = np.sign(other[:factors].sum(axis=1))
+    left, right = rotate[:, :factors] * sizes[:factors] * signs, other[:factors].T * signs
+    ones_left, ones_right = np.ones((len(left), 1)), np.ones((len(right), 1))
+    return np.hstack([left, ones_left, mean + user[:, None]]), np.hstack([right, film[:, None], ones_right])
+
+
+def _effects(rated: Float64, rest: Float64, ridge: float) -> Float64:
+    return np.asarray((rated * rest).sum(axis=1) / (rated.sum(axis=1) + ridge))
+
+
+def _ridge(rated: Float64, rest: Float64, other: Float64) -> Float64:
+    gram = np.einsum("ui,ik,il->ukl", rated, other, other, optimize=True) + _RIDGE * np.eye(other.shape[1])
+    return np.asarray(np.linalg.solve(gram, ((rated * rest) @ other)[:, :, None])[:, :, 0])

@@ -1,0 +1,1 @@
+"""Benchmarks of PDOL: its kernels, and its workers on a stream."""

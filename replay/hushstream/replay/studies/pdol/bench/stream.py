@@ -1,0 +1,150 @@
+"""The stream's figures of PDOL: one node worker on an embedded broker, with records of some of its domains.
+
+A worker takes one fold of each domain before it writes any, so few domains with many records show its pace. All records
+and labels lie on the log before the worker starts. Its rate is what it answered between the first and the
+last log time of its predictions, so neither its start nor the producer is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiokafka import AIOKafkaProducer
+
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.worker.deployment import KEYS, prepare
+from hushstream.engine.declare.declaration import System
+from hushstream.ops.connection import Connection
+from hushstream.ops.topics import apply_async
+from hushstream.privacy.keys import key_path, write_key
+from hushstream.replay.bench.cpu import CpuMeter
+from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS
+from hushstream.replay.bench.load import append_all
+from hushstream.replay.bench.processes import Running, embedded_broker, started
+from hushstream.replay.bench.rows import BenchRow, Progress, figure
+from hushstream.replay.studies.pdol.logs import batches, events
+from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
+from hushstream.schemas import codec
+from hushstream.schemas.topics import physical
+from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSizes:
+    """How large the runs are.
+
+    Attributes:
+        dimension, features, nodes, slots: n, features of a record, M = D, and B.
+        busy: nodes that have records.
+        leaves: of each of these, in columnar records of B.
+        event_leaves: the same with one event a record.
+    """
+
+    dimension: int = 10_000
+    features: int = 50
+    nodes: int = 64
+    slots: int = 128
+    busy: int = 4
+    leaves: int = 192
+    event_leaves: int = 64
+
+
+def pdol_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
+    """Measure one node worker with columnar records and with one event a record.
+
+    Args:
+        progress: told what is being measured.
+        rounds: figures are medians over them.
+        sizes: of the runs; None for those that figures are stated for.
+
+    Raises:
+        BenchFailed: the worker ended, or stopped to go on.
+    """
+    return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
+
+
+async def _measure(progress: Progress, rounds: int, sizes: StreamSizes) -> list[BenchRow]:
+    shape = (
+        f"n = {sizes.dimension:,}, {sizes.features} features, {sizes.busy} of {sizes.nodes} nodes, B = {sizes.slots}"
+    )
+    found = []
+    for form, leaves, encode in (
+        (f"columnar records of {sizes.slots}", sizes.leaves, batches),
+        ("one event a record", sizes.event_leaves, events),
+    ):
+        stream = _stream(sizes, leaves)
+        values = [list(encode(stream, node, sizes.slots)) for node in range(sizes.busy)]
+        rates = []
+        for number in range(1, rounds + 1):
+            progress(f"PDOL, node worker, {form}, round {number} of {rounds}")
+            with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as folder:
+                rates.append(await _rate(Path(folder), sizes, leaves, values))
+        name = f"PDOL, node worker on a stream, records with labels, {form} ({shape})"
+        found.append(figure(name, [wall for wall, _ in rates], "records/s"))
+        found.append(figure(f"{name}: of the worker's CPU time", [cpu for _, cpu in rates], "records/CPU s"))
+    return found
+
+
+def _stream(sizes: StreamSizes, leaves: int) -> RecordStream:
+    records = sizes.busy * sizes.slots * leaves
+    return sparse_synthetic(records=records, dimension=sizes.dimension, features=sizes.features, nodes=sizes.busy)
+
+
+def _prepared(folder: Path, sizes: StreamSizes, leaves: int) -> System:
+    records = RecordConfig(sizes.dimension + 1, label_slots=sizes.slots)
+    sharing = SharingConfig(slots_per_release=sizes.slots, horizon=max(32, leaves))
+    system = prepare(folder, PdolConfig("bench", sizes.nodes, records, sharing))
+    (folder / KEYS).mkdir(mode=0o700)
+    write_key(key_path(folder / KEYS, "edge"))
+    return system
+
+
+async def _rate(
+    folder: Path, sizes: StreamSizes, leaves: int, values: Sequence[Sequence[bytes]]
+) -> tuple[float, float]:
+    """Records per second of the clock, and of the worker's CPU time."""
+    system = _prepared(folder / "deployment", sizes, leaves)
+    async with embedded_broker(folder) as bootstrap:
+        connection = Connection(bootstrap, "bench.")
+        await apply_async(connection, system, replication=1)
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
+            for node, held in enumerate(values):
+                await append_all(producer, physical(connection.prefix, "records"), held, node)
+        arguments = ["-m", "hushstream.cli", "worker", "node", "--deployment", str(folder / "deployment")]
+        arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
+        async with started("node", arguments, folder) as worker, CpuMeter([worker]) as meter:
+            answers = await _answers(connection, len(values), sizes.busy * sizes.slots * leaves, worker)
+        begun, ended = answers[0][0], answers[-1][0]
+        if begun == ended:
+            raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
+        counted = sum(count for moment, count in answers if moment > begun)
+        return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
+
+
+async def _answers(connection: Connection, homes: int, records: int, worker: Running) -> list[tuple[int, int]]:
+    """(log time in ms, records answered) of all predictions, in order of time, once all records are answered."""
+    read = dict.fromkeys((("predictions", home) for home in range(homes)), 0)
+    found: list[tuple[int, int]] = []
+    idle = 0.0
+    async with LogReader(connection.settings()) as reader:
+        reader.open(read)
+        while sum(count for _, count in found) < records:
+            worker.check()
+            ends, before = await reader.end_offsets(list(read)), len(found)
+            for source, end in ends.items():
+                if end > read[source]:
+                    for record in await reader.read(source, read[source], end):
+                        fields = codec.decode(record.value)[1]
+                        found.append((record.timestamp_ms, len(fields.get("event_ids", ()))))
+                    read[source] = end
+            idle = 0.0 if len(found) > before else idle + POLL_SECONDS
+            if idle > STALL_SECONDS:
+                raise BenchFailed(f"expected {records} answers, got none for {STALL_SECONDS} s")
+            await asyncio.sleep(POLL_SECONDS)
+    return sorted(one for one in found if one[1])

@@ -1,0 +1,1 @@
+"""Experiments on PDOL: the paper's figures and tables, and the sound form beside them."""

@@ -1,0 +1,1 @@
+"""Worlds and logs that PDOL is played against."""

@@ -1,0 +1,286 @@
+"""People's own labelled records: CSV, Parquet and svmlight files, read through a mapping file.
+
+The mapping names what is public about the records: which columns are features and within which bounds, which label is
+the positive one, and which nodes there are. Nothing of it is taken from the rows. An error names the row and the
+column, never the value.
+
+Keys, for CSV and Parquet:
+
+    label: bought            column of the label
+    positive: "yes"          its value that means 1; any other value means -1
+    bounds: {age: [18, 100]} numbers, by column; a value is put to -1..1 between its bounds, and cut at them
+    categories: {kind: [a, b]} names, by column: a feature each
+    nodes: [north, south]    names of the nodes, with ``node: COLUMN``; or how many, and records are dealt in turn
+    node: shop               column of the node
+    public: true             whether exact figures may be shown
+
+For svmlight: positive, nodes (a number), public, and
+
+    dimension: 5000          features; indices run from 1 to it (from 0 with ``zero_based: true``)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.logged.frames import Table, is_file, name_of
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.mapping import read_keys, require_keys
+from hushstream.replay.logged.table import RawChunk, read_chunks
+from hushstream.replay.logged.values import category_numbers, numbers, texts
+from hushstream.replay.studies.pdol.worlds.records import RecordStream, make_stream
+from hushstream.schemas.errors import unreadable
+
+SVMLIGHT_SUFFIXES = (".svm", ".svmlight", ".libsvm")
+_LARGEST_DIMENSION = 130_000
+
+Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
+"""Row ends, indices, values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordMapping:
+    """See the module's docstring."""
+
+    positive: str
+    nodes: int | tuple[str, ...]
+    label: str | None = None
+    node: str | None = None
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dimension: int | None = None
+    zero_based: bool = False
+    delimiter: str = ","
+    public: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is needed."""
+        named = [self.label, self.node, *self.bounds, *self.categories]
+        return tuple(dict.fromkeys(name for name in named if name is not None))
+
+    @property
+    def node_count(self) -> int:
+        """M."""
+        return self.nodes if isinstance(self.nodes, int) else len(self.nodes)
+
+    @property
+    def features(self) -> int:
+        """n, without the constant feature."""
+        if self.dimension is not None:
+            return self.dimension
+        return len(self.bounds) + sum(len(names) for names in self.categories.values())
+
+
+def load_records(table: Table, mapping: RecordMapping | Mapping[str, Any] | str | Path) -> RecordStream:
+    """Read a table into a stream of records, in its order.
+
+    Args:
+        table: a data frame, or the path of a file: ``.svm``, ``.svmlight`` or ``.libsvm``; ``.parquet`` or ``.pq``;
+            anything else is CSV.
+        mapping: a mapping, its keys and values, or the path of a mapping file.
+
+    Raises:
+        LogError: file, mapping or a value is not as expected.
+    """
+    if isinstance(mapping, Mapping):
+        mapping = parse_record_mapping(mapping, "mapping")
+    elif not isinstance(mapping, RecordMapping):
+        mapping = load_record_mapping(mapping)
+    path = Path(name_of(table))
+    svmlight = is_file(table) and path.suffix.lower() in SVMLIGHT_SUFFIXES
+    _require_kind(path, mapping, svmlight)
+    chunks = () if svmlight else read_chunks(table, mapping)
+    parts = [_svmlight(path, mapping)] if svmlight else [_part(path, mapping, chunk) for chunk in chunks]
+    ends, indices, values = _joined([part[0] for part in parts])
+    labels = np.concatenate([part[1] for part in parts])
+    named = [part[2] for part in parts if part[2] is not None]
+    nodes = np.concatenate(named) if named else np.arange(len(labels)) % mapping.node_count
+    return make_stream(
+        path.name,
+        ends,
+        indices,
+        values,
+        labels,
+        mapping.features,
+        nodes,
+        mapping.node_count,
+        public=mapping.public,
+    )
+
+
+def load_record_mapping(path: str | Path) -> RecordMapping:
+    """Read a mapping file (YAML).
+
+    Raises:
+        LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+    """
+    return parse_record_mapping(read_keys(path), str(path))
+
+
+def parse_record_mapping(content: Mapping[Any, Any], source: str) -> RecordMapping:
+    """Check the keys and values of a mapping.
+
+    Raises:
+        LogError: as `load_record_mapping`.
+    """
+    require_keys(content, source, RecordMapping, ("positive", "nodes"))
+    read = {name: _READERS[name](source, name, value) for name, value in content.items()}
+    mapping = RecordMapping(**read)
+    if mapping.node is not None and isinstance(mapping.nodes, int):
+        raise LogError(f"{source}: nodes: expected the names of the nodes beside a column of them, got a number")
+    if mapping.node is None and not isinstance(mapping.nodes, int):
+        raise LogError(f"{source}: nodes: expected a number, or names with a column `node`, got names alone")
+    both = sorted(set(mapping.bounds) & set(mapping.categories))
+    if both:
+        raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")
+    return mapping
+
+
+def _text(source: str, name: str, value: object) -> str:
+    # YAML reads yes, 1 and 1.0 as no texts: as labels they are written as they stand.
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise LogError(f"{source}: {name}: expected a text (in quotes), got {type(value).__name__}")
+    return str(value)
+
+
+def _flag(source: str, name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise LogError(f"{source}: {name}: expected true or false, got {type(value).__name__}")
+    return value
+
+
+def _whole(source: str, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST_DIMENSION:
+        raise LogError(f"{source}: {name}: expected a whole number from 1 to {_LARGEST_DIMENSION}")
+    return value
+
+
+def _names(source: str, name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value or len(set(map(str, value))) != len(value):
+        raise LogError(f"{source}: {name}: expected a list of different names")
+    return tuple(_text(source, name, one) for one in value)
+
+
+def _nodes(source: str, name: str, value: object) -> int | tuple[str, ...]:
+    return _names(source, name, value) if isinstance(value, list) else _whole(source, name, value)
+
+
+def _bounds(source: str, name: str, value: object) -> dict[str, tuple[float, float]]:
+    return {key: _pair(source, f"{name}.{key}", pair) for key, pair in _table(source, name, value).items()}
+
+
+def _pair(source: str, name: str, value: object) -> tuple[float, float]:
+    ok = isinstance(value, list) and len(value) == 2
+    ok = ok and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)  # type: ignore[attr-defined]
+    if not ok or not all(map(math.isfinite, value)) or value[0] >= value[1]:  # type: ignore[call-overload,index]
+        raise LogError(f"{source}: {name}: expected [low, high], two finite numbers with low below high")
+    return float(value[0]), float(value[1])  # type: ignore[index]
+
+
+def _categories(source: str, name: str, value: object) -> dict[str, tuple[str, ...]]:
+    return {key: _names(source, f"{name}.{key}", names) for key, names in _table(source, name, value).items()}
+
+
+def _table(source: str, name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise LogError(f"{source}: {name}: expected columns with values, got {type(value).__name__}")
+    return {str(key): entry for key, entry in value.items()}
+
+
+_READERS: dict[str, Any] = {
+    "positive": _text,
+    "nodes": _nodes,
+    "label": _text,
+    "node": _text,
+    "bounds": _bounds,
+    "categories": _categories,
+    "dimension": _whole,
+    "zero_based": _flag,
+    "delimiter": _text,
+    "public": _flag,
+}
+
+
+def _require_kind(path: Path, mapping: RecordMapping, svmlight: bool) -> None:
+    if svmlight and (mapping.dimension is None or mapping.columns):
+        raise LogError(f"{path}: expected a mapping with dimension and without columns for an svmlight file")
+    if not svmlight and (mapping.label is None or mapping.dimension is not None or not mapping.features):
+        raise LogError(f"{path}: expected a mapping with label, and bounds or categories, and without dimension")
+
+
+def _part(
+    path: Path, mapping: RecordMapping, chunk: RawChunk
+) -> tuple[Columns, npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+    """Columns, labels and nodes of a piece of a table."""
+    place = (str(path), chunk.row_names)
+    assert mapping.label is not None
+    labels = np.where(texts(chunk.columns[mapping.label], mapping.label, place) == mapping.positive, 1, -1)
+    entries: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
+    first = 0
+    for name, (low, high) in mapping.bounds.items():
+        found = numbers(chunk.columns[name], name, place, least=-np.inf, most=np.inf)
+        entries.append((np.full(len(labels), first), np.clip(2 * (found - low) / (high - low) - 1, -1, 1)))
+        first += 1
+    for name, known in mapping.categories.items():
+        entries.append((first + category_numbers(chunk.columns[name], name, place, known), np.ones(len(labels))))
+        first += len(known)
+    indices = np.stack([index for index, _ in entries], axis=1).ravel()
+    values = np.stack([value for _, value in entries], axis=1).ravel()
+    ends = np.arange(len(labels) + 1, dtype=np.int64) * len(entries)
+    nodes = None
+    if mapping.node is not None:
+        assert not isinstance(mapping.nodes, int)
+        nodes = category_numbers(chunk.columns[mapping.node], mapping.node, place, mapping.nodes)
+    return (ends, indices.astype(np.int64), values), labels, nodes
+
+
+def _svmlight(
+    path: Path, mapping: RecordMapping
+) -> tuple[Columns, npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+    lengths, indices, values, labels = [], [], [], []
+    for number, fields_of in _svmlight_lines(path):
+        labels.append(1 if fields_of[0].lstrip("+") == mapping.positive.lstrip("+") else -1)
+        for entry in fields_of[1:]:
+            index, _, value = entry.partition(":")
+            try:
+                place, size = int(index) - (not mapping.zero_based), float(value)
+            except ValueError:
+                raise LogError(f"{path}, line {number}: expected INDEX:VALUE") from None
+            if not 0 <= place < mapping.features or not math.isfinite(size):
+                raise LogError(f"{path}, line {number}: expected an index within the dimension and a finite value")
+            indices.append(place)
+            values.append(size)
+        lengths.append(len(fields_of) - 1)
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    columns = ends, np.array(indices, dtype=np.int64), np.array(values, dtype=np.float64)
+    return columns, np.array(labels, dtype=np.int64), None
+
+
+def _svmlight_lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
+    """Numbers and fields of the lines that are records."""
+    empty = True
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            for number, line in enumerate(stream, 1):
+                found = line.partition("#")[0].split()
+                if found:
+                    empty = False
+                    yield number, found
+    except (OSError, UnicodeDecodeError) as error:
+        raise LogError(f"{path}: expected a readable UTF-8 file, got {unreadable(error)}") from error
+    if empty:
+        raise LogError(f"{path}: the file has no records")
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    lengths = np.concatenate([np.diff(ends) for ends, _, _ in parts])
+    ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return ends, np.concatenate([part[1] for part in parts]), np.concatenate([part[2] for part in parts])

@@ -1,0 +1,161 @@
+"""The worlds of PDOL: one label of TMC2007, sparse synthetic records, clicks of MovieLens-100K."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.logged.frames import Table
+from hushstream.replay.studies.pdol.worlds.own import load_records
+from hushstream.replay.studies.pdol.worlds.records import (
+    RecordStream,
+    Sizes,
+    deal,
+    make_stream,
+    permuted,
+    sparse_columns,
+)
+from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.movielens import Ratings, read_ratings
+from hushstream.replay.worlds.multilabel import read_corpus, split_labels
+from hushstream.replay.worlds.world import WorldError, require_number
+
+_INFORMATIVE = 0.18
+_HEAD = 50.0
+_FLIPPED = 0.05
+
+
+def tmc_binary(
+    *, label: str = "class19", nodes: int = 64, sizes: Sizes = "even", seed: int = 0, data_dir: str | None = None
+) -> RecordStream:
+    """TMC2007: one label against the rest, on the 500 words of the corpus.
+
+    Args:
+        label: class01 to class22.
+        nodes: M.
+        sizes: ``even`` or ``zipf``.
+        seed: order of the records, and who gets which.
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent or differ from the published ones.
+        WorldError: there is no such label, or an option is out of range.
+    """
+    words, labels, names = split_labels(read_corpus(locate("tmc-binary", data_dir)))
+    if label not in names:
+        raise WorldError(f"tmc-binary: label must be one of {names[0]} .. {names[-1]}, got {label!r}")
+    order = permuted(len(words), seed)
+    signed = np.where(labels[order, names.index(label)], 1, -1)
+    columns = sparse_columns(words[order])
+    owners = deal(len(order), nodes, sizes, seed)
+    return make_stream(f"tmc-binary/{label}", *columns, signed, words.shape[1], owners, nodes)
+
+
+def sparse_synthetic(
+    *,
+    records: int = 100_000,
+    dimension: int = 10_000,
+    features: int = 50,
+    nodes: int = 64,
+    sizes: Sizes = "even",
+    drift: float = 0.0,
+    seed: int = 0,
+) -> RecordStream:
+    """Sparse records of many features, few of which tell of the label.
+
+    A record has ``features`` draws (repeated ones count once) of a feature, by popularity 1 / (rank + 50). Weights are
+    normal on a random 18 % of the features and 0 on the others; the label is 1 where the record's sum lies above the
+    median of all, and 5 % of the labels are flipped.
+
+    Args:
+        records: m.
+        dimension: n, without the constant feature.
+        features: draws of a record.
+        nodes: M.
+        sizes: ``even`` or ``zipf``.
+        drift: the weights turn by so many quarters of a circle, toward others, over the whole stream.
+        seed: of everything.
+
+    Raises:
+        WorldError: an option is out of range.
+    """
+    require_number("sparse-synthetic", "records", records, 1, 10_000_000)
+    require_number("sparse-synthetic", "dimension", dimension, 2, 100_000)
+    require_number("sparse-synthetic", "features", features, 1, dimension)
+    require_number("sparse-synthetic", "drift", drift, 0.0, 4.0)
+    draw = Draws(seed, "sparse-synthetic").generator()
+    popularity = 1.0 / (np.arange(dimension) + _HEAD)
+    drawn = draw.choice(dimension, size=(records, features), p=popularity / popularity.sum())
+    weights = [_weights(draw, dimension) for _ in range(2)]
+    present = np.sort(drawn, axis=1)
+    fresh = np.ones(present.shape, dtype=bool)
+    fresh[:, 1:] = present[:, 1:] > present[:, :-1]
+    ends = np.concatenate([[0], np.cumsum(fresh.sum(axis=1))]).astype(np.int64)
+    sums = [np.where(fresh, weight[present], 0.0).sum(axis=1) for weight in weights]
+    angle = drift * (np.pi / 2) * np.arange(records) / records
+    score = np.cos(angle) * sums[0] + np.sin(angle) * sums[1]
+    signed = np.where(score > np.median(score), 1, -1)
+    signed[draw.random(records) < _FLIPPED] *= -1
+    indices = present[fresh].astype(np.int64)
+    name = f"sparse-synthetic/{dimension:,}" + (f", drift {drift:g}" if drift else "")
+    owners = deal(records, nodes, sizes, seed)
+    return make_stream(name, ends, indices, np.ones(len(indices)), signed, dimension, owners, nodes)
+
+
+def _weights(draw: np.random.Generator, dimension: int) -> npt.NDArray[np.float64]:
+    chosen = draw.permutation(dimension)[: max(1, round(_INFORMATIVE * dimension))]
+    weights = np.zeros(dimension)
+    weights[chosen] = draw.normal(size=len(chosen))
+    return weights
+
+
+def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str | None = None) -> RecordStream:
+    """MovieLens-100K: does this user like this film? Users are dealt to nodes, so that nodes have users of their own.
+
+    A record has three features: its user, its film, and the constant; a third of it is in a feature (the user) that no
+    other node has.
+
+    Args:
+        nodes: M.
+        like_at: stars from which a rating is a like.
+        seed: who is where.
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent or differ from the published ones.
+        WorldError: an option is out of range.
+    """
+    return clicks_of(read_ratings(locate("ml-clicks", data_dir)), nodes, like_at, seed)
+
+
+def clicks_of(ratings: Ratings, nodes: int, like_at: int, seed: int) -> RecordStream:
+    """`ml_clicks` of ratings already read."""
+    users, films = int(ratings.users.max()) + 1, len(ratings.genres)
+    require_number("ml-clicks", "nodes", nodes, 1, users)
+    require_number("ml-clicks", "like_at", like_at, 2, 5)
+    order = np.argsort(ratings.seconds, kind="stable")
+    user, film = ratings.users[order], ratings.items[order]
+    at = np.asarray(Draws(seed, "users").generator().permutation(users)) % nodes
+    indices = np.stack([user, users + film], axis=1).ravel()
+    signed = np.where(ratings.stars[order] >= like_at, 1, -1)
+    ends = 2 * np.arange(len(order) + 1, dtype=np.int64)
+    ones = np.ones(len(indices))
+    return make_stream("ml-clicks", ends, indices, ones, signed, users + films, at[user], nodes, private_features=1 / 3)
+
+
+def own_records(*, file: Table, mapping: str | Mapping[str, Any]) -> RecordStream:
+    """Your own labelled records: a CSV, Parquet or svmlight file, read through a mapping file.
+
+    Args:
+        file: the records, or a data frame of them.
+        mapping: what is public about them, as a file or as its keys and values; see
+            `hushstream.replay.studies.pdol.worlds.own`.
+
+    Raises:
+        LogError: file, mapping or a value is not as expected.
+    """
+    return load_records(file, mapping)
