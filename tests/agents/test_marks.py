@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as BrokerPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.kafka.logs import LogReader
@@ -276,6 +276,15 @@ class Zone:
     async def put(self, topic: str, value: bytes, partition: int = 0, key: bytes | None = None) -> None:
         await self._producer.send_and_wait(self.prefix + topic, value, key, partition)
 
+    async def delete(self) -> None:
+        """Delete all marks of the first partition."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({BrokerPartition(self.prefix + TOPIC, 0): RecordsToDelete(-1)})
+        finally:
+            await admin.close()
+
     async def compacted(self) -> Zone:
         """The same topic of marks as compaction leaves it at its hardest: the last record of each key alone."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False)
@@ -521,3 +530,24 @@ async def test_a_foreign_record_that_may_have_taken_a_marks_place_stops_the_part
     assert (await read(later.worker())).highest("aa") == 8
     with pytest.raises(OlderThanPaid, match="a release was sent with record 8"):
         await taken_up(later.worker(), sequence=7)
+
+
+@pytest.mark.parametrize("left", ["nothing", "a later mark of the generation before"])
+async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands_behind_the_loss(
+    zone: Zone, left: str
+) -> None:
+    owner = zone.worker()
+    await taken_up(owner)
+    await owner.raise_to(0, "aa", 0, 7, a_release())
+    await zone.delete()
+    if left != "nothing":
+        await owner.raise_to(0, "aa", 0, 8, a_release())
+    with pytest.raises(OlderThanPaid, match="marks were deleted.*marks rebuild --role counting.*one more epoch"):
+        await taken_up(zone.worker(), sequence=8)
+    rebuilt = Mark("aa", 8, generation=1, accepted=True)
+    await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))
+    standing = await read(zone.worker())
+    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), "with it the doubt that opens an epoch"
+    assert await taken_up(zone.worker(), sequence=8) == 1
+    with pytest.raises(OlderThanPaid, match="ends at record 7, but a release was sent with record 8"):
+        await taken_up(zone.worker(), sequence=7)

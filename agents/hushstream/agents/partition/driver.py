@@ -222,7 +222,7 @@ class PartitionDriver:
     def _note_foreign(self, tail: Sequence[tuple[int, bytes]]) -> None:
         for offset, value in tail:
             if sequence_in_flight(self._machine, value) is None:
-                self._tools.foreign.met(self._machine.journal, offset, len(value), "a journal record")
+                self._tools.foreign.in_journal(self._machine.journal, offset, value)
 
     @property
     def append_wait(self) -> float:

@@ -23,10 +23,17 @@ class ForeignRecords:
 
     Attributes:
         count: called with the topic for each record that was not met before.
+        is_note: whether a record of a home partition's journal is an operator's note.
     """
 
     count: Callable[[str], None] = lambda topic: None
+    is_note: Callable[[int, bytes], bool] = lambda partition, value: False
     _met: dict[TopicPartition, set[int]] = field(default_factory=dict)
+
+    def in_journal(self, journal: TopicPartition, offset: int, value: bytes) -> None:
+        """A record of a journal was read that is none of its chain."""
+        if not self.is_note(journal[1], value):
+            self.met(journal, offset, len(value), "a journal record")
 
     def met(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
         """A foreign record was read; the same one is read again by each recovery, and counts once.

@@ -303,7 +303,7 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
     if first > 0:
         losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
     # Only of the newest generation is an operator's word one on all that is known.
-    newest = max((mark.generation for mark in found.values()), default=-1)
+    newest = max((mark.generation for mark in found.values()), default=0)
     open_losses = [why for offset, why in sorted(losses) if accepted[0] < newest or offset > accepted[1]]
     passed += [(offset, size) for offset, size, _ in unread.values()]
     return ReadMarks(tuple(found.values()), tuple(sorted(passed)), "; ".join(open_losses), bool(losses))

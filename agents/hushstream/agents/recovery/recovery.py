@@ -232,7 +232,7 @@ class Recovery:
         except NewerJournal as error:
             raise error.at(record.offset) from None
         if found is None:
-            self.foreign.met(machine.journal, record.offset, len(record.value), "a journal record")
+            self.foreign.in_journal(machine.journal, record.offset, record.value)
         if found != held.sequence + 1:
             return None
         slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]

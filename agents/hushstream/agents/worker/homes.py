@@ -30,6 +30,7 @@ from hushstream.agents.worker.broadcast import BroadcastReader
 from hushstream.agents.worker.output_ends import OutputEnds
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.journal.chain import NewerJournal
+from hushstream.engine.journal.notes import NoteSeal
 from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
@@ -71,7 +72,7 @@ class Homes:
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings, make_machine)
-        self._foreign = ForeignRecords(metrics.foreign)
+        self._foreign = ForeignRecords(metrics.foreign, self._is_note)
         self._marks = _marks(settings, make_machine, topics, stream, self._foreign)
         self._states = _states(settings, make_machine, topics, stream, self._snapshots, self._foreign)
         self.broadcast = BroadcastReader(settings)
@@ -260,6 +261,11 @@ class Homes:
         self._show()
         if not self.drivers and set(self._stopped) >= self._stream.assigned(self._home_topic):
             self._fatal(AllStopped(said, code))
+
+    def _is_note(self, partition: int, value: bytes) -> bool:
+        settings = self._settings
+        seal = NoteSeal(settings.deployment, settings.role, partition, self._make_machine.state_keys())
+        return seal.unpack(value) is not None
 
     async def _commit(self, drivers: Mapping[int, PartitionDriver]) -> None:
         """One request for all these partitions."""
