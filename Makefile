@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -34,6 +34,10 @@ accountant: $(VENV)/.installed-dev
 # The product is broken line by line; what is named for each line must fail (tests/mutants/mutants.toml).
 mutants: $(VENV)/.installed-dev
 	$(BIN)/python tests/mutants/run.py
+
+# Through how many files and functions a record walks, and sizes, each with its ceiling and goal.
+paths: $(VENV)/.installed-dev
+	$(BIN)/python tests/engine/paths.py
 
 # The suite under other clocks, locales, users, paths and Pythons (some hours); what is missing here is named at the end.
 test-elsewhere: $(VENV)/.installed-dev

@@ -19,7 +19,8 @@ _HEAD = """\
 What each of the five papers claims, what its mechanism truly gives, what it reaches as published, and what the sound
 form reaches at the true price, or at the claimed epsilon where the true price promises nothing. The last column is what
 is had without anybody's help. `hushstream experiment papers` plays all of it; this page is made from
-[its result](papers.json) by `deploy/docs/papers.py`.
+[its result](papers.json) by `deploy/docs/papers.py`. What stands behind ± is half of the 95 % interval of the mean over
+seeds (Student's t, so two or three seeds give a wide one); how many seeds there were stands below.
 
 | system | claimed | truly | measure | as published | sound form | at | alone |
 |---|---|---|---|---|---|---|---|
@@ -30,7 +31,10 @@ def page(found: dict[str, Any]) -> str:
     """The page of a result."""
     rows = "".join(_row(row) for row in found["rows"])
     settings = "\n".join(f"* {one}" for one in found["description"]["settings"])
-    worlds = "\n".join(f"* {row['system']}: {row.get('source', '')}; {row['setting']}." for row in found["rows"])
+    worlds = "\n".join(
+        f"* {row['system']}: {row.get('source', '')}; {row['setting']}; {row.get('seeds', 0)} seeds."
+        for row in found["rows"]
+    )
     return f"{_HEAD}{rows}\n## What was played\n\n{worlds}\n\n## How to read it\n\n{settings}\n"
 
 

@@ -224,7 +224,9 @@ def _pod(system: System, role: Role) -> Manifest:
     ]
     if keys:
         secret = f"{system.config.deployment}-key-{role.zone}"
-        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": [_item(key) for key in keys]}})
+        # Optional, as a secret of an earlier release lacks the storage key; a worker without its zone's key says so.
+        items = [_item(key) for key in (*keys, f"{role.storage_zone}.key")]
+        volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": items, "optional": True}})
         volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     return {
         "automountServiceAccountToken": False,
@@ -239,7 +241,7 @@ def _pod(system: System, role: Role) -> Manifest:
             "fsGroup": USER_ID,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        **({"initContainers": [_key_copy(keys)]} if keys else {}),
+        **({"initContainers": [_key_copy()]} if keys else {}),
         "containers": [
             {
                 "name": role.name,
@@ -272,13 +274,12 @@ def _apart(system: System, role: Role) -> Manifest:
     return {"preferredDuringSchedulingIgnoredDuringExecution": terms}
 
 
-def _key_copy(keys: Sequence[str]) -> Manifest:
+def _key_copy() -> Manifest:
     """A mounted secret is readable by its group; the worker takes a key that its owner alone can read."""
-    sources = [f"/run/key-secret/{key}" for key in keys]
     return {
         "name": "key",
         "image": IMAGE,
-        "command": ["install", "--mode=0600", f"--target-directory={_KEYS}", *sources],
+        "command": ["/bin/sh", "-c", f"install --mode=0600 --target-directory={_KEYS} /run/key-secret/*.key"],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": _confined(),
         "volumeMounts": [

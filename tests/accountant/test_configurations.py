@@ -64,7 +64,7 @@ def test_budgets_of_the_sample_are_exhausted_unused_and_refused(accountant: Any)
     for system in ("colin", "pdol", "bgt"):
         refused += AT_ONCE - len(accepted(accountant, system))
         for drawn, figures in accepted(accountant, system):
-            if drawn.values["budget"] is not None:
+            if drawn.values["privacy"]["lifetime"] is not None:
                 found = {figure.name: figure.got for figure in figures}
                 fits |= {found[name] < found["planned"] for name in found if name.endswith("that fit")}
                 rounds |= {found[name] for name in found if name == "rounds that fit"}

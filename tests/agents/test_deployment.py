@@ -20,7 +20,7 @@ from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.artefacts import ENCODER
 
-PLAIN = {"deployment": "shop", "arms": 5, "context": {"dimension": 4}, "expected_slots": 40}
+PLAIN = {"deployment": "shop", "items": {"capacity": 5}, "features": {"dimension": 4}, "expected_slots": 40}
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def test_what_preparation_writes_is_read_back(written, tmp_path):
     ("values", "named"),
     [
         ({**PLAIN, "armz": 5}, "armz"),
-        ({**PLAIN, "release": {"epsilonn": 1}}, "release.epsilonn"),
+        ({**PLAIN, "privacy": {"epsilonn": 1}}, "privacy.epsilonn"),
         ({**PLAIN, "slot": {"settle": 1}}, "slot.settle"),
-        ({**PLAIN, "context": {"dimension": 4, "digit": 1}}, "context.digit"),
+        ({**PLAIN, "features": {"dimension": 4, "digit": 1}}, "features.digit"),
     ],
 )
 def test_an_unknown_key_is_refused_by_name(written, values, named):
@@ -63,17 +63,17 @@ def test_an_unknown_key_is_refused_by_name(written, values, named):
 
 
 def test_an_impossible_value_is_refused_with_the_file_and_the_field(written):
-    path = written({**PLAIN, "release": {"epsilon": -1}})
+    path = written({**PLAIN, "privacy": {"epsilon": -1}})
     with pytest.raises(
-        ConfigurationError, match=r"release\.epsilon: expected a finite number above 0, got -1"
+        ConfigurationError, match=r"privacy\.epsilon: expected a finite number above 0, got -1"
     ) as caught:
         read_config(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_missing_key_is_named(written):
-    with pytest.raises(ConfigurationError, match="arms"):
-        read_config(written({key: value for key, value in PLAIN.items() if key != "arms"}))
+    with pytest.raises(ConfigurationError, match=r"items\.capacity"):
+        read_config(written({key: value for key, value in PLAIN.items() if key != "items"}))
 
 
 def test_a_byte_order_mark_is_no_reason_to_fail(written):
@@ -95,10 +95,12 @@ def test_bytes_that_are_no_text_and_missing_files_are_refused(tmp_path):
 
 
 def test_the_environment_overrides_single_values(written, monkeypatch):
-    monkeypatch.setenv("HUSHSTREAM__RELEASE__EPSILON", "0.25")
-    monkeypatch.setenv("HUSHSTREAM__SLOT__LIFETIME_SLOTS", "3")
+    monkeypatch.setenv("HUSHSTREAM__PRIVACY__EPSILON", "0.25")
+    monkeypatch.setenv("HUSHSTREAM__PRIVACY__UNITS_PER_PERSON", "3")
     monkeypatch.setenv("HUSHSTREAM__RELEASE__WINDOW_SECONDS", "null")
-    config = read_config(written({**PLAIN, "release": {"epsilon": 1.0, "window_slots": 7, "window_seconds": 5}}))
+    config = read_config(
+        written({**PLAIN, "privacy": {"epsilon": 1.0}, "release": {"window_units": 7, "window_seconds": 5}})
+    )
     assert (config.release.epsilon, config.release.window_slots, config.slot.lifetime_slots) == (0.25, 7, 3)
     assert config.release.window_seconds is None
 
@@ -106,16 +108,16 @@ def test_the_environment_overrides_single_values(written, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value", "named"),
     [
-        ("HUSHSTREAM__RELEASE__EPSILONN", "1", "release.epsilonn"),
-        ("HUSHSTREAM__ARMS__NUMBER", "1", "HUSHSTREAM__ARMS__NUMBER"),
-        ("HUSHSTREAM__RELEASE__EPSILON", "[1", "HUSHSTREAM__RELEASE__EPSILON"),
-        ("HUSHSTREAM__RELEASE__EPSILON", "much", "release.epsilon"),
+        ("HUSHSTREAM__PRIVACY__EPSILONN", "1", "privacy.epsilonn"),
+        ("HUSHSTREAM__ITEMS__CAPACITY__NUMBER", "1", "HUSHSTREAM__ITEMS__CAPACITY__NUMBER"),
+        ("HUSHSTREAM__PRIVACY__EPSILON", "[1", "HUSHSTREAM__PRIVACY__EPSILON"),
+        ("HUSHSTREAM__PRIVACY__EPSILON", "much", "privacy.epsilon"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(written, monkeypatch, name, value, named):
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=named):
-        read_config(written({**PLAIN, "release": {"epsilon": 1.0}}))
+        read_config(written({**PLAIN, "privacy": {"epsilon": 1.0}}))
 
 
 def test_a_prepared_folder_keeps_its_encoder_and_digest(rigs, tmp_path):
@@ -151,7 +153,7 @@ def test_an_encoder_that_does_not_fit_is_refused(written, tmp_path, content, mes
 
 
 def test_an_encoder_fitted_for_other_digits_is_refused(rigs, written, tmp_path):
-    written({**PLAIN, "encoder": {"codes": 4}, "context": {"dimension": 4, "digits": 2}})
+    written({**PLAIN, "encoder": {"codes": 4}, "features": {"dimension": 4, "digits": 2}})
     (tmp_path / ENCODER).write_text(json.dumps({"digits": 1, "centroids": rigs.lattice().tolist()}), encoding="utf-8")
     with pytest.raises(ConfigurationError, match="expected centroids fitted for 2 digits, got 1"):
         load(tmp_path)
@@ -188,7 +190,9 @@ def test_without_a_source_no_key_is_made_up(tmp_path):
 
 def test_a_preparation_that_is_refused_leaves_nothing_behind(tmp_path):
     folder = tmp_path / "shop"
-    related = parse_config({"system": "colin", "deployment": "club", "arms": 3, "features": {"dimension": 2}})
+    related = parse_config(
+        {"system": "colin", "deployment": "club", "items": {"capacity": 3}, "features": {"dimension": 2}}
+    )
     wrong = {"graph": ("edges.csv", "ann,bob,heavy\n")}
     with pytest.raises(HushstreamError, match="expected a number for the weight"):
         prepare(folder, related, wrong)

@@ -21,11 +21,11 @@ from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare as declare_p2b
 
 SEED = 3
-P2B = {"arms": 3, "context": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}
-COLIN = {"system": "colin", "arms": 3, "features": {"dimension": 3}}
+P2B = {"items": {"capacity": 3}, "features": {"dimension": 3}, "expected_slots": 20, "encoder": {"codes": 2}}
+COLIN = {"system": "colin", "items": {"capacity": 3}, "features": {"dimension": 3}}
 SHAPES: dict[str, dict[str, Any]] = {
     "p2b": P2B,
-    "p2b, public, with a hold-out": {**P2B, "lift": {"holdout": 0.2}},
+    "p2b, public, with a hold-out": {**P2B, "holdout": {"share": 0.2}},
     "p2b, on devices": {**P2B, "kind": "edge"},
     "p2b, sealed": {**P2B, "slot": {"sealed": True}},
     "colin, counted by a server": {**COLIN, "release": {"noise_at": "server"}},

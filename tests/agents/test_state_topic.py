@@ -523,8 +523,6 @@ async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(
     worker = partition.worker("a")
 
     class Keeping(type(worker.zone(0))):  # type: ignore[misc]
-        keeps_users = True
-
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 
@@ -541,8 +539,6 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
     worker = partition.worker("a")
 
     class Keeping(type(worker.zone(0))):  # type: ignore[misc]
-        keeps_users = True
-
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 

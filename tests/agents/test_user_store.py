@@ -19,8 +19,9 @@ import pytest
 
 import storage
 from hushstream.agents.errors import JournalLost
+from hushstream.agents.recovery import user_store
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
-from hushstream.agents.recovery.user_store import DamagedUserStore, UserDatabase, UsersLost, is_clear_users
+from hushstream.agents.recovery.user_store import DamagedUserStore, UserDatabase, UsersLost, is_sealed_users
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.state.sealed import StorageSeal
 from hushstream.engine.state.spilled import NEVER_MS, StoredUser
@@ -414,14 +415,84 @@ def test_users_who_were_left_in_clear_are_sealed_once_and_their_pages_are_overwr
     in_clear(place)
     aside = place.with_suffix(".damaged")
     shutil.copy(place, aside)
-    assert is_clear_users(aside)
+    assert not is_sealed_users(aside)
     with closing(UserDatabase(place, SEAL)) as store:
         assert store.snapshot() == b"the window of ann"
         assert store.get((3).to_bytes(16, "big")) == b"what ann likes 3"
         assert len(list(store.unseen_since(10))) == 10
         assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
-        assert not is_clear_users(place)
+        assert is_sealed_users(place)
     assert not any(secret in everything(place) for secret in (b"what ann", b"of ann"))
+
+
+def test_pages_that_an_earlier_release_had_freed_go_too_also_where_sqlite_leaves_them_as_they_were(place: Path) -> None:
+    """As where SQLite was built without SECURE_DELETE."""
+    in_clear(place)
+    with closing(sqlite3.connect(place, isolation_level=None)) as old:
+        old.execute("PRAGMA secure_delete = OFF")
+        old.execute("DELETE FROM users WHERE seen_ms >= 100")
+        assert old.execute("PRAGMA freelist_count").fetchone()[0]
+        old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert b"what ann likes 400" in everything(place)
+    with closing(UserDatabase(place, SEAL)) as store:
+        assert store.get((3).to_bytes(16, "big")) == b"what ann likes 3"
+        assert b"what ann" not in everything(place)
+
+
+def test_a_process_that_ended_between_sealing_and_writing_anew_is_made_up_for(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_clear(place)
+    with closing(sqlite3.connect(place, isolation_level=None)) as old:
+        old.execute("PRAGMA secure_delete = OFF")
+        old.execute("DELETE FROM users WHERE seen_ms >= 100")
+    with monkeypatch.context() as patch:
+        patch.setattr(user_store, "_leave_no_page_in_clear", lambda main: None)
+        UserDatabase(place, SEAL).close()
+    assert b"what ann" in everything(place)
+    with closing(UserDatabase(place, SEAL)):
+        assert b"what ann" not in everything(place)
+
+
+@pytest.mark.parametrize("damage", [0, 30])
+def test_a_copy_whose_first_page_is_lost_is_not_kept_as_it_may_be_in_clear(tmp_path: Path, damage: int) -> None:
+    settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=tmp_path)
+    store = SnapshotStore(settings, KEYS)
+    for suffix in (".damaged", ".other-version"):
+        aside = store.path(0).with_suffix(suffix)
+        in_clear(aside)
+        with aside.open("r+b") as file:
+            file.seek(damage)
+            file.write(bytes(4096))
+        assert b"what ann" in aside.read_bytes()
+    kept = store.path(0).with_suffix(".users")
+    with closing(UserDatabase(kept, SEAL)) as sealed:
+        sealed.put([user(ANN, b"one")])
+        save(sealed, b"first")
+        copy = sealed.put_aside()
+        copy.rename(store.path(0).with_name("0.kept"))
+    store.path(0).with_name("0.kept").rename(store.path(0).with_name("0.other-version.damaged"))
+    assert store.load(0) is None
+    assert sorted(
+        path.name for path in store.path(0).parent.glob("0.*") if path.suffix in (".damaged", ".other-version")
+    ) == ["0.other-version.damaged"], "a sealed copy stays"
+
+
+def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_held_open(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The key turned and was retired while the process ran: at its next take-up the journal gives the users again."""
+    with closing(UserDatabase(place, under(RING))) as store:
+        store.put([user(ANN, b"one")])
+        save(store, b"first")
+        store.rewind(under(RETIRED))
+        assert "is under a key that is not at hand" in caplog.text
+        assert "the journal is read instead" in caplog.text
+        assert (store.get(ANN), store.snapshot(), list(store.unseen_since(10))) == (None, None, [])
+        store.put([user(ANN, b"two")])
+        save(store, b"second")
+    with closing(UserDatabase(place, under(RETIRED))) as later:
+        assert (later.get(ANN), later.snapshot()) == (b"two", b"second")
 
 
 def test_an_earlier_release_between_two_newer_ones_is_believed(place: Path) -> None:

@@ -122,8 +122,14 @@ def test_more_runs_are_taken_where_they_are_asked_for():
 
 def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_path):
     place = tmp_path / "deployment.yaml"
-    features, release = {"dimension": 4}, {"mechanism": "binary", "horizon": 50, "rewards_per_user": 50, "epsilon": 4}
-    values = {"system": "colin", "deployment": "audited", "arms": 2, "features": features, "release": release}
+    features, release = {"dimension": 4}, {"mechanism": "binary", "horizon": 50}
+    values = {
+        "system": "colin",
+        "deployment": "audited",
+        "items": {"capacity": 2},
+        "features": features,
+        "release": release,
+    }
     place.write_text(json.dumps(values), encoding="utf-8")
     answer = hushstream("--config", str(place), "--runs", "200", "--json")
     assert answer.exit_code == 0, answer.output

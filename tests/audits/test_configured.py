@@ -180,7 +180,7 @@ def test_a_long_counter_is_attacked_by_its_first_steps():
 
 
 def test_what_cannot_be_attacked_is_refused_by_name():
-    with pytest.raises(HushstreamError, match=r"release.mode slot-sums.*--only tuples"):
+    with pytest.raises(HushstreamError, match=r"release.mechanism slot-sums.*--only tuples"):
         audit_config(shuffled(mode="tuples", sampling=0.5))
     exact = replace(collaborative(), release=ContinualConfig(mechanism="exact"))
     with pytest.raises(HushstreamError, match=r"release.mechanism that adds noise, got exact"):

@@ -17,8 +17,8 @@ from hushstream.cli.main import main
 
 SHOP = """\
 deployment: shop
-arms: 4
-context: {dimension: 3, digits: 1}
+items: {capacity: 4}
+features: {dimension: 3, digits: 1}
 expected_slots: 500
 encoder: {codes: 4}
 """

@@ -17,11 +17,15 @@ from hushstream.systems.catalogue import kinds
 
 CONFIGURATIONS = {name: kind.config for name, kind in kinds().items()}
 NEEDED = {
-    "p2b": {"deployment": "shop", "arms": 3, "context.dimension": 4, "expected_slots": 100},
-    "colin": {"deployment": "shop", "arms": 3, "features.dimension": 4},
-    "pdap": {"deployment": "shop", "vendors": [{"name": "one", "arms": 3}], "dimension": 2},
-    "pdol": {"deployment": "shop", "nodes": 3, "records.dimension": 4},
-    "bgt": {"deployment": "shop", "items": 9},
+    "p2b": {"deployment": "shop", "items.capacity": 3, "features.dimension": 4, "expected_slots": 100},
+    "colin": {"deployment": "shop", "items.capacity": 3, "features.dimension": 4},
+    "pdap": {
+        "deployment": "shop",
+        "vendors": [{"name": "one", "items": {"capacity": 3}}],
+        "features.dimension": 2,
+    },
+    "pdol": {"deployment": "shop", "nodes": 3, "features.dimension": 4},
+    "bgt": {"deployment": "shop", "items.capacity": 9},
 }
 
 
@@ -46,8 +50,8 @@ def test_every_field_of_every_configuration_has_a_meaning_and_nothing_else_has(m
 
 @pytest.mark.parametrize("system", CONFIGURATIONS)
 def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(system):
-    listed = settings(CONFIGURATIONS[system])
-    inside = {one.name for one in listed if one.name.startswith(("budget.", "vendors.", "gossip."))}
+    listed = settings(kinds()[system])
+    inside = {one.name for one in listed if one.name.startswith(("privacy.lifetime.", "vendors.", "gossip."))}
     required = {one.name for one in listed if one.default is None and one.type != "section"} - inside
     assert required == set(NEEDED[system])
     values = {
@@ -64,13 +68,13 @@ def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(sys
         ("colin", "release.mechanism", None, "negative-digit", "noisy-reward"),
         ("colin", "learner.alpha", "number | lemma", "0.1", "lemma"),
         ("colin", "learner.self_weight", "number", "1.0", "CoLin"),
-        ("colin", "release.reward_levels", "whole number", "256", "noisy-reward"),
-        ("colin", "release.epochs", "whole number", "1", "budget"),
-        ("colin", "release.rows", "whole number", "256", "rewards"),
-        ("p2b", "lift.holdout", "number", "0.0", "switches the lift off"),
-        ("p2b", "release.target_delta", "number", "1.0e-06", "threshold"),
+        ("colin", "feedback.reward_levels", "whole number", "256", "noisy-reward"),
+        ("colin", "privacy.epochs", "whole number", "1", "budget"),
+        ("colin", "release.window_units", "whole number", "256", "rewards"),
+        ("p2b", "holdout.share", "number", "0.0", "switches the lift off"),
+        ("p2b", "privacy.delta", "number", "1.0e-06", "threshold"),
         ("p2b", "encoder.codes", "whole number | auto", "auto", "auto picks"),
-        ("p2b", "budget", "section | null", "null", "limits"),
+        ("p2b", "privacy.lifetime", "section | null", "null", "limits"),
     ],
 )
 def test_a_setting_can_be_looked_up(cli, system, name, type_, default, says):
@@ -93,4 +97,4 @@ def test_without_a_system_all_are_printed_and_nothing_is_cut(cli):
         for one in listed:
             assert one["name"] in words
             assert one["default"] is None or one["default"] in words
-    assert "HUSHSTREAM__RELEASE__EPSILON=0.5" in words
+    assert "HUSHSTREAM__PRIVACY__EPSILON=0.5" in words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
@@ -18,9 +19,9 @@ from hushstream.systems.colin.relation import SocialGraph
 @pytest.mark.parametrize(
     ("release", "private"),
     [
-        ("{mode: slot-sums, epsilon: 0.5}", True),
-        ("{mode: tuples, sampling: 0.5, threshold: 50}", True),
-        ("{mode: paper, sampling: 0.5}", False),
+        ("{mechanism: slot-sums, sampling: 0.5}", True),
+        ("{mechanism: tuples, sampling: 0.5, threshold: 50}", True),
+        ("{mechanism: paper, sampling: 0.5}", False),
     ],
 )
 def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, release, private):
@@ -45,7 +46,7 @@ def test_the_guarantee_is_one_text_and_one_json_for_every_mode(cli, config, rele
 
 
 def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config):
-    path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
+    path = config(add="privacy: {epsilon: 0.5, units_per_person: 3}\n")
     values = cli("guarantee", path, "--json").json
     unit, person = values["unit"], values["person"]
     assert (unit["took_part"]["epsilon"], unit["which"]["epsilon"]) == (0.5, 1.0)
@@ -54,7 +55,7 @@ def test_the_epsilon_that_was_configured_is_the_one_that_is_printed(cli, config)
 
 
 def test_what_the_lift_costs_one_user_is_added_to_what_their_slots_cost(cli, config):
-    path = config(add="lift: {holdout: 0.1, epsilon: 3}\n")
+    path = config(add="holdout: {share: 0.1, epsilon: 3}\n")
     values = cli("guarantee", path, "--json").json
     for question, prices in (("took_part", (1.0, 3.0, 4.0)), ("which", (2.0, 6.0, 8.0))):
         parts = [values[group][question] for group in ("unit", "lift", "person")]
@@ -71,28 +72,28 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
     cli("prepare", config(), tmp_path / "shop")
     line = refused("lift", "--deployment", tmp_path / "shop", "--bootstrap", "127.0.0.1:1")
     assert "expected a deployment with a hold-out, got one of p2b without" in line
-    assert "lift: {holdout: 0.1}" in line
+    assert "holdout: {share: 0.1}" in line
 
 
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
-    path = config(add="slot: {lifetime_slots: 1000}\nrelease: {epsilon: 2}\n")
+    path = config(add="privacy: {epsilon: 2, units_per_person: 1000}\n")
     said = (
-        "for one person as a whole nothing is promised beyond single slots; slot.lifetime_slots of at most 2 promises "
-        "a person something"
+        "for one person as a whole nothing is promised beyond single slots; privacy.units_per_person of at most 2 "
+        "promises a person something"
     )
     assert f"\n  Warning: {said}.\n" in cli("guarantee", path).out
     values = cli("guarantee", path, "--json").json
     assert values["person"]["warning"] == said
-    assert values["person"]["counted"]["cap"] == {"setting": "slot.lifetime_slots", "most": 2}
+    assert values["person"]["counted"]["cap"] == {"setting": "privacy.units_per_person", "most": 2}
 
 
 def test_the_environment_overrides_a_value(cli, config, monkeypatch):
-    monkeypatch.setenv("HUSHSTREAM__RELEASE__EPSILON", "0.25")
+    monkeypatch.setenv("HUSHSTREAM__PRIVACY__EPSILON", "0.25")
     assert cli("guarantee", config(), "--json").json["unit"]["took_part"]["epsilon"] == 0.25
 
 
 def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
-    path = config(add="slot: {lifetime_slots: 9}\nbudget: {epsilon: 2.5, delta: 1.0e-6}\n")
+    path = config(add="privacy: {units_per_person: 9, lifetime: {epsilon: 2.5, delta: 1.0e-6}}\n")
     said = "Budget of all slots of one user: epsilon 2.5, delta 1.00e-6 (basic composition); slots of a user: 9"
     for command in (("guarantee",), ("config", "check")):
         assert f"{said} planned, 2 fit, releases stop there" in cli(*command, path).out
@@ -104,19 +105,22 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
-        ("{epsilon: 0.5, delta: 1.0e-6}", "budget: expected room for one slot of one user at least (epsilon 1, "),
-        ("{epsilon: 0, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got 0"),
-        ("{epsilon: .inf, delta: 1.0e-6}", "budget.epsilon: expected a finite number above 0, got inf"),
-        ("{epsilon: 1}", "budget.delta: expected a value, got none"),
-        ("{epsilon: 1, delta: 1.0e-6, fliter: zcdp}", "budget.fliter: there is no such key"),
+        (
+            "{epsilon: 0.5, delta: 1.0e-6}",
+            "privacy.lifetime: expected room for one slot of one user at least (epsilon 1, ",
+        ),
+        ("{epsilon: 0, delta: 1.0e-6}", "privacy.lifetime.epsilon: expected a finite number above 0, got 0"),
+        ("{epsilon: .inf, delta: 1.0e-6}", "privacy.lifetime.epsilon: expected a finite number above 0, got inf"),
+        ("{epsilon: 1}", "privacy.lifetime.delta: expected a value, got none"),
+        ("{epsilon: 1, delta: 1.0e-6, fliter: zcdp}", "privacy.lifetime.fliter: there is no such key"),
     ],
 )
 def test_a_budget_that_cannot_be_is_refused(refused, config, budget, message):
-    assert message in refused("config", "check", config(add=f"budget: {budget}\n"))
+    assert message in refused("config", "check", config(add=f"privacy: {{lifetime: {budget}}}\n"))
 
 
 def test_the_guarantee_converts_its_price(cli, config):
-    path = config(add="release: {epsilon: 0.5}\nslot: {lifetime_slots: 3}\n")
+    path = config(add="privacy: {epsilon: 0.5, units_per_person: 3}\n")
     one, many = cli("guarantee", path, "--json").json["conversions"]
     assert (one["pure_epsilon"], one["rho"]) == (0.5, 0.125)
     assert (many["covers"], many["pure_epsilon"], many["rho"]) == ("all 3 of one user", 1.5, 1.125)
@@ -124,7 +128,7 @@ def test_the_guarantee_converts_its_price(cli, config):
     text = cli("guarantee", path).out
     assert "\n\nConversions\n  Whether it was there at all; which of two it was costs twice" in text
     assert "all 3 of one user" in text
-    tuples = config(add="release: {mode: tuples, sampling: 0.5, threshold: 50}\n", name="tuples.yaml")
+    tuples = config(add="release: {mechanism: tuples, sampling: 0.5, threshold: 50}\n", name="tuples.yaml")
     assert cli("guarantee", tuples, "--json").json["conversions"] == []
 
 
@@ -139,17 +143,21 @@ def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, con
     ("replace", "add", "message"),
     [
         ([], "relase: {epsilon: 1}\n", "relase: there is no such key"),
-        ([], "release: {epsilom: 1}\nslot: {after: 3}\n", "release.epsilom: there is no such key"),
-        ([("arms: 4", "arms: many")], "", "line 2: arms: expected a whole number, got 'many'"),
-        ([("arms: 4", "arms: 1")], "", "arms: expected a whole number from 2 to 65536, got 1"),
-        ([("arms: 4\n", "")], "", "arms: expected a value, got none"),
-        ([("{dimension: 3, digits: 1}", "3")], "", "context: expected keys and values below it, got 3"),
-        ([], "release: {epsilon: .nan}\n", "release.epsilon: expected a finite number above 0"),
-        ([], "release: {mode: sums}\n", "release.mode: expected 'slot-sums', 'tuples' or 'paper', got 'sums'"),
-        ([], "release: {mode: paper}\n", "release.sampling: expected below 1 for mode paper"),
+        ([], "privacy: {epsilom: 1}\nslot: {after: 3}\n", "privacy.epsilom: there is no such key"),
+        ([("capacity: 4", "capacity: many")], "", "line 2: items.capacity: expected a whole number, got 'many'"),
+        ([("capacity: 4", "capacity: 1")], "", "items.capacity: expected a whole number from 2 to 65536, got 1"),
+        ([("items: {capacity: 4}\n", "")], "", "items.capacity: expected a value, got none"),
+        ([("{dimension: 3, digits: 1}", "3")], "", "line 3: features: expected keys and values below it, got 3"),
+        ([], "privacy: {epsilon: .nan}\n", "privacy.epsilon: expected a finite number above 0"),
+        (
+            [],
+            "release: {mechanism: sums}\n",
+            "release.mechanism: expected 'slot-sums', 'tuples' or 'paper', got 'sums'",
+        ),
+        ([], "release: {mechanism: paper}\n", "release.sampling: expected below 1 for mechanism paper"),
         ([("codes: 4", "codes: 5000")], "", "encoder.codes: expected at most the 66 contexts of the grid, got 5000"),
-        ([("arms: 4", "arms: 60000")], "", "expected a crowd (16 * codes * arms) of at most"),
-        ([], "arms: 5\n", "line 6: expected YAML with each key once, got one for the second time"),
+        ([("capacity: 4", "capacity: 60000")], "", "expected a crowd (16 * codes * arms) of at most"),
+        ([], "items: {capacity: 5}\n", "line 6: expected YAML with each key once, got one for the second time"),
         ([], "x: [\n", "expected YAML"),
     ],
 )
@@ -183,11 +191,11 @@ def test_preparing_twice_keeps_encoder_and_digest(cli, config, tmp_path):
 CLUB = """\
 system: colin
 deployment: club
-arms: 4
+items: {capacity: 4}
 features: {dimension: 3}
-release: {rewards_per_user: 100}
-privacy: {person: unprotected}
+privacy: {units_per_person: 100, person: unprotected}
 """
+TOLD = ", person: unprotected"
 
 
 def test_the_ridge_of_a_collaborative_deployment_is_told_with_its_graph(cli, tmp_path):
@@ -208,7 +216,7 @@ def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
     club = tmp_path / "club.yaml"
     club.write_text(CLUB, encoding="utf-8")
     assert cli("config", "check", club, "--json").json["notes"][1:] == []
-    club.write_text(CLUB.replace("100}", "100, horizon: 1000}"), encoding="utf-8")
+    club.write_text(CLUB + "release: {horizon: 1000}\n", encoding="utf-8")
     _, note = cli("config", "check", club, "--json").json["notes"]
     assert note.startswith("release.horizon: noise is sized for 1000 steps of a user, and 100 of their rewards count")
     assert note in cli("config", "check", club).out
@@ -216,17 +224,13 @@ def test_a_horizon_that_rewards_cannot_need_is_noted(cli, tmp_path):
 
 def test_a_counter_whose_windows_the_clock_uses_up_is_noted(cli, tmp_path):
     shop = tmp_path / "shop.yaml"
-    plain = "deployment: shop\narms: 4\ncontext: {dimension: 3}\nexpected_slots: 10000000\n"
-    shop.write_text(plain + "release: {epsilon: 1.0, window_slots: 10000}\n", encoding="utf-8")
+    plain = "deployment: shop\nitems: {capacity: 4}\nfeatures: {dimension: 3}\nexpected_slots: 10000000\n"
+    shop.write_text(plain + "release: {window_units: 10000}\n", encoding="utf-8")
     assert cli("config", "check", shop, "--json").json["notes"][1:] == []
-    shop.write_text(
-        plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, windows: 1440}\n", encoding="utf-8"
-    )
+    shop.write_text(plain + "release: {window_units: 10000, window_seconds: 60, horizon: 1440}\n", encoding="utf-8")
     _, note = cli("config", "check", shop, "--json").json["notes"]
     assert "the counter serves 1440 of a partition: at one each 60 s they last 24 hours" in note
-    shop.write_text(
-        plain + "release: {epsilon: 1.0, window_slots: 10000, window_seconds: 60, sums: fresh}\n", encoding="utf-8"
-    )
+    shop.write_text(plain + "release: {window_units: 10000, window_seconds: 60, sums: fresh}\n", encoding="utf-8")
     assert cli("config", "check", shop, "--json").json["notes"][1:] == []
 
 
@@ -234,7 +238,7 @@ def test_a_folder_of_another_configuration_and_a_file_in_its_place_are_refused(c
     folder = tmp_path / "shop"
     assert cli("prepare", config(), folder).code == 0
     before = (folder / "deployment.yaml").read_bytes()
-    other = config(("arms: 4", "arms: 5"), name="other.yaml")
+    other = config(("capacity: 4", "capacity: 5"), name="other.yaml")
     assert "the configuration of a deployment is frozen" in refused("prepare", other, folder)
     assert (folder / "deployment.yaml").read_bytes() == before
     (tmp_path / "taken").write_text("x", encoding="utf-8")
@@ -246,11 +250,31 @@ def test_an_impossible_configuration_leaves_no_folder_behind(refused, config, tm
     assert not (tmp_path / "shop").exists()
 
 
+STORAGE = ("storage-edge", "storage-shuffler", "storage-server")
+
+
+def test_storage_keys_that_an_earlier_releases_folder_lacks_are_named_made_and_printed(cli, tmp_path):
+    generate_keys(tmp_path, ["edge", "sealing", "edge.north"])
+    before = (tmp_path / "edge.key").read_bytes()
+    checked = cli("keys", "check", tmp_path)
+    assert checked.code == 0
+    assert "storage-edge.key: none, so states are sealed under the zone's key; `hushstream keys st" in checked.out
+    made = cli("keys", "storage", tmp_path)
+    assert sorted(path.stem for path in tmp_path.glob("*.key")) == [
+        "edge", "edge.north", "sealing", "storage-edge", "storage-edge.north",
+    ]  # fmt: skip
+    assert made.out.count(": key ") == 2
+    assert (tmp_path / "edge.key").read_bytes() == before
+    again = cli("keys", "storage", tmp_path)
+    assert (again.code, "no zone lacks a storage key" in again.out) == (0, True)
+    assert "none, so" not in cli("keys", "check", tmp_path).out
+
+
 def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tmp_path):
     folder = tmp_path / "keys"
     made = cli("keys", "generate", folder, "--json")
     ids = {item["zone"]: item["key_id"] for item in made.json}
-    assert set(ids) == {"edge", "shuffler"}
+    assert set(ids) == {"edge", "shuffler", *STORAGE}
     for zone, key_id in ids.items():
         path = folder / f"{zone}.key"
         assert path.stat().st_mode & 0o777 == 0o600
@@ -260,7 +284,8 @@ def test_keys_are_made_once_for_the_owner_alone_and_never_shown(cli, refused, tm
     assert "keys are never overwritten" in refused("keys", "generate", folder)
     assert (folder / "edge.key").read_bytes() == before
     assert cli("keys", "check", folder, "--json").json == [
-        {"zone": zone, "key_id": ids[zone], "epochs": [0, 0], "problem": None} for zone in ("edge", "shuffler")
+        {"zone": zone, "key_id": ids[zone], "epochs": [0, 0], "problem": None}
+        for zone in ("edge", "shuffler", *STORAGE)
     ]
 
 
@@ -283,7 +308,7 @@ def test_a_key_file_that_no_worker_would_take_fails_the_check(cli, tmp_path, spo
     assert material not in answer.out + answer.err
     found = cli("keys", "check", tmp_path, "--json")
     assert found.code == 1
-    assert [item["problem"] is None for item in found.json] == [False, True]
+    assert [item["problem"] is None for item in found.json] == [False, *[True] * 4]
 
 
 @pytest.mark.parametrize("zones", [["edge"], ["edge", "counter"], ["shuffler", "sealing"]], ids=" ".join)
@@ -292,7 +317,8 @@ def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli
         cli("keys", "generate", tmp_path, "--zone", zone)
     found = cli("keys", "check", tmp_path, "--json")
     assert found.code == 0
-    assert [item["zone"] for item in found.json] == zones
+    stored = [f"storage-{zone}" for zone in zones if zone != "sealing"]
+    assert [item["zone"] for item in found.json] == [*zones, *stored]
     demanded = cli("keys", "check", tmp_path, "--zone", zones[0])
     assert (demanded.code, demanded.out.count("\n")) == (0, 1)
     absent = cli("keys", "check", tmp_path, "--zone", "counter" if zones[0] == "shuffler" else "shuffler")
@@ -305,7 +331,7 @@ def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli
 def test_a_folder_without_any_key_file_fails_the_check(refused, tmp_path):
     line = refused("keys", "check", tmp_path)
     assert "expected a key file in" in line
-    assert "edge.key, shuffler.key, sealing.key, counter.key" in line
+    assert "edge.key, shuffler.key, sealing.key, counter.key, storage-edge.key" in line
     assert "keys generate" in line
 
 
@@ -386,7 +412,7 @@ def test_a_live_worker_refuses_the_folder_of_a_replay_whatever_keys_it_has(ended
     assert "expected the folder of a deployment, got that of a replay" in refused("prepare", config(), folder)
 
 
-@pytest.mark.parametrize("release", ["{mode: paper, sampling: 0.5}"])
+@pytest.mark.parametrize("release", ["{mechanism: paper, sampling: 0.5}"])
 def test_a_release_that_is_not_private_as_stated_is_for_replays_alone(ended, refused, config, tmp_path, release):
     path = config(add=f"release: {release}\n")
     for command in (("config", "check", path), ("prepare", path, tmp_path / "shop")):
@@ -401,7 +427,7 @@ def test_a_release_that_is_not_private_as_stated_is_for_replays_alone(ended, ref
 def test_exact_sums_are_marked_and_for_replays_alone(ended, cli, refused, tmp_path):
     """Their guarantee once said that they were private as stated."""
     club, folder = tmp_path / "club.yaml", tmp_path / "club"
-    club.write_text(CLUB.replace("{rewards", "{mechanism: exact, rewards"), encoding="utf-8")
+    club.write_text(CLUB + "release: {mechanism: exact}\n", encoding="utf-8")
     found = cli("guarantee", club, "--json").json
     assert found["marks"] == [NOT_PRIVATE]
     assert [one["topic"] for one in found["seen"] if one["leaves_unnoised"]] == ["releases", "models"]
@@ -437,14 +463,15 @@ def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
 
 def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
     path = config(
-        ("arms: 4", "arms: 1"), add="release: {mode: sums, epsilon: -1}\nslot:\n  after: 3\nlift: {holdout: 7}\n"
+        ("capacity: 4", "capacity: 1"),
+        add="release: {mechanism: sums, window_units: 0}\nslot:\n  after: 3\nholdout: {share: 7}\n",
     )
     line = refused("config", "check", path)
     for said in (
-        f"{path}, line 2: arms: expected a whole number from 2 to 65536, got 1",
-        f"{path}, line 6: release.mode: expected 'slot-sums', 'tuples' or 'paper', got 'sums'",
+        f"{path}, line 2: items.capacity: expected a whole number from 2 to 65536, got 1",
+        f"{path}, line 6: release.mechanism: expected 'slot-sums', 'tuples' or 'paper', got 'sums'",
         f"{path}, line 8: slot.after: there is no such key",
-        f"{path}, line 9: lift.holdout: expected",
+        f"{path}, line 9: holdout.share: expected",
     ):
         assert said in line
     # What the wrong mode decides is not judged by another mode.
@@ -452,42 +479,50 @@ def test_all_that_is_wrong_is_said_at_once_with_its_line(refused, config):
 
 
 def test_a_key_that_is_nearly_right_or_stands_elsewhere_is_answered_with_the_right_one(refused, config, tmp_path):
-    path = config(add="release: {epsilom: 1, zzz: 1}\nfeedback: {reward_wait_seconds: 3}\nwindow_slots: 9\n")
+    path = config(add="privacy: {epsilom: 1, zzz: 1}\nfeedback: {reward_wait_seconds: 3}\nwindow_units: 9\n")
     line = refused("config", "check", path)
     for said in (
-        "release.epsilom: there is no such key; did you mean epsilon?",
-        "release.zzz: there is no such key; /",
-        "feedback.reward_wait_seconds: there is no such key; it is called attribution_window_seconds now",
-        "window_slots: there is no such key; did you mean release.window_slots?",
+        "privacy.epsilom: there is no such key; did you mean epsilon?",
+        "privacy.zzz: there is no such key; /",
+        "feedback.reward_wait_seconds is now feedback.attribution_window_seconds",
+        "window_units: there is no such key; did you mean release.window_units?",
     ):
         assert said in line
     mall = tmp_path / "mall.yaml"
-    mall.write_text("system: pdap\ndeployment: m\nvendors: [{name: a, arm: 3}]\ndimension: 2\n", encoding="utf-8")
-    assert "line 3: vendors.0.arm: there is no such key; did you mean arms?" in refused("config", "check", mall)
+    mall.write_text(
+        "system: pdap\ndeployment: m\nvendors: [{name: a, item: {capacity: 3}}]\nfeatures: {dimension: 2}\n",
+        encoding="utf-8",
+    )
+    assert "line 3: vendors.0.item: there is no such key; did you mean items?" in refused("config", "check", mall)
 
 
 def test_what_is_wrong_beside_a_missing_value_is_said_at_once(refused, config):
-    path = config(("arms: 4\n", ""), add="slot: {after_interactions: x, lifetime_slots: 0}\nlift: {holdout: 7}\n")
+    path = config(
+        ("items: {capacity: 4}\n", ""),
+        add="slot: {after_interactions: x}\nprivacy: {units_per_person: 0}\nholdout: {share: 7}\n",
+    )
     line = refused("config", "check", path)
     for said in (
-        f"{path}: arms: expected a value, got none",
+        f"{path}: items.capacity: expected a value, got none",
         f"{path}, line 5: slot.after_interactions: expected a whole number, got 'x'",
-        f"{path}, line 5: slot.lifetime_slots: expected a whole number from 1 to 1000000, got 0",
-        f"{path}, line 6: lift.holdout: expected",
+        f"{path}, line 6: privacy.units_per_person: expected a whole number from 1 to 1000000, got 0",
+        f"{path}, line 7: holdout.share: expected",
     ):
         assert said in line
-    assert line.count("arms") == 1
+    assert line.count("items.capacity") == 1
 
 
 def test_a_value_from_the_environment_is_on_no_line(refused, config, monkeypatch):
-    monkeypatch.setenv("HUSHSTREAM__ARMS", "1")
+    monkeypatch.setenv("HUSHSTREAM__ITEMS__CAPACITY", "1")
     path = config()
-    assert f"{path}: arms: expected a whole number from 2 to 65536, got 1" in refused("config", "check", path)
+    assert f"{path}: items.capacity: expected a whole number from 2 to 65536, got 1" in refused("config", "check", path)
 
 
 def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_alone(cli, refused, config, tmp_path):
     films = tmp_path / "films.yaml"
-    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n", encoding="utf-8")
+    films.write_text(
+        "system: bgt\ndeployment: films\nitems: {capacity: 1682}\nprivacy: {epsilon: 10.0}\n", encoding="utf-8"
+    )
     many, few = (cli("guarantee", films, "--users", users, "--ratings", "85").out for users in ("6040", "943"))
     assert "factors are likely to be found, and to help" in many
     assert "factors will not be found" in few
@@ -500,7 +535,9 @@ def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_a
 def test_how_many_ratings_are_asked_about_is_what_is_answered(cli, refused, config, tmp_path):
     """80 was asked, and what 50 give was answered, as nobody had said how many users."""
     films = tmp_path / "films.yaml"
-    films.write_text("system: bgt\ndeployment: films\nitems: 1682\nrelease: {epsilon: 10.0}\n", encoding="utf-8")
+    films.write_text(
+        "system: bgt\ndeployment: films\nitems: {capacity: 1682}\nprivacy: {epsilon: 10.0}\n", encoding="utf-8"
+    )
     told = cli("guarantee", films, "--ratings", "80")
     assert "Users with 80 ratings each" in told.out
     assert "50 ratings" not in told.out
@@ -513,49 +550,83 @@ def test_how_many_ratings_are_asked_about_is_what_is_answered(cli, refused, conf
 MALL = """\
 system: pdap
 deployment: mall
-vendors: [{name: north, arms: 5}]
-dimension: 2
+vendors: [{name: north, items: {capacity: 5}}]
+features: {dimension: 2}
 """
 
 
+def _told(values, word):
+    """A configuration that says of its persons whether they are protected."""
+    if "privacy" in values:
+        return re.sub(r"(privacy: \{.*)\}", rf"\1, person: {word}}}", values)
+    return f"{values}privacy: {{person: {word}}}\n"
+
+
 @pytest.mark.parametrize(
-    ("values", "setting"),
-    [(MALL, "release.events_per_person to 9"), (CLUB.partition("privacy")[0], "release.rewards_per_user to 9")],
+    ("values", "why", "out"),
+    [
+        (
+            MALL + "privacy: {units_per_person: 9}\n",
+            "nobody counts a person's rewards (9 together would cost epsilon 9",
+            "Say in the configuration that it is so",
+        ),
+        (
+            MALL,
+            "nobody counts a person's rewards (100 together would cost epsilon 100",
+            "Say in the configuration that it is so",
+        ),
+        (
+            CLUB.replace(TOLD, ""),
+            "100 rewards of one user together cost",
+            "Either set privacy.units_per_person to 9 or less",
+        ),
+    ],
 )
-def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refused, tmp_path, values, setting):
+def test_who_promises_a_person_nothing_says_so_in_words_or_sets_a_cap(cli, refused, tmp_path, values, why, out):
     path, folder, edges = tmp_path / "x.yaml", tmp_path / "made", tmp_path / "edges.csv"
     edges.write_text("ann,bob\n", encoding="utf-8")
     given = ("--graph", edges) if "colin" in values else ()
     path.write_text(values, encoding="utf-8")
     for command in (("prepare", path, folder, *given), ("config", "check", path)):
         line = refused(*command)
-        assert "privacy: expected a promise to each person, got none: 100 rewards of one user together cost" in line
-        assert f"Either set {setting} or less" in line
+        assert f"privacy: expected a promise to each person, got none: {why}" in line
+        assert out in line
         assert "privacy: {person: unprotected}" in line
     assert not folder.exists()
-    path.write_text(values + "privacy: {person: unprotected}\n", encoding="utf-8")
+    path.write_text(_told(values, "unprotected"), encoding="utf-8")
     said = cli("prepare", path, folder, *given, "--json").json["digest"]
-    assert "For one person as a whole nothing is promised" in cli("guarantee", folder).out
+    said_of_it = cli("guarantee", folder).out
+    assert ("For one person as a whole nothing is promised" in said_of_it) == ("units_per_person: 9}" not in values)
+    assert ("which nobody counts" in said_of_it) == ("pdap" in values)
     assert cli("config", "check", folder).code == 0
     # The words are in no digest: a deployment that runs is not another one because it says so.
     plain = tmp_path / "plain"
     path.write_text(values, encoding="utf-8")
     prepare(plain, read_config(path), {"graph": (str(edges), "ann,bob\n")} if given else None)
     assert load(plain).digest.hex() == said
-    path.write_text(values + "privacy: {person: unprotected}\n", encoding="utf-8")
+    path.write_text(_told(values, "unprotected"), encoding="utf-8")
     assert cli("prepare", path, plain, *given, "--json").json["digest"] == said
-    path.write_text(values + "privacy: {person: sure}\n", encoding="utf-8")
+    path.write_text(_told(values, "sure"), encoding="utf-8")
     assert "privacy.person: expected 'protected' or 'unprotected', got 'sure'" in refused("config", "check", path)
 
 
-@pytest.mark.parametrize(
-    ("values", "life"), [(MALL + "release: {events_per_person: 9}\n", 9), (CLUB.replace("100}", "9}"), 9)]
-)
-def test_a_cap_promises_a_person_something(cli, tmp_path, values, life):
+def test_a_cap_promises_a_person_something(cli, tmp_path):
     path = tmp_path / "x.yaml"
-    path.write_text(values.partition("privacy")[0], encoding="utf-8")
+    path.write_text(CLUB.replace("100,", "9,").replace(TOLD, ""), encoding="utf-8")
     assert cli("config", "check", path).code == 0
-    assert cli("guarantee", path, "--json").json["person"]["which"]["epsilon"] == life
+    assert cli("guarantee", path, "--json").json["person"]["which"]["epsilon"] == 9
+
+
+def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(MALL + "privacy: {units_per_person: 9}\n", encoding="utf-8")
+    told = cli("guarantee", path, "--json").json
+    assert told["person"]["counted"]["counted"] is False
+    assert told["sentence"].startswith(
+        "Nobody learns more than a factor e^9 about what one person's rewards were, if they gave 9 at most, which "
+        "nobody counts"
+    )
+    assert "9 rewards of one user, as is supposed: nobody counts them" in cli("guarantee", path).out
 
 
 def test_the_statement_of_another_deployment_is_never_written_over(cli, refused, config, tmp_path, monkeypatch):

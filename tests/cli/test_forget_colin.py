@@ -22,10 +22,11 @@ SEED = 5
 RELATED = """\
 system: colin
 deployment: related
-arms: 3
-settle_seconds: 3600.0
+items: {capacity: 3}
 features: {dimension: 2}
-release: {noise_at: %s, mechanism: %s, rows: 64, horizon: 64, rewards_per_user: 32}
+feedback: {settle_seconds: 3600.0}
+privacy: {units_per_person: 32}
+release: {noise_at: %s, mechanism: %s, window_units: 64, horizon: 64}
 """
 MODES = {
     "server": ("server", "negative-digit"),

@@ -14,8 +14,8 @@ from hushstream.schemas import codec
 MALL = """\
 system: pdap
 deployment: mall
-vendors: [{name: north, arms: 3}, {name: south, arms: 4, reserved: 1}]
-dimension: 2
+vendors: [{name: north, items: {capacity: 3}}, {name: south, items: {capacity: 4, reserved: 1}}]
+features: {dimension: 2}
 """
 
 

@@ -22,11 +22,12 @@ from hushstream.schemas.codec import encode
 SEED = 5
 PLAYED = """\
 deployment: played
-arms: 4
-context: {dimension: 4, digits: 1}
+items: {capacity: 4}
+features: {dimension: 4, digits: 1}
 expected_slots: 20
 encoder: {codes: 4}
-slot: {after_interactions: 2, settle_seconds: 1.0e+7}
+slot: {after_interactions: 2}
+feedback: {settle_seconds: 1.0e+7}
 """
 
 
@@ -262,11 +263,11 @@ def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):
 
 
 def test_an_audit_takes_its_epsilon_from_a_configuration(cli, refused, config):
-    found = cli("audit", "slot-sums", "--config", config(add="release: {epsilon: 0.5}\n"), "--runs", "1000", "--json")
+    found = cli("audit", "slot-sums", "--config", config(add="privacy: {epsilon: 0.5}\n"), "--runs", "1000", "--json")
     assert found.json["claimed"]["epsilon"] == 0.5
     assert cli("audit", "slot-sums", "--config", config(), "--runs", "200", "--json").json["epsilon"] == 1.0
-    assert "release.mode" in refused(
-        "audit", "slot-sums", "--config", config(add="release: {mode: paper, sampling: 0.5}\n")
+    assert "release.mechanism" in refused(
+        "audit", "slot-sums", "--config", config(add="release: {mechanism: paper, sampling: 0.5}\n")
     )
     sampled = cli("audit", "slot-sums", "--config", config(add="release: {sampling: 0.5}\n"), "--runs", "200", "--json")
     assert (sampled.json["sampling"], sampled.json["sums"]) == (0.5, "fresh")
@@ -327,7 +328,7 @@ LIFTED = {
 def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstrap, tmp_path, sums, code, said):
     from hushstream.agents.worker.deployment import parse_config, prepare
 
-    values = yaml.safe_load(PLAYED) | {"deployment": f"lifted{code}", "lift": {"holdout": 0.1, "epsilon": 0.5}}
+    values = yaml.safe_load(PLAYED) | {"deployment": f"lifted{code}", "holdout": {"share": 0.1, "epsilon": 0.5}}
     system = prepare(tmp_path / "lifted", parse_config(values))
     place = ("--deployment", tmp_path / "lifted", "--bootstrap", bootstrap)
     assert cli("topics", "apply", *place).code == 0

@@ -19,8 +19,8 @@ from hushstream.replay.runners.memory import MemoryLog
 
 ERASED = """\
 deployment: erased
-arms: 4
-context: {dimension: 4, digits: 1}
+items: {capacity: 4}
+features: {dimension: 4, digits: 1}
 expected_slots: 20
 encoder: {codes: 4}
 """

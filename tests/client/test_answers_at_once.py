@@ -38,7 +38,7 @@ from hushstream.systems.pdap.system import declare as declare_pdap
 
 SHORT = 0.03
 X = [0.7, 0.1, 0.1, 0.1]
-PDOL = {"system": "pdol", "deployment": "words", "nodes": 2, "records": {"dimension": 4}}
+PDOL = {"system": "pdol", "deployment": "words", "nodes": 2, "features": {"dimension": 4}}
 
 
 def _deciding(rigs, name):
@@ -47,7 +47,12 @@ def _deciding(rigs, name):
         return declare_p2b(rigs.make_system()), {"user": "ann", "context": X, "track": "private"}
     if name == "colin":
         config = parse_config(
-            {"system": "colin", "deployment": "small", "arms": 3, "features": {"dimension": 2, "norm": 1.0}}
+            {
+                "system": "colin",
+                "deployment": "small",
+                "items": {"capacity": 3},
+                "features": {"dimension": 2, "norm": 1.0},
+            }
         )
         core = CollaborativeSystem.of(config, SocialGraph.of_edges([("ann", "bob", 1.0)]))
         return declare_colin(core), {"user": "ann", "context": [0.1] * 6, "track": "private"}
@@ -55,8 +60,8 @@ def _deciding(rigs, name):
         {
             "system": "pdap",
             "deployment": "mall",
-            "vendors": [{"name": "north", "arms": 2}, {"name": "south", "arms": 2}],
-            "dimension": 2,
+            "vendors": [{"name": "north", "items": {"capacity": 2}}, {"name": "south", "items": {"capacity": 2}}],
+            "features": {"dimension": 2},
         }
     )
     return declare_pdap(PdapSystem.of(config)), {"user": "ann", "context": [0.5, 0.5], "track": "north"}
@@ -255,8 +260,8 @@ async def test_a_learner_that_refuses_all_is_not_taken_for_none(log, impatient):
 SHOP = {
     "deployment": "small",
     "expected_slots": 1000,
-    "arms": 3,
-    "context": {"dimension": 3, "digits": 1},
+    "items": {"capacity": 3},
+    "features": {"dimension": 3, "digits": 1},
     "encoder": {"codes": 4},
 }
 
@@ -270,7 +275,7 @@ async def test_a_folder_of_the_other_conversation_is_refused_in_words(tmp_path):
         connect("127.0.0.1:9", tmp_path / "words")
     with pytest.raises(HushstreamError, match="expected the deployment's folder, or nodes and dimension"):
         connect_records("127.0.0.1:9", "words")
-    prepare(tmp_path / "films", parse_config({"system": "bgt", "deployment": "films", "items": 5}))
+    prepare(tmp_path / "films", parse_config({"system": "bgt", "deployment": "films", "items": {"capacity": 5}}))
     with pytest.raises(HushstreamError, match="applications write ratings, got words, where they write records"):
         connect_ratings("127.0.0.1:9", tmp_path / "words")
     assert connect_ratings("127.0.0.1:9", tmp_path / "films")

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.asyncio
 PARTITIONS = 6
 SHOP = {
     "deployment": "small",
-    "arms": 3,
-    "context": {"dimension": 3},
+    "items": {"capacity": 3},
+    "features": {"dimension": 3},
     "expected_slots": 9,
     "encoder": {"codes": 4},
     "partitions": {"learner": PARTITIONS},

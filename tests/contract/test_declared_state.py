@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from attributes import EVERY, Contents, differences, named_by
+from hushstream.engine.machine import spilling
 from hushstream.engine.state.packed import Form
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -38,10 +39,10 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ),
     ("counting.counter.Counter", "_bound"): "a bound of the sum; it is only tighter after a restart",
     ("counting.tree.TreeCounter", "_cached", "_run", "_run_start"): "noise that is drawn again from its address",
-    ("engine.deciding.DecisionRole", "_writing"): "set at the beginning of each fold",
     ("engine.state.known_ids.KnownIds", "_merged", "_shift", "_starts", "_view", "_young"): (
         "in which of its arrays an id lies: all are looked through"
     ),
+    ("engine.learner.arrivals.Arrivals", "_decode"): "a function of the configuration, which has no equality",
     ("engine.learner.models.ModelReader", "foreign", "published_ms"): "shown by gauges, and nothing else",
     ("engine.state.spilled.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
     ("feedback.answers.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
@@ -57,7 +58,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.colin.server.machine.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
     ("systems.p2b.contribution.sealed.SealOpener", "_private"): "the key's other form, which has no equality",
     ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
-    ("systems.p2b.edge.deadlines.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
+    ("systems.p2b.edge.users.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
     ("systems.p2b.edge.low_rank.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("systems.p2b.edge.shared.SharedModels", "_held", "_users"): "by name; their order means nothing",
     ("systems.p2b.lift.LiftCounter", "_waiting"): "by moment and user; their order means nothing",
@@ -79,7 +80,7 @@ CONTENTS: Contents = {
     "hushstream.privacy.ledger.Ledger": lambda ledger: {scope: sums for scope, sums in ledger.totals().items() if sums},
     "hushstream.systems.colin.counter.machine.CounterMachine": lambda machine: in_one_piece(machine.pending),
     "hushstream.systems.colin.server.machine.CollaborativeAggregatorMachine": lambda one: in_one_piece(one.pending)[:2],
-    "hushstream.systems.p2b.edge.deadlines.Deadlines": lambda deadlines: sorted(
+    "hushstream.systems.p2b.edge.users.Deadlines": lambda deadlines: sorted(
         (due_ms, event) for due_ms, agent, event in [*deadlines._seen, *deadlines._ahead] if event in agent.open
     ),
     "hushstream.systems.p2b.edge.shared.SharedModels": lambda models: (
@@ -114,7 +115,7 @@ def scenarios(variant: Variant) -> Iterator[tuple[int, str, int, Scenario]]:
         yield place, role.name, home, PLAIN
         if role.marks is not None:
             yield place, role.name, home, ROTATED_AND_DOUBTED
-        if Rig(recorded(variant), role, home).machine.keeps_users:
+        if spilling(Rig(recorded(variant), role, home).machine) is not None:
             yield from ((place, role.name, home, spilled) for spilled in SPILLED)
 
 

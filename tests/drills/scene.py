@@ -26,8 +26,8 @@ from hushstream.schemas.partitioning import partition_of
 NAME, PARTITIONS, DIMENSION = "drill", 4, 4
 CONFIGURATION = f"""\
 deployment: {NAME}
-arms: 5
-context: {{dimension: {DIMENSION}}}
+items: {{capacity: 5}}
+features: {{dimension: {DIMENSION}}}
 expected_slots: 20000
 encoder: {{codes: 4}}
 partitions: {{learner: {PARTITIONS}, shuffler: 1}}

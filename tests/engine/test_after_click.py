@@ -108,8 +108,8 @@ def test_the_refusal_follows_from_the_journaled_batch_alone(rig, rigs):
 
 def test_a_context_is_decoded_once_however_long_it_waits_and_whatever_comes_meanwhile(rig):
     decoded = []
-    decode = rig.machine._decoded._decode
-    rig.machine._decoded._decode = lambda part: decoded.extend(r.offset for r in part.records) or decode(part)
+    decode = rig.machine._arrivals._decode
+    rig.machine._arrivals._decode = lambda part: decoded.extend(r.offset for r in part.records) or decode(part)
     rig.context("e1", after_click=10**9)
     for number in range(20):
         rig.context(f"e{number}", user="bob", after_click=number // 2)

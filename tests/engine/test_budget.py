@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.engine.noise.budget import BudgetConfig, OwnScope, Place, filter_of, largest_that
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.amounts import MICRO, Cost, delta_units
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units
 from hushstream.privacy.bounds import exp_above, exp_below
 from hushstream.privacy.conversion_table import DELTAS, conversion_lines, conversion_rows
 from hushstream.privacy.conversions import rho_to_epsilon_micro
@@ -148,7 +148,7 @@ def test_the_name_of_a_scope_is_read_back(scope, kind, found):
 def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(related, rigs):
     tight = BudgetConfig(0.9, 1e-6)
     with pytest.raises(
-        ConfigurationError, match=r"^budget: expected room for one epoch of noise at least \(epsilon 1,"
+        ConfigurationError, match=r"^privacy\.lifetime: expected room for one epoch of noise at least \(epsilon 1,"
     ):
         related.make_system(release=SMALL, budget=tight)
     with pytest.raises(ConfigurationError, match=r"one slot of one user at least .* got basic with epsilon 0\.9,"):
@@ -178,19 +178,19 @@ def test_what_the_lift_may_spend_is_a_share_and_both_parts_stay_within_the_whole
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"lift": LIFT, "budget": BudgetConfig(8.0, 1e-6)}, "budget.lift"),
-        ({"budget": BudgetConfig(8.0, 1e-6, lift=0.2)}, "budget.lift"),
+        ({"lift": LIFT, "budget": BudgetConfig(8.0, 1e-6)}, "privacy.lifetime.holdout"),
+        ({"budget": BudgetConfig(8.0, 1e-6, lift=0.2)}, "privacy.lifetime.holdout"),
     ],
 )
 def test_a_share_goes_with_a_hold_out_and_with_nothing_else(rigs, changes, field):
-    with pytest.raises(ConfigurationError, match=f"^{field}: expected a share above 0 exactly where lift.holdout is"):
+    with pytest.raises(ConfigurationError, match=f"^{field}: expected a share above 0 exactly where holdout.share is"):
         rigs.make_system(**changes)
 
 
 def test_a_collaborative_system_has_no_lift_and_exact_sums_no_budget(related):
     with pytest.raises(ConfigurationError, match=r"^budget\.lift: expected 0"):
         related.make_system(budget=BudgetConfig(8.0, 1e-6, lift=0.2))
-    with pytest.raises(ConfigurationError, match=r"^budget: expected none for exact sums"):
+    with pytest.raises(ConfigurationError, match=r"^privacy\.lifetime: expected none for exact sums"):
         related.make_system(release={**SMALL, "mechanism": "exact"}, budget=BudgetConfig(8.0, 1e-6))
 
 
@@ -207,7 +207,7 @@ def test_limits_are_rounded_down_and_prices_up():
     assert BudgetConfig(1.0000009, 1e-6).limit.epsilon_micro == 1_000_000
     assert BudgetConfig(1, 1e-6) == BudgetConfig(1.0, 1e-6)
     assert BudgetConfig(1.0, 1e-6).limit.delta_units < delta_units(1e-6)
-    with pytest.raises(ConfigurationError, match=r"^budget\.delta: expected at least 2e-24"):
+    with pytest.raises(ConfigurationError, match=r"^privacy\.lifetime\.delta: expected at least 2e-24"):
         BudgetConfig(1.0, 1e-24, "zcdp")
 
 
@@ -253,3 +253,14 @@ def test_a_price_of_epsilon_and_delta_together_is_not_converted():
     assert conversion_lines(tuples_guarantee(50, "0.5"), ()) == [
         "None: this mechanism is priced by epsilon and delta together."
     ]
+
+
+@pytest.mark.parametrize(("epsilon", "rows"), [(0.5, 2), (4.0, 1)])
+def test_a_life_that_is_promised_nothing_has_no_conversion(related, epsilon, rows):
+    """128 of one user would be pure epsilon 128, though the residue that comes on top of each delta is 1 there."""
+    promise = related.make_system(release={**SMALL, "epsilon": epsilon}).guarantee()
+    assert (promise.lifetime.cost.delta_units >= DELTA_ONE) == (rows == 1)
+    found = conversion_rows(promise)
+    assert [row.covers for row in found] == ["one reward", "all 32 of one user"][:rows]
+    lines = conversion_lines(promise, found)
+    assert ("pay a delta of 1: nothing is promised, in any currency." in lines[-1]) == (rows == 1)

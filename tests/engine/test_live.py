@@ -12,6 +12,7 @@ from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.guarantee import slot_sums_guarantee
 from hushstream.privacy.promise import Promises
+from hushstream.privacy.sentence import ledger_words
 
 SOUND = slot_sums_guarantee(1)
 NOTHING = Cost(MICRO, DELTA_ONE)
@@ -40,8 +41,25 @@ def test_a_life_that_is_promised_nothing_is_asked_for_in_words(question):
     life = replace(SOUND.lifetime, units=500, **{question: NOTHING})
     promises = Promises(replace(SOUND, lifetime=life))
     with pytest.raises(
-        ConfigurationError, match=r"Either lower release.epsilon, or .*privacy: \{person: unprotected\}"
+        ConfigurationError, match=r"Either lower privacy.epsilon, or .*privacy: \{person: unprotected\}"
     ):
         require_person_told(Config(PrivacyConfig()), promises, "toy.yaml")
     require_person_told(Config(PrivacyConfig("unprotected")), promises, "toy.yaml")
     require_person_told(Config(PrivacyConfig()), Promises(SOUND), "toy.yaml")
+
+
+@pytest.mark.parametrize(("epsilon", "left"), [(1, "so only single slots are protected"), (20, "is promised, too")])
+def test_single_units_are_called_protected_only_where_they_are(epsilon, left):
+    """At epsilon 20 "only single units are protected" stood beside "next to nothing"."""
+    promise = slot_sums_guarantee(epsilon, lifetime_slots=400)
+    with pytest.raises(ConfigurationError) as refused:
+        require_person_told(Config(PrivacyConfig()), Promises(promise), "toy.yaml")
+    assert left in str(refused.value)
+    assert ("are protected" in str(refused.value)) == (epsilon == 1)
+
+
+def test_a_ledgers_amounts_are_said_to_be_the_smaller_price_and_the_other_one_stands_beside():
+    told = ledger_words(SOUND.unit, SOUND.unit_prices)
+    assert f"costs {SOUND.cost} so, and {SOUND.replace_one} as to which of two it was" in told
+    public = replace(SOUND, public_participation=True)
+    assert "as to which of two it was; that it was there is public" in ledger_words(public.unit, public.unit_prices)

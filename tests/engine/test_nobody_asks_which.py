@@ -13,10 +13,10 @@ ROOMS = ROOT / "pipeline" / "hushstream" / "systems"
 DECLARING = (
     "declare.declaration",
     "deciding",
+    "learner.answering",
     "machine",
     "one_input",
     "owns_journal",
-    "plain",
     "publishing",
     "releasing",
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hushstream.engine.learner.shown_feedback import EarlyOutcome, ShownEarlyFeedback
-from hushstream.feedback.memory import FeedbackRow
+from hushstream.feedback.memory import EarlyOutcome, FeedbackRow, ShownEarlyFeedback
 
 OF_ONE = 2
 steps = st.lists(

@@ -58,11 +58,11 @@ async def both(folder: Path, noise_at: str) -> Both:
     values = {
         "system": "colin",
         "deployment": f"equal-{noise_at}",
-        "arms": world.arms,
+        "items": {"capacity": world.arms},
         "features": {"dimension": world.feature_dimension, "norm": longest},
-        "settle_seconds": 10.0**7,
-        "feedback": {"attribution_window_seconds": 10.0**7},
-        "release": {"epsilon": 4.0, "rows": 1000, "horizon": 16, "rewards_per_user": 14, **RELEASES[noise_at]},
+        "feedback": {"settle_seconds": 10.0**7, "attribution_window_seconds": 10.0**7},
+        "privacy": {"epsilon": 4.0, "units_per_person": 14},
+        "release": {"window_units": 1000, "horizon": 16, **RELEASES[noise_at]},
         "partitions": {"learner": 2},
     }
     config = parse_config(values)

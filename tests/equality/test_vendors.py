@@ -52,7 +52,8 @@ async def both(folder: Path, placement: str) -> Both:
     world = vendors(vendors=VENDORS, arms=8, seed=SEED)
     settings = {
         "deployment": f"equal-{placement}",
-        "release": {"placement": placement, "epsilon": 2.0},
+        "release": {"placement": placement},
+        "privacy": {"epsilon": 2.0},
         "cells": {"split_at": 60.0},
         "partitions": {"learner": 2},
     }

@@ -323,9 +323,15 @@ def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) ->
 
 
 def test_of_parties_with_ledgers_of_their_own_each_line_says_whose_it_is() -> None:
-    vendors = [{"name": name, "arms": 2} for name in ("north", "south")]
-    release = {"placement": "home", "epsilon": 1.0}
-    values = {"system": "pdap", "deployment": "mall", "dimension": 2, "vendors": vendors, "release": release}
+    vendors = [{"name": name, "items": {"capacity": 2}} for name in ("north", "south")]
+    values = {
+        "system": "pdap",
+        "deployment": "mall",
+        "features": {"dimension": 2},
+        "vendors": vendors,
+        "privacy": {"epsilon": 1.0},
+        "release": {"placement": "home"},
+    }
     system = kind_of("pdap").assemble(parse_config(values), Artefacts("here", {}))
     parts = {}
     for number, (topic, terms) in enumerate(system.ledgers.items()):

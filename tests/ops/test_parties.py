@@ -23,9 +23,15 @@ IN_CLEAR = {"serving": {"contexts", "clicks", "decisions"}, "home": {"contexts",
 
 
 def deployed(placement: str) -> System:
-    vendors = [{"name": name, "arms": 2} for name in VENDORS]
+    vendors = [{"name": name, "items": {"capacity": 2}} for name in VENDORS]
     release = {"placement": placement}
-    values = {"system": "pdap", "deployment": "shops", "dimension": 2, "vendors": vendors, "release": release}
+    values = {
+        "system": "pdap",
+        "deployment": "shops",
+        "features": {"dimension": 2},
+        "vendors": vendors,
+        "release": release,
+    }
     return KIND.assemble(parse_config(values), Artefacts("here", {}))
 
 

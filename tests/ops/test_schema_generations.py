@@ -16,9 +16,9 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.engine.deciding_fold import DecisionFold
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.chain import NewerJournal
+from hushstream.engine.learner.batch import Batch
 from hushstream.ops.findings import Status
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.verify import verify
@@ -53,11 +53,15 @@ FOREIGN = b"noise"
 ADDED = {"name": "note", "type": "string", "default": ""}
 
 
+LATER = codec.NEWEST_GENERATION + 1
+"""The schema generation that the newer release brings."""
+
+
 def grown(name: str) -> SchemaVersion:
-    """A record with one more field, in the second schema generation."""
+    """A record with one more field, in the next schema generation."""
     schema = json.loads(CATALOGUE[name][-1].text)
     *fields, last = schema["fields"]
-    return make_schema_version(name, 2, {**schema, "edition": 2, "fields": [*fields, ADDED, last]})
+    return make_schema_version(name, 2, {**schema, "edition": LATER, "fields": [*fields, ADDED, last]})
 
 
 @pytest.fixture
@@ -73,9 +77,9 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> Codec:
     monkeypatch.setattr(codec, "encode", encode)
     monkeypatch.setattr(codec, "NEWEST_GENERATION", made.newest_generation)
     monkeypatch.setattr(context_columns, "decode", made.decode)
-    of_fold = DecisionFold.fields
+    of_batch = Batch.fields
     # A learner compares its fields on replay, so it must fill the new one in itself.
-    monkeypatch.setattr(DecisionFold, "fields", lambda fold: {**of_fold(fold), "note": "new"})
+    monkeypatch.setattr(Batch, "fields", lambda *of: {**of_batch(*of), "note": "new"})
     return made
 
 
@@ -144,13 +148,13 @@ def generations_of(log: MemoryLog, newer: Codec) -> dict[str, list[int]]:
 def test_a_journal_of_two_generations_is_recomputed_byte_for_byte_by_workers_of_either(name: str, newer: Codec) -> None:
     system, log = SYSTEMS[name](), MemoryLog()
     # The third worker was not raised yet when it took over.
-    for phase, schema_generation in enumerate((1, 2, 1, 2)):
+    for phase, schema_generation in enumerate((1, LATER, 1, LATER)):
         play(log, system, schema_generation, phase)
     written = generations_of(log, newer)
     if name != "p2b":
         assert set(written.pop("ledger")) == {1}, "it was all paid with the first release"
     assert {topic: set(schema_generations) for topic, schema_generations in written.items()} == {
-        topic: {1, 2} for topic in written
+        topic: {1, LATER} for topic in written
     }
     assert {"decisions", "models", "dead-letters-edge"} < written.keys()
     found = verify(LogCopy.of(log), system, KEYS)
@@ -158,7 +162,7 @@ def test_a_journal_of_two_generations_is_recomputed_byte_for_byte_by_workers_of_
     foreign = [before[one.topic, one.partition][one.offset or 0].value for one in found.findings]
     assert set(foreign) == {FOREIGN}, "nothing else was put there by another writer"
     assert found.totals[Status.EQUAL] + found.totals[Status.REPEATED] + len(foreign) == sum(found.totals.values())
-    for schema_generation in (1, 2):
+    for schema_generation in (1, LATER):
         driver = DirectDriver(log, all_machines(system, KEYS, schema_generation), bytes(32))
         driver.pump()
         assert [step for step in driver.steps if step.journal is not None or step.releases] == []
@@ -168,11 +172,11 @@ def test_a_journal_of_two_generations_is_recomputed_byte_for_byte_by_workers_of_
 def test_a_journal_record_says_its_generation_and_the_new_field_is_there_from_then_on(newer: Codec) -> None:
     system, log = p2b(), MemoryLog()
     play(log, system, 1, 0)
-    play(log, system, 2, 1)
+    play(log, system, LATER, 1)
     for (topic, _), records in log.partitions():
         journal = [newer.decode(record.value)[1] for record in records[1:]] if topic in JOURNALS else []
         assert [fields["note"] for fields in journal] == [
-            "new" * (fields["head"]["edition"] == 2) for fields in journal
+            "new" * (fields["head"]["edition"] == LATER) for fields in journal
         ]
 
 
@@ -180,7 +184,7 @@ def test_an_older_release_stops_at_a_journal_that_a_newer_one_wrote(newer: Codec
     system, log = p2b(), MemoryLog()
     play(log, system, 1, 0)
     DirectDriver(log, all_machines(system, KEYS, 1), bytes(32)).pump()
-    play(log, system, 2, 1)
+    play(log, system, LATER, 1)
     monkeypatch.undo()
     with pytest.raises(NewerJournal, match="a newer release has written here"):
         DirectDriver(log, all_machines(system, KEYS), bytes(32))
@@ -188,10 +192,10 @@ def test_an_older_release_stops_at_a_journal_that_a_newer_one_wrote(newer: Codec
 
 def test_an_generation_that_only_the_head_tells_stops_an_older_release_too(monkeypatch: Any) -> None:
     system, log = p2b(), MemoryLog()
-    monkeypatch.setattr(codec, "NEWEST_GENERATION", 2)
-    play(log, system, 2, 0)
+    monkeypatch.setattr(codec, "NEWEST_GENERATION", LATER)
+    play(log, system, LATER, 0)
     monkeypatch.undo()
-    with pytest.raises(NewerJournal, match="schema generations up to 1, found schema generation 2"):
+    with pytest.raises(NewerJournal, match=f"schema generations up to {LATER - 1}, found schema generation {LATER}"):
         DirectDriver(log, all_machines(system, KEYS), bytes(32))
 
 

@@ -87,11 +87,12 @@ def files(tmp_path):
 def _play(log: LoggedDataset, plan: LoggedPlan, tmp_path):
     values = {
         "deployment": "logged",
-        "arms": ARMS,
-        "context": {"dimension": log.dimension, "digits": 1},
+        "items": {"capacity": ARMS},
+        "features": {"dimension": log.dimension, "digits": 1},
         "expected_slots": 100,
         "encoder": {"codes": 4},
-        "slot": {"after_interactions": 1, "settle_seconds": 1e7},
+        "slot": {"after_interactions": 1},
+        "feedback": {"settle_seconds": 10000000.0},
     }
     system = declare(P2BSystem.fitted(parse_config(values), public_dataset=True))
     return asyncio.run(play(system, Place("direct", tmp_path, None, 5), LoggedLoop(log, plan).run))
@@ -276,7 +277,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
         ({"conditions": ("hot",)}, "conditions: expected some of cold, warm_nonprivate, warm_private, got hot"),
         ({"speed": 0.0}, "speed above 0"),
         ({"runner": "bus"}, "runner: expected direct or stream, got 'bus'"),
-        ({"config": {"arms": 9}}, "expected the log's 4 arms and 4 dimensions"),
+        ({"config": {"items": {"capacity": 9}}}, "expected the log's 4 arms and 4 dimensions"),
         ({"config": {"public_dataset": True}}, "public_dataset: there is no such key"),
         ({"least_propensity": 0.9}, "least_propensity must be in"),
         ({"dataset_options": {"campaign": "men"}}, "options of a published log only with its dataset, got campaign"),

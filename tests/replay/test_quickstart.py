@@ -51,7 +51,7 @@ def test_the_page_shows_the_shop_that_ships():
 def test_the_folder_keeps_what_was_edited_and_makes_the_deployment_anew(tmp_path):
     first = lay_out(tmp_path)
     path = tmp_path / "fast.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("arms: 8 ", "arms: 5 "), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace("{capacity: 8}", "{capacity: 5}"), encoding="utf-8")
     second = lay_out(tmp_path)
     assert (first.core.config.arms, second.core.config.arms) == (8, 5)
     assert first.digest != second.digest
@@ -64,7 +64,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
         lay_out(tmp_path)
     assert (tmp_path / "deployment" / "mine").exists()
     (tmp_path / "fast.yaml").write_text(
-        "system: pdol\ndeployment: d\nnodes: 2\nrecords: {dimension: 3}\n", encoding="utf-8"
+        "system: pdol\ndeployment: d\nnodes: 2\nfeatures: {dimension: 3}\n", encoding="utf-8"
     )
     with pytest.raises(HushstreamError, match="expected a hosted deployment of p2b, got pdol"):
         lay_out(tmp_path)

@@ -86,10 +86,10 @@ def _gain(policy: str, gain: float, within: float) -> Gain:
     ("gain", "within", "said"),
     [
         (0.01, 0.004, "0.0600 a decision, 0.0100 (20 %) more than the logged policy's 0.0500; "),
-        (0.01, 0.004, "the gain's 95 % interval is +0.0060 to +0.0140: all of it is a gain."),
-        (0.01, 0.02, "-0.0100 to +0.0300: so there may be no gain at all."),
+        (0.01, 0.004, "95 % interval +0.0060 to +0.0140, a gain for certain."),
+        (0.01, 0.02, "-0.0100 to +0.0300, maybe no gain at all."),
         (-0.01, 0.004, "0.0100 (20 %) less than the logged policy's 0.0500; "),
-        (-0.01, 0.004, "-0.0140 to -0.0060: all of it is a loss."),
+        (-0.01, 0.004, "-0.0140 to -0.0060, a loss for certain."),
     ],
 )
 def test_a_verdict_names_the_best_its_gain_and_whether_there_may_be_none(gain, within, said):
@@ -107,6 +107,6 @@ def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_
     assert found.startswith(f"{first}That is 0.0100 (20 %) more than the logged policy's 0.0500; ")
     assert "The best of 2 policies is “warm, NOT PRIVATE”: 0.0700" in found
     assert "it keeps 86 % (95 % interval 80 % to 90 %) of the reward of “warm, NOT PRIVATE”." in found
-    assert found.endswith("Too few rows tell of the others: “cold” 12 effective rows, 3 rewarded.")
+    assert found.endswith("Too few rows tell of “cold”.")
     assert relative_gain(Gains(0.05, 900, (exact, private), {}, kept)) == "+20 %", "the private one's"
     assert relative_gain(Gains(0.0, 900, (exact, private), {}, kept)) == ""

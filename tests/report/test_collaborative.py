@@ -170,7 +170,7 @@ SMALL = {"users": 4, "arms": 4, "dimension": 3, "pool": 20, "rounds": 6}
 
 def test_a_run_gives_a_rising_curve_every_record_verified_and_says_that_its_key_is_seeded():
     result = run_collaborative(
-        CollaborativeOptions(world=SMALL, rounds_per_phase=3, config={"release": {"epsilon": 8.0}})
+        CollaborativeOptions(world=SMALL, rounds_per_phase=3, config={"privacy": {"epsilon": 8.0}})
     )
     assert result.events == result.counts["reward_taken"] == 24
     assert [row.events for row in result.rows] == [4, 8, 12, 16, 20, 24]
@@ -202,8 +202,8 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
         ({"rounds": 7}, "plan: expected at most the world's 6 rounds, got 7"),
         ({"rounds_per_phase": 0}, "plan: expected rounds and rounds a phase of at least 1"),
         ({"rounds_per_phase": 1001}, "rounds_per_phase: expected at most 1000 for 4 users"),
-        ({"config": {"release": {"epsilon": 0}}}, "release.epsilon: expected a finite number above 0"),
-        ({"config": {"release": {"horizon": 2}}}, "release.rewards_per_user: expected a whole number from 1 to 2"),
+        ({"config": {"privacy": {"epsilon": 0}}}, "privacy.epsilon: expected a finite number above 0"),
+        ({"config": {"release": {"horizon": 2}}}, "privacy.units_per_person: expected a whole number from 1 to 2"),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_before_anything_runs(options, says):

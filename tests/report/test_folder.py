@@ -6,9 +6,14 @@ from importlib.resources import files
 
 import pytest
 
+from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.report.errors import ReportNotWritten
+from hushstream.replay.report.wording import EXACT, provenance_lines
 from hushstream.replay.studies.p2b.report.document import as_json
 from hushstream.replay.studies.p2b.report.folder import OWNED, write_report
+from hushstream.replay.studies.p2b.report.plots import plots
+from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
+from hushstream.replay.studies.p2b.report.wording import RELEASED, figures_of
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +44,30 @@ def test_the_csv_files_hold_every_row_exactly(written, result):
     ]
     with written[2].open(newline="") as source:
         cells = list(csv.DictReader(source))
-    assert [[int(value) for value in cell.values()] for cell in cells] == [
+    assert [[int(value) for name, value in cell.items() if name != "figures"] for cell in cells] == [
         [c.code, c.arm, c.exact_ones, c.exact_zeros, c.noised_ones, c.noised_zeros] for c in result.cells
     ]
+
+
+def test_every_row_of_every_file_says_what_is_exact_in_it_and_what_is_not_private(written, result):
+    """A column that leaves its folder is read without the page's legend."""
+    with written[1].open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    for row in rows:
+        assert EXACT in row["figures"]
+        assert (NOT_PRIVATE in row["figures"]) == (row["condition"] == WARM_NONPRIVATE)
+    assert {row["condition"] for row in rows} > {WARM_NONPRIVATE}
+    with written[2].open(newline="") as source:
+        cells = {cell["figures"] for cell in csv.DictReader(source)}
+    assert cells == {f"columns exact_ones and exact_zeros: {EXACT}; noised_ones and noised_zeros: released"}
+    assert NOT_PRIVATE in as_json(result)["figures"]
+    for name in ("rewards", "noise"):
+        assert EXACT in next(one for one in plots(result) if one.name == name).caption
+    assert any(line.startswith(f"Figures: {EXACT}") for line in provenance_lines(result, figures_of(result)))
+
+
+def test_a_live_run_says_that_nothing_of_it_is_exact(live_result):
+    assert as_json(live_result)["figures"] == RELEASED
 
 
 def test_a_live_run_leaves_no_exact_figure_and_none_of_an_earlier_run(tmp_path, result, live_result):

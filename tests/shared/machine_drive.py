@@ -13,6 +13,7 @@ from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.declare.role import Role
+from hushstream.engine.machine import waiting
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
@@ -147,20 +148,21 @@ class Rig:
     def _folds(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Iterator[Sequence[Step]]:
         """As the direct runner does: fold what is ready, and wait for nothing that a log has not got."""
         while True:
-            slices = self._waiting(arrived)
+            slices = self.waiting(arrived)
             ready = [part for part in self.machine.ready(slices) if part.high > part.low] if slices else []
             if ready:
                 yield self.machine.fold(ready)
                 continue
-            awaited = self.machine.awaited
-            if awaited is None:
+            waits = waiting(self.machine)
+            awaited = None if waits is None else waits.awaited
+            if waits is None or awaited is None:
                 return
             end = len(arrived[awaited.source])
-            self.machine.ends_at(len(arrived[self.machine.inputs[0]]), end)
+            waits.ends_at(len(arrived[self.machine.inputs[0]]), end)
             if awaited.offset < end:
                 return
 
-    def _waiting(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> list[InputSlice]:
+    def waiting(self, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> list[InputSlice]:
         return [
             InputSlice(*place, low, len(arrived[place]), arrived[place][low:])
             for place, low in self.machine.positions().items()

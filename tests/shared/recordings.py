@@ -183,11 +183,21 @@ class Variant(NamedTuple):
 def _p2b(name: str, **changes: Any) -> Variant:
     def record(folder: Path) -> Loop:
         values = {
-            "system": "p2b", "deployment": name, "arms": 3, "context": {"dimension": 4}, "expected_slots": 40,
-            "slot": {"after_interactions": 2, "lifetime_slots": 2, "settle_seconds": 3.0, "period_seconds": 30.0},
-            "feedback": {"attribution_window_seconds": 4.0, "early_feedback": 4, "remembered_events": 30},
+            "system": "p2b",
+            "deployment": name,
+            "items": {"capacity": 3},
+            "features": {"dimension": 4},
+            "expected_slots": 40,
+            "slot": {"after_interactions": 2, "period_seconds": 30.0},
+            "privacy": {"units_per_person": 2},
+            "feedback": {
+                "settle_seconds": 3.0,
+                "attribution_window_seconds": 4.0,
+                "early_feedback": 4,
+                "remembered_events": 30,
+            },
             "users": {"contexts_per_period": 5, "period_seconds": 60.0, "expire_after_seconds": 11.0},
-        }  # fmt: skip
+        }
         for key, value in changes.items():
             values[key] = {**values.get(key, {}), **value}
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS, public_dataset="synthetic"))
@@ -202,11 +212,20 @@ def _p2b(name: str, **changes: Any) -> Variant:
 def _colin(name: str, algorithm: str, **release: Any) -> Variant:
     def record(folder: Path) -> Loop:
         values = {
-            "system": "colin", "deployment": name, "arms": 3, "features": {"dimension": 2}, "settle_seconds": 3.0,
+            "system": "colin",
+            "deployment": name,
+            "items": {"capacity": 3},
+            "features": {"dimension": 2},
+            "feedback": {
+                "settle_seconds": 3.0,
+                "attribution_window_seconds": 3.0,
+                "early_feedback": 4,
+                "remembered_events": 30,
+            },
             "learner": {"algorithm": algorithm, "alpha": 0.1},
-            "feedback": {"attribution_window_seconds": 3.0, "early_feedback": 4, "remembered_events": 30},
-            "release": {"horizon": 16, "rewards_per_user": 7, "rows": 5, "epochs": 3, **release},
-        }  # fmt: skip
+            "release": {"horizon": 16, "window_units": 5, **release},
+            "privacy": {"units_per_person": 7, "epochs": 3},
+        }
         users = [f"user-0-{number}" for number in range(5)]
         graph = SocialGraph.of_edges([(one, other, 1.0) for one, other in pairwise(users)], users)
         loop = Loop(prepare(folder, parse_config(values), inputs_of(graph)))
@@ -226,10 +245,10 @@ def _pdap(name: str, **release: Any) -> Variant:
         world = vendors(vendors=2, arms=6, seed=seed)
         settings = {
             "deployment": name,
-            "release": {"first_window": 12, "window_ratio": 1.2, "epsilon": 4.0, **release},
+            "release": {"window_units": 12, "window_ratio": 1.2, **release},
+            "privacy": {"epsilon": 4.0, "lifetime": {"epsilon": 20.0, "delta": 1e-06}},
             "cells": {"split_at": 12.0},
             "feedback": {"early_feedback": 4, "remembered_events": 30},
-            "budget": {"epsilon": 20.0, "delta": 1e-6},
         }
         config = parse_config(configured(PdapOptions(contexts=contexts, config=settings), world))
         loop = Loop(prepare(folder, config))
@@ -256,10 +275,17 @@ def _pdol(name: str, **changes: Any) -> Variant:
         nodes, phase = 3, 3 if gossips else 12
         stream = sparse_synthetic(records=36 if gossips else 72, dimension=8, features=3, nodes=nodes, seed=3)
         values = {
-            "system": "pdol", "deployment": name, "nodes": nodes,
-            "records": {"dimension": stream.dimension, "label_slots": 2, "remembered_events": 20},
-            **({} if gossips else {"sharing": {"epsilon": 4.0, "slots_per_release": 4, "horizon": 4, "epochs": 3}}),
-        }  # fmt: skip
+            "system": "pdol",
+            "deployment": name,
+            "nodes": nodes,
+            "features": {"dimension": stream.dimension},
+            "feedback": {"label_slots": 2, "remembered_events": 20},
+            **(
+                {}
+                if gossips
+                else {"privacy": {"epsilon": 4.0, "epochs": 3}, "release": {"window_units": 4, "horizon": 4}}
+            ),
+        }
         for key, value in changes.items():
             values[key] = {**values.get(key, {}), **value}
         loop = Loop(prepare(folder, parse_config(values)))
@@ -278,9 +304,14 @@ def _bgt(name: str, **release: Any) -> Variant:
     def record(folder: Path) -> Loop:
         world = tastes(users=16, items=30, ratings=6, seed=3)
         values = {
-            "system": "bgt", "deployment": name, "items": 30, "features": 0, "scale": {"lowest": 0.0, "highest": 1.0},
-            "release": {"epsilon": 20.0, "pairs": 6, "top": 6, "factors": 2, "epochs": 3, **release},
-        }  # fmt: skip
+            "system": "bgt",
+            "deployment": name,
+            "items": {"capacity": 30},
+            "features": {"dimension": 0},
+            "scale": {"lowest": 0.0, "highest": 1.0},
+            "privacy": {"epsilon": 20.0, "epochs": 3},
+            "release": {"pairs": 6, "top": 6, "factors": 2, **release},
+        }
         config = parse_config(values)
         loop = Loop(prepare(folder, config))
         loop.junk("ratings", "updates", "releases", "rounds")
@@ -332,23 +363,23 @@ def _meanarm() -> Variant:
 
 
 VARIANTS = (
-    _p2b("p2b-windows", release={"window_slots": 5, "window_seconds": 6.0, "sums": "fresh"}),
+    _p2b("p2b-windows", release={"window_units": 5, "window_seconds": 6.0, "sums": "fresh"}),
     _p2b(
         "p2b-counter",
-        release={"window_slots": 5, "sums": "counter", "windows": 16},
-        lift={"holdout": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+        release={"window_units": 5, "sums": "counter", "horizon": 16},
+        holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
         slot={"sealed": True},
         encoder={"features": "onehot"},
     ),
-    _p2b("p2b-tuples", release={"mode": "tuples", "sampling": 0.5, "threshold": 1, "window_slots": 6}),
-    _colin("colin-counter", "colin", seconds=6.0),
+    _p2b("p2b-tuples", release={"mechanism": "tuples", "sampling": 0.5, "threshold": 1, "window_units": 6}),
+    _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),
     _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),
     _pdap("pdap-serving", placement="serving"),
     _pdap("pdap-home", placement="home"),
     _pdol("pdol-released"),
-    _pdol("pdol-node", prediction={"place": "node"}, sharing={"counter": "negative-digit"}),
-    _pdol("pdol-gossip", gossip={"epsilon": 8.0, "rounds": 14, "graph": "ring"}),
+    _pdol("pdol-node", prediction={"place": "node"}, release={"mechanism": "negative-digit"}),
+    _pdol("pdol-gossip", privacy={"epsilon": 8.0}, gossip={"rounds": 14, "graph": "ring"}),
     _bgt("bgt-gaussian"),
     _poll(),
     _meanarm(),

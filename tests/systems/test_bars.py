@@ -69,18 +69,19 @@ def test_p2b_slots_and_lift(seed):
     rng = random.Random(seed)
     levels, slots = rng.choice([1, 2, 5, 16]), rng.randint(1, 4)
     epsilon, kept = rng.choice([0.1, 0.5, 0.8]), rng.choice([1.0, 1.0, 0.3])
-    lift = {"holdout": 0.1, "epsilon": 0.25, "decisions_per_user": rng.randint(1, 9)} if rng.random() < 0.5 else {}
-    release = {"epsilon": epsilon, "levels": levels, "sampling": kept, "sums": rng.choice(["fresh", "counter"])}
+    lift = {"share": 0.1, "epsilon": 0.25, "decisions_per_user": rng.randint(1, 9)} if rng.random() < 0.5 else {}
+    release = {"sampling": kept, "sums": rng.choice(["fresh", "counter"])}
     config, promises = promised(
         {
             "deployment": "bars",
-            "arms": 3,
-            "context": {"dimension": 3},
-            "expected_slots": 20_000,
+            "items": {"capacity": 3},
+            "features": {"dimension": 3},
+            "expected_slots": 20000,
             "encoder": {"codes": 4},
-            "lift": lift,
+            "holdout": lift,
             "release": release,
-            "slot": {"lifetime_slots": slots},
+            "feedback": {"reward_levels": levels},
+            "privacy": {"epsilon": epsilon, "units_per_person": slots},
         }
     )
     tree = window_tree_of(config, resolve_codes(config))
@@ -114,9 +115,16 @@ def test_p2b_slots_and_lift(seed):
 def test_colin_rewards(seed):
     rng = random.Random(seed)
     rewards, law = rng.randint(1, 9), rng.choice(["laplace", "gaussian"])
-    release = {"epsilon": rng.choice([0.1, 0.5, 0.9]), "rewards_per_user": rewards, "noise": law}
+    privacy = {"epsilon": rng.choice([0.1, 0.5, 0.9]), "units_per_person": rewards}
     config, promises = promised(
-        {"system": "colin", "deployment": "bars", "arms": 3, "features": {"dimension": 3}, "release": release}
+        {
+            "system": "colin",
+            "deployment": "bars",
+            "items": {"capacity": 3},
+            "features": {"dimension": 3},
+            "privacy": privacy,
+            "release": {"noise": law},
+        }
     )
     plan = reward_plan(config.release, config.features)
     found = epsilons(promises)
@@ -137,19 +145,16 @@ def test_colin_rewards(seed):
 def test_pdap_blocks(seed):
     rng = random.Random(seed)
     events, levels = rng.randint(1, 9), rng.choice([1, 3, 10])
-    release = {
-        "epsilon": rng.choice([0.1, 0.3, 0.7]),
-        "events_per_person": events,
-        "reward_levels": levels,
-        "level_growth": rng.choice([0.0, 0.1]),
-    }
+    privacy = {"epsilon": rng.choice([0.1, 0.3, 0.7]), "units_per_person": events}
     config, promises = promised(
         {
             "system": "pdap",
             "deployment": "bars",
-            "vendors": [{"name": "north", "arms": 5}],
-            "dimension": 2,
-            "release": release,
+            "vendors": [{"name": "north", "items": {"capacity": 5}}],
+            "features": {"dimension": 2},
+            "privacy": privacy,
+            "feedback": {"reward_levels": levels},
+            "release": {"level_growth": rng.choice([0.0, 0.1])},
         }
     )
     least_noise = min(top / bottom for top, bottom in block_scales(config))
@@ -168,8 +173,8 @@ def test_pdol_records(seed):
             "system": "pdol",
             "deployment": "bars",
             "nodes": 4,
-            "records": {"dimension": 20, "records_per_user": records},
-            "sharing": {"epsilon": rng.choice([0.5, 1.0])},
+            "features": {"dimension": 20},
+            "privacy": {"units_per_person": records, "epsilon": rng.choice([0.5, 1.0])},
         }
     )
     distance = math.sqrt(2 * promises.releases.rho_micro / 1e6)
@@ -190,7 +195,13 @@ def test_pdol_records(seed):
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_bgt_slots(epsilon):
     _, promises = promised(
-        {"system": "bgt", "deployment": "bars", "items": 50, "release": {"epsilon": epsilon, "pairs": 16}}
+        {
+            "system": "bgt",
+            "deployment": "bars",
+            "items": {"capacity": 50},
+            "privacy": {"epsilon": epsilon},
+            "release": {"pairs": 16},
+        }
     )
     distance = math.sqrt(2 * promises.releases.rho_micro / 1e6)
     life = promises.together
@@ -206,12 +217,12 @@ def test_p2b_crowds(slots):
     _, promises = promised(
         {
             "deployment": "bars",
-            "arms": 3,
-            "context": {"dimension": 3},
-            "expected_slots": 20_000,
+            "items": {"capacity": 3},
+            "features": {"dimension": 3},
+            "expected_slots": 20000,
             "encoder": {"codes": 4},
-            "slot": {"lifetime_slots": slots},
-            "release": {"mode": "tuples", "sampling": kept, "threshold": threshold},
+            "privacy": {"units_per_person": slots},
+            "release": {"mechanism": "tuples", "sampling": kept, "threshold": threshold},
         }
     )
     which, took_part, *_ = epsilons(promises)

@@ -18,14 +18,25 @@ RECORDED = Path(__file__).with_name("recorded_words.json")
 
 def _p2b(**release):
     return {
-        "deployment": "words", "arms": 3, "context": {"dimension": 3}, "expected_slots": 20_000,
-        "encoder": {"codes": 4}, "lift": {"holdout": 0.1}, "release": release,
-    }  # fmt: skip
+        "deployment": "words",
+        "items": {"capacity": 3},
+        "features": {"dimension": 3},
+        "expected_slots": 20000,
+        "encoder": {"codes": 4},
+        "holdout": {"share": 0.1},
+        "release": release,
+    }
 
 
 def _colin(**release):
     features = {"dimension": 2, "norm": 1.0}
-    return {"system": "colin", "deployment": "words", "arms": 3, "features": features, "release": release}
+    return {
+        "system": "colin",
+        "deployment": "words",
+        "items": {"capacity": 3},
+        "features": features,
+        "release": release,
+    }
 
 
 def _promises():
@@ -33,7 +44,7 @@ def _promises():
         ("fresh", {"sums": "fresh"}),
         ("counter", {"sums": "counter"}),
         ("sampled", {"sampling": 0.5, "sums": "fresh"}),
-        ("tuples", {"mode": "tuples", "sampling": 0.5}),
+        ("tuples", {"mechanism": "tuples", "sampling": 0.5}),
     ):
         config = parse_config(_p2b(**release))
         yield f"p2b {name}", guarantee_of(config)
@@ -46,12 +57,17 @@ def _promises():
     config = parse_config(_colin(noise_at="learner", mechanism="noisy-reward"))
     yield "colin noisy-reward", release_guarantee(config.release, config.features, 10, None)
     config = parse_config(
-        {"system": "pdap", "deployment": "words", "vendors": [{"name": "north", "arms": 5}], "dimension": 2}
+        {
+            "system": "pdap",
+            "deployment": "words",
+            "vendors": [{"name": "north", "items": {"capacity": 5}}],
+            "features": {"dimension": 2},
+        }
     )
     yield "pdap", epoch_guarantee(config)
-    config = parse_config({"system": "pdol", "deployment": "words", "nodes": 2, "records": {"dimension": 4}})
+    config = parse_config({"system": "pdol", "deployment": "words", "nodes": 2, "features": {"dimension": 4}})
     yield "pdol", plan_of(config.sharing, 4).guarantee()
-    yield "bgt", bgt_guarantee(parse_config({"system": "bgt", "deployment": "words", "items": 5}))
+    yield "bgt", bgt_guarantee(parse_config({"system": "bgt", "deployment": "words", "items": {"capacity": 5}}))
 
 
 def _words(promise):

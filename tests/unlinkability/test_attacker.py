@@ -22,7 +22,7 @@ from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines import learner
 
 USERS, SPANS, SPAN_SECONDS, PARTITIONS = 2000, 3, 100.0, 8
 LEAST_PAIRS = 460
@@ -178,7 +178,7 @@ def test_without_padding_an_attacker_tells_sealed_slots_apart_by_their_size(seal
 
 
 def test_where_each_slot_leaves_for_itself_an_attacker_tells_them_apart_by_time(rigs, attacker, tried, monkeypatch):
-    monkeypatch.setattr(LearnerMachine, "settled", lambda self, due_ms, now_ms: now_ms >= due_ms + self.settle_ms)
+    monkeypatch.setattr(learner, "has_settled", lambda due_ms, now_ms, settle_ms: now_ms >= due_ms + settle_ms)
     verdict = tried(play(rigs, attacker, sealed=False))
     assert verdict.chance() < FALSE_ALARM, verdict
 

@@ -16,8 +16,8 @@ OPTIONS: dict[str, Any] = {"dataset": "synthetic", "seed": 3, "world": {"users":
 CONFIG: dict[str, Any] = {
     "encoder": {"codes": 4},
     "partitions": {"learner": 2, "shuffler": 2},
-    # Noise is keyed by the configuration, which sealing changes; at this epsilon it is 0 in both but for 1 in 10^6.
-    "release": {"epsilon": 20.0, "sums": "fresh"},
+    "privacy": {"epsilon": 20.0},
+    "release": {"sums": "fresh"},
 }
 SEALED = {**CONFIG, "slot": {"sealed": True}}
 

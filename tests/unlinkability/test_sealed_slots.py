@@ -175,8 +175,8 @@ def test_the_public_key_is_part_of_what_an_agent_pins(rigs):
 
 VALUES = {
     "deployment": "small",
-    "arms": 3,
-    "context": {"dimension": 3},
+    "items": {"capacity": 3},
+    "features": {"dimension": 3},
     "expected_slots": 40,
     "encoder": {"codes": 2},
     "slot": {"sealed": True},

@@ -6,15 +6,15 @@ default, and the rest looked at again; whoever writes a configuration then mends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING
 from difflib import get_close_matches
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from hushstream.engine.configuration import new_name
+from hushstream.engine.language import EACH, Language, Refused
 from hushstream.engine.values import ConfigurationError
 
 _TOP = "top level"
@@ -39,30 +39,32 @@ class Fault(NamedTuple):
         key: with the sections above it; empty for the whole.
         said: what is wrong.
         unsure: whether it decides what else is right in its section.
+        renamed: whether it was a key before.
     """
 
     key: tuple[str, ...]
     said: str
     unsure: bool = False
+    renamed: bool = False
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.key) or _TOP}: {self.said}"
+        return f"{'.'.join(self.key) or _TOP}{' ' if self.renamed else ': '}{self.said}"
 
 
-def faults_of(check: Callable[[Any], Any], made: type, values: Any) -> tuple[Fault, ...]:
+def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> tuple[Fault, ...]:
     """What is wrong with values; empty where nothing is.
 
     Args:
-        check: makes a configuration of values, or raises.
-        made: the class of the configuration.
+        check: makes a configuration of values as its class nests them, or raises.
+        language: how those of that class are written.
         values: nested, as in YAML.
     """
     found: dict[tuple[str, ...], Fault] = {}
     left_out: set[tuple[str, ...]] = set()
     rest = deepcopy(values)
-    while fresh := [one for one in _faults(check, made, rest) if one.key not in left_out | found.keys()]:
+    while fresh := [one for one in _faults(check, language, rest) if one.key not in left_out | found.keys()]:
         found |= {one.key: one for one in fresh}
-        keys = [one.key[:-1] if one.unsure else one.key for one in fresh]
+        keys = [key for one in fresh for key in (language.beside(one.key) if one.unsure else [one.key])]
         # A value that is missing cannot be left out; what else is wrong beside it is looked for all the same.
         gone = [key for key in keys if _leave_out(rest, key)]
         if not gone:
@@ -71,22 +73,35 @@ def faults_of(check: Callable[[Any], Any], made: type, values: Any) -> tuple[Fau
     return tuple(found.values())
 
 
-def _faults(check: Callable[[Any], Any], made: type, values: Any) -> list[Fault]:
+def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> list[Fault]:
+    attributes, refused = language.read(values)
+    found = [_of_refused(language, one) for one in refused]
     try:
-        check(values)
+        check(attributes)
     except ValidationError as error:
-        return [_of_pydantic(made, found) for found in error.errors(include_url=False)]
+        others = (_of_pydantic(language, one) for one in error.errors(include_url=False))
+        # What is missing below a section that is no section is said with the section.
+        return [*found, *(one for one in others if not any(one.key[: len(key)] == key for key, *_ in refused))]
     except ConfigurationError as error:
         key, _, said = str(error).partition(": ")
         # What concerns several keys names none of them at its beginning.
-        return [Fault(tuple(key.split(".")), said)] if said and " " not in key else [Fault((), str(error))]
-    return []
+        named = said and " " not in key
+        where = language.key_of(tuple(key.split("."))) if named else ()
+        return [*found, Fault(where, said if named else str(error))]
+    return found
 
 
-def _of_pydantic(made: type, found: Mapping[str, Any]) -> Fault:
-    key = tuple(str(part) for part in found["loc"] if part != made.__name__)
-    if found["type"] == "unexpected_keyword_argument":
-        return Fault(key, f"there is no such key{_in_its_place(made, key)}")
+def _of_refused(language: Language, one: Refused) -> Fault:
+    if one.was_key:
+        said = "is no setting any more: it could have one value alone"
+        return Fault(one.key, said if one.now is None else f"is now {'.'.join(one.now)}", renamed=True)
+    if one.got is not MISSING:
+        return Fault(one.key, f"expected keys and values below it, got {_got(one.got)}")
+    return Fault(one.key, f"there is no such key{_in_its_place(language, one.key)}")
+
+
+def _of_pydantic(language: Language, found: Mapping[str, Any]) -> Fault:
+    key = language.key_of(tuple(str(part) for part in found["loc"]))
     if found["type"] == "literal_error":
         return Fault(key, f"expected {found['ctx']['expected']}, got {_got(found['input'])}", len(key) > 1)
     expected = _EXPECTED.get(found["type"].partition("_")[0])
@@ -95,30 +110,18 @@ def _of_pydantic(made: type, found: Mapping[str, Any]) -> Fault:
     return Fault(key, f"expected {expected}, got {'none' if found['type'] == 'missing' else _got(found['input'])}")
 
 
-def _in_its_place(made: type, key: tuple[str, ...]) -> str:
-    """Which key an unknown one may stand for: the one that was called so, one of nearly that name, or one elsewhere."""
-    name = new_name(made, key[-1])
-    if name is not None:
-        return f"; it is called {name} now"
-    known, above = list(_keys(made)), key[:-1]
-    beside = [path[-1] for path in known if path[:-1] == _without_places(above)]
-    near = get_close_matches(key[-1], beside, n=1) or [".".join(path) for path in known if path[-1] == key[-1]]
+def _in_its_place(language: Language, key: tuple[str, ...]) -> str:
+    """Which key an unknown one may stand for: one of nearly that name, or one elsewhere."""
+    known, above = {one.key for one in language.keys}, _without_places(key[:-1])
+    beside = {path[len(above)] for path in map(_without_places, known) if path[: len(above)] == above != path}
+    near = get_close_matches(key[-1], sorted(beside), n=1)
+    near = near or sorted(".".join(path) for path in known if path[-1] == key[-1])
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _without_places(key: tuple[str, ...]) -> tuple[str, ...]:
     """Without the numbers of list items."""
-    return tuple(part for part in key if not part.isdigit())
-
-
-def _keys(made: type, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every key of a configuration with the sections above it."""
-    types = get_type_hints(made)
-    for one in fields(made):
-        yield (*above, one.name)
-        for section in (part for part in (types[one.name], *get_args(types[one.name])) if is_dataclass(part)):
-            assert isinstance(section, type)
-            yield from _keys(section, (*above, one.name))
+    return tuple(part for part in key if not part.isdigit() and part != EACH)
 
 
 def _got(value: Any) -> str:

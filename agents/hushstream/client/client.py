@@ -131,7 +131,7 @@ class Client:
             user: the account, as the application authenticates it; where users are those of a public graph, one of
                 them.
             context: finite numbers, as many as the configuration says; the learner refuses any other length. One
-                context for all arms: (d,), a histogram that sums to 1, d being ``context.dimension``. Features of each
+                context for all arms: (d,), a histogram that sums to 1, d being ``features.dimension``. Features of each
                 arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
                 names those shown.

@@ -14,6 +14,7 @@ from hushstream.agents.worker.roles import MachineMaker, role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.engine.machine import releasing
 from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status
 from hushstream.ops.journal_check import Walk
@@ -68,7 +69,8 @@ def _by_marks(
 
 def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Iterator[str]:
     machine, home = begun.machine, begun.machine.journal[1]
-    charged = machine.charged
+    spends = releasing(machine)
+    charged = None if spends is None else spends.charged
     topics = [topic for topic in role_topics(role, system).writes if topic in system.ledgers]
     if charged is None or not topics:
         return

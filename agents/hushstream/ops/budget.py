@@ -19,6 +19,7 @@ from hushstream.ops.ledger_gaps import Problem, gaps, mark_topics
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.privacy.sentence import ledger_words
 
 _INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; no figure is given, as each would be too low."
 
@@ -139,7 +140,9 @@ class Budget:
         if self.lost:
             return "\n".join([_INCOMPLETE, *map(str, (*self.problems, *self.lost))]) + "\n"
         lifetime = self.guarantee.lifetime
-        lines = [*self.guarantee.marks, *(one.as_text() for one in self.facts)]
+        guarantee = self.guarantee
+        lines = [*guarantee.marks, *(one.as_text() for one in self.facts)]
+        lines.append(ledger_words(guarantee.unit, guarantee.unit_prices))
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
         lines += table((*self.deployments, *grouped(self.charges)))
         lines += [

@@ -16,7 +16,7 @@ from hushstream.agents.recovery.state_topic import Found
 from hushstream.agents.settings import RESIDENT_USERS
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.journal.checkpoints import Checkpoint
-from hushstream.engine.machine import Machine
+from hushstream.engine.machine import Machine, spilling
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import (
     CHECKPOINT,
@@ -185,8 +185,9 @@ class Beginner:
         genesis = found.head.genesis
         machine: Machine = self.make.of_journal(self.home, genesis, resumed=True)
         machine.start(genesis)
-        if machine.keeps_users:
-            machine.keep_users(KeptUsers(users), RESIDENT_USERS)
+        spills = spilling(machine)
+        if spills is not None:
+            spills.keep_users(KeptUsers(users), RESIDENT_USERS)
         machine.restore(snapshot.state)
         if not machine.is_last(record.value):
             raise NoUse(f"offset {found.offset}: expected a state that stands on its record, got one of a lost branch")

@@ -17,7 +17,7 @@ from hushstream.agents.settings import IN_FLIGHT
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
 from hushstream.engine.journal.digests import Digester
 from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
-from hushstream.engine.machine import Machine
+from hushstream.engine.machine import Machine, float_ties
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
 from hushstream.ops.checkpoints import Begun
 from hushstream.ops.findings import Status, Tally
@@ -364,7 +364,7 @@ class _Walker:
             place.append(Expected(output_digest(self._topics[output.topic], output.value), offset))
 
     def _ties(self) -> int:
-        return self._machine.float_ties
+        return float_ties(self._machine)
 
     def _place(self, offset: int) -> str:
         topic, partition = self._machine.journal

@@ -3,13 +3,17 @@
 ``{commands}``
     every command of ``hushstream``: what it does, its usage, its arguments and options.
 ``{settings} SYSTEM``
-    every setting of a system's configuration: type, default and meaning.
+    every setting of a system's configuration: type, default, unit and meaning.
+``{shared-settings}``
+    the settings that more than one system has, with the systems.
 ``{about} SYSTEM``
     what a system's declaration says of it, with its roles.
 ``{own-options}``
     what each system takes in a replay beside the options of every system.
 ``{said} MODULE``
     what a module says of itself.
+``{feature-kinds}``
+    every kind of feature: settings, values, what becomes of others, size on the wire and in the sums.
 ``{guarantee} PATH``
     the first line of what ``hushstream guarantee`` prints of a configuration.
 """
@@ -32,9 +36,10 @@ from typer.main import get_command
 
 from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.api.options import own_options, python_name
-from hushstream.cli.config_options import Setting, settings
+from hushstream.cli.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
+from hushstream.features.reference import kind_rows
 from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 
@@ -62,13 +67,22 @@ class Settings(FromCode):
 
     def text(self) -> str:
         """A table."""
-        rows = [_row(one) for one in settings(kind_of(self.arguments[0]).config)]
-        return "\n".join(["| setting | type | default | meaning |", "| --- | --- | --- | --- |", *rows])
+        rows = [_row(one) for one in settings(kind_of(self.arguments[0]))]
+        return "\n".join(["| setting | type | default | unit | meaning |", "| --- | --- | --- | --- | --- |", *rows])
 
 
 def _row(one: Setting) -> str:
     default = "**required**" if one.default is None else _code(one.default)
-    return f"| {_code(one.name)} | {_plain(one.type)} | {default} | {_plain(one.meaning)} |"
+    return f"| {_code(one.name)} | {_plain(one.type)} | {default} | {_plain(one.unit)} | {_plain(one.meaning)} |"
+
+
+class SharedSettings(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A table of the keys that more than one system has."""
+        rows = [f"| {_code(name)} | {_plain(meaning)} | {', '.join(systems)} |" for name, meaning, systems in shared()]
+        return "\n".join(["| setting | meaning | systems |", "| --- | --- | --- |", *rows])
 
 
 class About(FromCode):
@@ -90,6 +104,18 @@ def _role(forms: tuple[Role, ...]) -> str:
     reads = dict.fromkeys(name for role in forms for name in (*role.inputs, *role.broadcasts))
     writes = dict.fromkeys(name for role in forms for name in (role.journal, *role.writes))
     return f"| {_code(forms[0].name)} | {forms[0].zone} | {_codes(reads)} | {_codes(writes)} |"
+
+
+class FeatureKinds(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A table."""
+        names = ("kind", "settings", "takes", "missing", "anything else", "bytes", "cells", "cells of one value")
+        rows = [
+            f"| {' | '.join(map(str, (_code(one.kind), *map(_plain, one[1:5]), *one[5:])))} |" for one in kind_rows()
+        ]
+        return "\n".join([f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}", *rows])
 
 
 class OwnOptions(FromCode):
@@ -223,8 +249,10 @@ def setup(app: Sphinx) -> dict[str, bool]:
     made = {
         "commands": Commands,
         "settings": Settings,
+        "shared-settings": SharedSettings,
         "about": About,
         "own-options": OwnOptions,
+        "feature-kinds": FeatureKinds,
         "said": Said,
         "guarantee": Promised,
     }

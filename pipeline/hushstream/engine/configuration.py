@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
@@ -113,17 +113,16 @@ def canonical_form(config: Any, public_dataset: bool) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
-def new_name(config: type, key: str) -> str | None:
-    """What a setting of a configuration is called now that was called ``key`` once; None where none was."""
-    return next((new for wire, new in _renames(config) if wire == key), None)
+def hashed_name(one: Field[Any]) -> str:
+    """What a setting is called in the canonical form."""
+    name: str = one.metadata.get(_WIRE, one.name)
+    return name
 
 
-def _renames(config: type) -> Iterator[tuple[str, str]]:
-    for one in fields(config):
-        if _WIRE in one.metadata:
-            yield one.metadata[_WIRE], one.name
-        if isinstance(one.default_factory, type) and is_dataclass(one.default_factory):
-            yield from _renames(one.default_factory)
+def unhashed_value(one: Field[Any], value: Any) -> Any:
+    """A value of a setting that is given as the canonical form has it."""
+    names = {wire: now for now, wire in one.metadata.get(_WIRE_VALUES, {}).items()}
+    return names.get(value, value) if names else value
 
 
 def _is_on_wire(one: Field[Any], config: Any) -> bool:
@@ -141,7 +140,7 @@ def _value_on_wire(one: Field[Any], config: Any) -> Any:
 def _wire(value: Any) -> Any:
     if is_dataclass(value):
         there = [one for one in fields(value) if _is_on_wire(one, value)]
-        return {one.metadata.get(_WIRE, one.name): _wire(_value_on_wire(one, value)) for one in there}
+        return {hashed_name(one): _wire(_value_on_wire(one, value)) for one in there}
     if isinstance(value, dict):
         return {key: _wire(item) for key, item in value.items()}
     return [_wire(item) for item in value] if isinstance(value, tuple | list) else value

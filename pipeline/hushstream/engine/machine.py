@@ -5,12 +5,16 @@ drives it (a Faust worker, the direct runner, `verify`) moves bytes in and out, 
 
 The order of the protocol (journal first, then release, then commit) belongs to the driver; what a record
 says belongs to the machine.
+
+What every machine does is `Machine`. What only some do has a small protocol of its own, and a function that finds it by
+its name (`waiting`, `releasing`, `reopening`, `ticking`, `spilling`, `readers_of`): a role that cannot do it writes
+nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol
 
 from hushstream.engine.records import (
     Awaited,
@@ -44,10 +48,6 @@ class Machine(Protocol):
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         """Inputs that every worker reads without a group (models)."""
-
-    @property
-    def float_ties(self) -> int:
-        """How many replayed decisions stand by the journal although this machine's scores differ by a rounding."""
 
     def is_last(self, value: bytes) -> bool:
         """Whether a journal record is the very one that the state ends with: same number, same chain before it."""
@@ -108,9 +108,6 @@ class Machine(Protocol):
             ReplayMismatch: the inputs give other releases than the journal's digest says.
         """
 
-    def tick(self, idle_ms: int) -> Output | None:
-        """A record to append to the home input when nothing came for ``idle_ms``; None when not needed."""
-
     def snapshot(self) -> bytes:
         """The whole state, packed; to be kept only once every journaled step before it was acknowledged."""
 
@@ -121,24 +118,13 @@ class Machine(Protocol):
             HushstreamError: damaged, another version, deployment, or journal (genesis) than ``start`` saw.
         """
 
-    def snapshot_portions(self) -> Generator[None, None, bytes]:
-        """`snapshot`, packed a little at a time: as the state is at the first step, while the machine goes on folding.
 
-        Each step takes a few milliseconds, the last returns it. One snapshot at a time; to give it up, close it.
-        """
-
-    # What only some roles do; `hushstream.engine.plain.PlainMachine` answers for those that do not.
-
-    @property
-    def keeps_users(self) -> bool:
-        """Whether users are spilled to a store that the driver gives."""
-
-    def keep_users(self, store: UserStore, resident: int) -> None:
-        """Begin with users over this store, about ``resident`` of them in memory; before `restore`."""
+class Waits(Protocol):
+    """A machine whose records may wait for others."""
 
     @property
     def awaited(self) -> Awaited | None:
-        """What the first record waits for that the last `ready` held back; None where none is."""
+        """What the first record waits for that the last `Machine.ready` held back; None where none is."""
 
     def ends_at(self, before: int, end: int) -> None:
         """Wait no more for what is not there.
@@ -148,30 +134,20 @@ class Machine(Protocol):
             end: when the log that one of them waits for ended here.
         """
 
-    @property
-    def readers(self) -> Sequence[FollowsModels]:
-        """Those of published models, one for each track that it follows."""
+
+class ReleasingMachine(Protocol):
+    """A machine that releases with noise, at a price."""
 
     @property
     def charged(self) -> Cost | None:
-        """What its releases were charged so far; None where nothing is charged."""
+        """What its releases were charged so far; None where this deployment charges nothing."""
 
     @property
     def refused(self) -> Exhausted | None:
         """Why the next release would be withheld; None while the budget has room for it, or where there is none."""
 
-    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step | None:
-        """After a `ReplayMismatch`, which left the state alone: adopt a journal record that the inputs no longer give.
-
-        The next release opens an epoch of the noise, at its price. None where noise has no epochs: then the journal
-        cannot be followed.
-        """
-
     def answers(self, sequence: int) -> bool:
-        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.noise.epochs`).
-
-        Where no noise is drawn there is nothing to doubt: True.
-        """
+        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.noise.epochs`)."""
 
     def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
         """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
@@ -193,3 +169,97 @@ class Machine(Protocol):
         Returns:
             Whether the next release opens an epoch.
         """
+
+
+class Reopens(Protocol):
+    """A machine that can go on after a record of its journal that its inputs no longer give."""
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """After a `ReplayMismatch`, which left the state alone: adopt a journal record that the inputs no longer give.
+
+        What it released stands, and is never sent again. The next release opens an epoch of the noise after the
+        record's own, which another state of this journal may have begun, at its price.
+        """
+
+
+class ReadsModels(Protocol):
+    """A machine that follows published models."""
+
+    @property
+    def readers(self) -> Sequence[FollowsModels]:
+        """Of each track that it follows, the reader."""
+
+
+class Ticks(Protocol):
+    """A machine for which log time must go on, though nothing comes."""
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """A record to append to the home input when nothing came for ``idle_ms``; None when not needed."""
+
+
+class SpillsUsers(Protocol):
+    """A machine whose users are spilled to a store that the driver gives."""
+
+    def keep_users(self, store: UserStore, resident: int) -> None:
+        """Begin with users over this store, about ``resident`` of them in memory; before `Machine.restore`."""
+
+
+def waiting(machine: Machine) -> Waits | None:
+    """The machine, if its records may wait."""
+    found: Waits | None = _able(machine, "ends_at")
+    return found
+
+
+def releasing(machine: Machine) -> ReleasingMachine | None:
+    """The machine, if it releases with noise."""
+    found: ReleasingMachine | None = _able(machine, "distrust")
+    return found
+
+
+def reopening(machine: Machine) -> Reopens | None:
+    """The machine, if it can go on after a record that its inputs no longer give."""
+    found: Reopens | None = _able(machine, "reopen")
+    return found
+
+
+def ticking(machine: Machine) -> Ticks | None:
+    """The machine, if log time must go on, though nothing comes."""
+    found: Ticks | None = _able(machine, "tick")
+    return found
+
+
+def spilling(machine: Machine) -> SpillsUsers | None:
+    """The machine, if users are spilled."""
+    found: SpillsUsers | None = _able(machine, "keep_users")
+    return found
+
+
+def readers_of(machine: Machine) -> Sequence[FollowsModels]:
+    """The machine's readers of published models, one for each track that it follows."""
+    found: ReadsModels | None = _able(machine, "readers")
+    return () if found is None else found.readers
+
+
+def float_ties(machine: Machine) -> int:
+    """How many replayed answers stand by the journal although this machine's floats differ by a rounding."""
+    count: int = getattr(machine, "float_ties", 0)
+    return count
+
+
+def snapshot_portions(machine: Machine) -> Generator[None, None, bytes]:
+    """`Machine.snapshot`, packed a little at a time: as the state is at the first step, while the machine folds on.
+
+    A large state has ``snapshot_portions`` of its own, each step of which takes a few milliseconds; a small one is
+    packed in one go. The last step returns it. One snapshot at a time; to give it up, close it.
+    """
+    own: Callable[[], Generator[None, None, bytes]] | None = getattr(machine, "snapshot_portions", None)
+    if own is None:
+        packed = machine.snapshot()
+        yield
+    else:
+        packed = yield from own()
+    return packed
+
+
+def _able(machine: Machine, ability: str) -> Any:
+    return machine if hasattr(machine, ability) else None

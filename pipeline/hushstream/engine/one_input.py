@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from hushstream.engine.journal.chain import Chain
-from hushstream.engine.journal.digests import Digester, running_digest
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.journal.batch import Batch
+from hushstream.engine.journal.chain import Chain, Identity
+from hushstream.engine.journal.digests import Digester, extend_digest, running_digest
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRange, InputSlice, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition
+from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Field, integer, raw
+from hushstream.engine.system import Core
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
 
 START = bytes(16)
 """A running digest before its first record."""
@@ -19,65 +26,109 @@ PLACE: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journale
 """Fields of a state: whose it is, and how far it has come."""
 
 
+class Read(NamedTuple):
+    """A record of the input, decoded.
+
+    Attributes:
+        record: as the log has it.
+        name: of its schema; empty where it must not count.
+        fields: by name.
+        reason: why it must not count.
+    """
+
+    record: InputRecord
+    name: str
+    fields: dict[str, Any]
+    reason: str = ""
+
+
+class Gathered:
+    """What happens in a fold: its steps, and what the next one will say beside what it journals and releases.
+
+    Attributes:
+        steps: that were made.
+        dead: dead letters.
+        counts: events by outcome.
+        ids: of inputs that came; known again only when it is settled that they count.
+    """
+
+    __slots__ = ("_letters", "_source", "counts", "dead", "ids", "steps")
+
+    def __init__(self, role: OneInput) -> None:
+        """Nothing has happened in this role's fold."""
+        self._letters = role.letters
+        self._source = role.inputs[0]
+        self.dead: list[Output] = []
+        self.steps: list[Step] = []
+        self.counts: Counter[str] = Counter()
+        self.ids: dict[str, None] = {}
+
+    def refuse(self, reason: str, record: InputRecord) -> None:
+        """Set a record aside, with the reason."""
+        self.dead.append(self._letters.letter(reason, *self._source, record.offset, value=record.value))
+        self.counts[Outcome.REJECTED] += 1
+
+    def step(self, journal: bytes | None, releases: Sequence[Output] = (), turns: bool = False) -> None:
+        """Make the step that says so; nothing has happened since."""
+        self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, turns))
+        self.dead, self.counts = [], Counter()
+
+
 class OneInput(OwnsJournal, Declared):
     """The part of `Machine` that follows from one input log, a journal, and how far each has come.
 
     Attributes:
+        system: the deployment.
+        journal, partition, inputs, broadcasts: see `Machine`; there are no broadcasts.
         chain: of the journal.
+        letters: writes dead letters.
         position: the next offset to feed.
         journaled: up to which offset journal records cover the input; below it the open window or step begins.
         running: digest of what was fed since.
     """
 
+    broadcasts: ClassVar[tuple[TopicPartition, ...]] = ()
     derived: ClassVar[Mapping[str, str]] = {
-        "_digester": "the key in force, or none",
-        "_journal": FIXED,
-        "_source": FIXED,
-        "_retired": FIXED,
+        "system": FIXED,
+        "letters": "written under the key in force",
+        **dict.fromkeys(("journal", "partition", "inputs"), FIXED),
+        "_undigested": "empty between two folds (`finished`)",
     }
 
-    def __init__(self, chain: Chain, digester: Digester, journal: TopicPartition, source: TopicPartition) -> None:
-        """Begin before the first record of ``source``."""
-        self.chain = chain
+    def __init__(
+        self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, digester: Digester
+    ) -> None:
+        """Begin before the first record of ``source``.
+
+        Args:
+            system: the deployment.
+            identity: whose journal it is.
+            schema: of the journal's records.
+            source: the input.
+            zone: whose operator reads the dead letters.
+            digester: of what is journaled; keyed where that is private.
+        """
+        self.system = system
+        self.chain = Chain(identity, digester, schema)
+        self.letters = DeadLetters(zone, identity.role, identity.journal[1], digester, self.chain.encode)
         self.position = 0
         self.journaled = 0
         self.running = START
-        self._digester = digester
-        self._journal = journal
-        self._source = source
-        self._retired: frozenset[bytes] = frozenset()
-
-    @property
-    def journal(self) -> TopicPartition:
-        return self._journal
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        return (self._source,)
-
-    @property
-    def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Machine.broadcasts`: none."""
-        return ()
-
-    @property
-    def float_ties(self) -> int:
-        """See `Machine.float_ties`: none, no decisions are made here."""
-        return 0
+        self.journal = identity.journal
+        self.partition = identity.journal[1]
+        self.inputs = (source,)
+        self._undigested: deque[InputRecord] = deque()
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: a running one."""
-        return running_digest(self._digester, slices)
-
-    def start(self, genesis: bytes) -> None:
-        self.chain.start(genesis, self._retired)
+        return running_digest(self.chain.digester, slices)
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        return {self._source: self.position}
+        return {self.inputs[0]: self.position}
 
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: what is open is read again by whoever has only the journal."""
-        return {self._source: self.journaled}
+        return {self.inputs[0]: self.journaled}
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: nothing waits here."""
@@ -94,15 +145,42 @@ class OneInput(OwnsJournal, Declared):
         """See `Machine.recovery_ranges`: from where this machine stands, which may be inside what is open."""
         return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
 
-    def _covered(self, high: int) -> InputRange:
-        """The input that the next journal record covers."""
-        return InputRange(*self._source, self.journaled, high)
+    # What a fold calls.
 
-    def _turn_digests(self, digester: Digester) -> None:
-        """Digest and close under another key from now on; nothing is open."""
-        self._digester = digester
-        self.chain.turn_to(digester)
+    def read(self, slices: Sequence[InputSlice], kinds: frozenset[str]) -> list[Read]:
+        """Decode new input; what is not of these schemas, or of another configuration, must not count."""
+        read, digest = [], self.system.digest
+        self._undigested = deque(record for part in slices for record in part.records)
+        for record in self._undigested:
+            try:
+                name, fields = codec.decode(record.value, kinds)
+            except CodecError as error:
+                read.append(Read(record, "", {}, error.reason))
+                continue
+            # What has no digest of its own came from a role of this deployment alone.
+            other = fields.get("config_digest", digest) != digest
+            read.append(Read(record, "" if other else name, fields, Refusal.OTHER_CONFIGURATION if other else ""))
+        return read
 
-    def _close(self, high: int) -> None:
-        """Note that the journal covers the input up to ``high``."""
+    def batch(self, high: int, fields: Mapping[str, Any], outputs: tuple[Output, ...] = (), epoch: int = 0) -> Batch:
+        """What the next journal record covers, up to ``high``, and what was made of it; what comes is behind that."""
+        self._digest_below(high)
+        batch = Batch([InputRange(*self.inputs[0], self.journaled, high)], self.running, fields, outputs, epoch)
         self.journaled, self.running = high, START
+        return batch
+
+    def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
+        """All that was read is fed: the steps of the fold, and one for what is left."""
+        for part in slices:
+            self._digest_below(part.high)
+            self.position = part.high
+        if gathered.dead or gathered.counts:
+            gathered.step(None)
+        return gathered.steps
+
+    def _digest_below(self, high: int) -> None:
+        """Go on with the digest; refused records are in it, too: a replay must see that they are what they were."""
+        digester, running, waiting = self.chain.digester, self.running, self._undigested
+        while waiting and waiting[0].offset < high:
+            running = extend_digest(digester, running, waiting.popleft())
+        self.running = running

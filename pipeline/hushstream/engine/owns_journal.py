@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hushstream.engine.journal.chain import Chain
-from hushstream.engine.plain import PlainMachine
-from hushstream.engine.records import InputRange, JournalEntry, Output
+from hushstream.engine.records import InputRange, JournalEntry
 
 
-class OwnsJournal(PlainMachine):
+class OwnsJournal:
     """The part of `Machine` that follows from a journal alone, where a record covers the whole of a batch.
 
     Attributes:
@@ -33,7 +32,3 @@ class OwnsJournal(PlainMachine):
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
         return tuple(part for part in self.entry(value).inputs if part.high > part.low)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: nothing here waits for time."""
-        return None

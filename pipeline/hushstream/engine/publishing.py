@@ -1,32 +1,28 @@
-"""The base of roles that publish versions of something made of what is public: their journal is what they publish.
+"""Roles that publish versions of something made of what is public: their journal is what they publish.
 
-A version follows from single records, or from the end of a phase. The journal holds public values only, so its digests
-need no key. A recomputed version may differ from the journaled one by a rounding of its floats (another CPU's), and the
-journaled one stands.
+A version follows from single records, or from the end of a phase; a role's own ``fold`` says when, and calls `publish`
+from there. The journal holds public values only, so its digests need no key. A recomputed version may differ from the
+journaled one by a rounding of its floats (another CPU's), and the journaled one stands.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
-from hushstream.engine.journal.chain import Chain, Identity, head_fields
-from hushstream.engine.journal.digests import PublicDigester, digest_outputs, extend_digest
-from hushstream.engine.journal.generations import in_its_generation
-from hushstream.engine.one_input import PLACE, OneInput
+from hushstream.engine.journal.batch import EXACT, Replayed, Rounding, append, replaying
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.journal.digests import PublicDigester
+from hushstream.engine.one_input import PLACE, Gathered, OneInput
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
-from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.refusals import DeadLetters, Refused
-from hushstream.engine.state.declared import FIXED, Field, Flat, integer, recent_ids
+from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
+from hushstream.engine.refusals import Refused
+from hushstream.engine.state.declared import Field, Flat, integer, recent_ids
 from hushstream.engine.system import Core
 from hushstream.feedback.memory import BoundedMap
-from hushstream.schemas import codec
-from hushstream.schemas.codec import CodecError
 
 REMEMBERED_IDS = 100_000
 """How many ids of inputs are known again, so that what is sent twice counts once."""
@@ -46,62 +42,49 @@ class PublishingRole(OneInput, ABC):
 
     Attributes:
         state: its fields: `PUBLISHING`, and its own.
-        floats: the floats and float arrays of a version, by field, with their types: they may differ by a rounding.
-        margin: relative difference that a recomputed array may have.
+        rounding: how a version may differ from the journaled one.
         version: of what was published last; 0 before the first.
         phase_ends: ends of phases so far.
         known: ids of inputs that counted.
     """
 
-    derived: ClassVar[Mapping[str, str]] = {"system": FIXED, "_letters": FIXED}
-    floats: ClassVar[Mapping[str, str]]
-    margin: ClassVar[float]
+    derived: ClassVar[Mapping[str, str]] = {"_replayed": "none between two folds"}
+    rounding: ClassVar[Rounding] = EXACT
 
     def __init__(
-        self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, origins: int
+        self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, origins: int = 0
     ) -> None:
-        """Begin before the first record of ``source``.
+        """Begin before the first record of ``source``; see `OneInput`.
 
         Args:
-            system: the deployment.
-            identity: whose journal it is.
-            schema: of the versions.
-            source: the input.
-            zone: whose operator reads the dead letters.
+            system, identity, schema, source, zone: of the role.
             origins: how many senders end a phase together.
         """
-        digester = PublicDigester()
-        super().__init__(Chain(identity, digester, schema), digester, identity.journal, source)
-        self.system = system
+        super().__init__(system, identity, schema, source, zone, PublicDigester())
         self.version = 0
         self.phase_ends = PhaseEnds(origins)
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
-        self._letters = DeadLetters(zone, identity.role, identity.journal[1], digester, self.chain.encode)
-
-    @property
-    @abstractmethod
-    def expects(self) -> frozenset[str]:
-        """The schemas of records that may come."""
+        self._replayed: Replayed | None = None
 
     @abstractmethod
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        """Take one record of this deployment; whether a version follows from it.
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for every new version, and one for what is left."""
 
-        Raises:
-            Refused: it must not count.
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: the journaled version stands if the recomputed one equals it, but for `rounding`.
+
+        After a `ReplayMismatch` the machine must be thrown away.
         """
+        with replaying(self.chain, value, self.committed()) as self._replayed:
+            try:
+                steps = self.fold(slices)
+                self._replayed.require_followed()
+            finally:
+                self._replayed = None
+        (step,) = steps
+        return replace(step, journal=None)
 
-    @abstractmethod
-    def on_phase_end(self) -> bool:
-        """All origins have ended a phase: whether a version follows."""
-
-    @abstractmethod
-    def version_fields(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
-
-    def announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
-        """What is sent once a version with these fields stands: it follows from what the journal says alone."""
-        return ()
+    # What a fold calls.
 
     def first_time(self, identity: str) -> bool:
         """Whether an id was not met before; it is from now on."""
@@ -110,83 +93,41 @@ class PublishingRole(OneInput, ABC):
         self.known.put(identity, None)
         return True
 
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for every new version, and one for what is left."""
-        steps: list[Step] = []
-        gathered = Gathered()
-        for part in slices:
-            for record in part.records:
-                if self._feed(record, gathered):
-                    fields = self._fields(record.offset + 1)
-                    journal = self.chain.append(fields)
-                    steps.append(Step(journal, self.announced(fields), tuple(gathered.dead), gathered.counts))
-                    self._published(record.offset + 1)
-                    gathered = Gathered()
-            self.position = part.high
-        return [*steps, *gathered.steps()]
+    def ends_phase(self, fields: Mapping[str, Any], gathered: Gathered) -> bool:
+        """Take one phase end: whether all origins have ended a phase by it.
 
-    @in_its_generation
-    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: the journaled version stands if the recomputed one equals it to ``margin``."""
-        fields = self.chain.check(value, self.committed())
-        gathered = Gathered()
-        published = [self._feed(record, gathered) for part in slices for record in part.records]
-        end = self.entry(value).inputs[0].high
-        again = self._fields(end) if published and published[-1] and sum(published) == 1 else None
-        if again is None or not self._same(self.chain.written(again), self.chain.written(fields)):
-            topic, partition = self.journal
-            raise ReplayMismatch(
-                f"{topic}/{partition} record {fields['head']['sequence']}: its inputs give another version"
-            )
-        self.chain.accept(value, self.committed())
-        self._published(end)
-        self.position = end
-        return Step(None, self.announced(fields), tuple(gathered.dead), gathered.counts)
-
-    def _feed(self, record: InputRecord, gathered: Gathered) -> bool:
-        self.running = extend_digest(self._digester, self.running, record)
-        try:
-            name, fields = codec.decode(record.value, self.expects)
-            due = self._take(name, fields, record, gathered)
-        except (CodecError, Refused) as error:
-            gathered.refuse(self._letters, error.reason, self.inputs[0], record)
-            return False
-        if due:
-            gathered.counts[Outcome.MODEL] += 1
-        return due
-
-    def _take(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        # What has no digest of its own came from a role of this deployment alone.
-        if fields.get("config_digest", self.system.digest) != self.system.digest:
-            raise Refused(Refusal.OTHER_CONFIGURATION)
-        if name != "Seal":
-            return self.on_record(name, fields, record, gathered)
+        Raises:
+            Refused: it comes from nobody who ends phases here.
+        """
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
         gathered.counts[Outcome.PHASE_END] += 1
-        return complete and self.on_phase_end()
+        return complete
 
-    def _published(self, high: int) -> None:
+    def publish(
+        self,
+        high: int,
+        fields: Mapping[str, Any],
+        gathered: Gathered,
+        announced: Callable[[Mapping[str, Any]], tuple[Output, ...]] | None = None,
+    ) -> None:
+        """Publish the version that follows from the input below ``high``, or follow the one that is replayed.
+
+        Args:
+            high: where the next version's input begins.
+            fields: what it holds, beside head and number.
+            gathered: counts it.
+            announced: what is sent behind it, of the fields that stand: where a version is replayed, what it says.
+
+        Raises:
+            ReplayMismatch: the record that is replayed is another one.
+        """
+        batch = self.batch(high, {"version": self.version + 1, **fields})
+        if self._replayed is None:
+            value, stands = append(self.chain, batch), batch.fields
+        else:
+            value, stands = self._replayed.follow(batch, self.rounding), self._replayed.fields
+        gathered.counts[Outcome.MODEL] += 1
         self.version += 1
-        self._close(high)
-
-    def _fields(self, high: int) -> dict[str, Any]:
-        nothing = digest_outputs(self._digester, ())
-        sequence, covered = self.chain.sequence + 1, [self._covered(high)]
-        head = head_fields(sequence, 0, covered, self.running, nothing, self.chain.schema_generation)
-        return {"head": head, "version": self.version + 1, **self.version_fields()}
-
-    def _same(self, again: Mapping[str, Any], journaled: Mapping[str, Any]) -> bool:
-        # The digest is over the arrays, so it differs where they do.
-        if any(again[name] != journaled[name] for name in again if name not in (*self.floats, "digest")):
-            return False
-        for name, kind in self.floats.items():
-            ours, theirs = _array(again[name], kind), _array(journaled[name], kind)
-            if ours.shape != theirs.shape or not np.allclose(ours, theirs, rtol=self.margin, atol=self.margin):
-                return False
-        return True
-
-
-def _array(value: Any, kind: str) -> np.ndarray[Any, Any]:
-    return np.frombuffer(value, kind) if isinstance(value, bytes) else np.array([value], kind)
+        gathered.step(value, () if announced is None else announced(stands))

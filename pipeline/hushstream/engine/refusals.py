@@ -28,11 +28,15 @@ class DeadLetters:
 
     def __init__(self, zone: str, role: str, home: int, digester: Digester, encode: Encode) -> None:
         """Bind to the zone whose operator may read them, and to the home partition of the role."""
-        self._home = home
+        self.home = home
         self._zone = zone
         self._role = role
         self._digester = digester
         self._encode = encode
+
+    def turn_to(self, digester: Digester) -> None:
+        """Name records under another key from now on."""
+        self._digester = digester
 
     def letter(
         self,
@@ -54,4 +58,4 @@ class DeadLetters:
             "row": row,
             "digest": self._digester.digest("dead-letter", value),
         }
-        return Output(f"dead-letters-{self._zone}", self._home, self._encode("DeadLetter", fields))
+        return Output(f"dead-letters-{self._zone}", self.home, self._encode("DeadLetter", fields))

@@ -1,4 +1,9 @@
-"""The base of roles that release with noise: they gather, close, charge, add noise, journal, and only then release.
+"""Roles that release with noise: they gather, close, charge, add noise, journal, and only then release.
+
+A role's own ``fold`` says what happens to its input, and calls from there what all of them share (`Releases`):
+
+    1. ``opens_epoch``: answer a suspected rollback; 2. ``ask``: charge the price; then the role draws; 3. ``journal``:
+    write the record, or compare it with the one that is replayed, and rotate the key if the record says so.
 
 A journal record is written when what was gathered closes, and only then: before that the state is a fold of the input
 that anyone with the log can repeat. The record names the range and a keyed digest of its input, the debit, and a keyed
@@ -6,93 +11,228 @@ digest of what is released; noise is named by the journal's genesis nonce, the e
 same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
 
 Where the zone's key has turned (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
-released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`Machine.distrust`), whatever
-draws ahead of its input begins an epoch that it pays for.
+released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`ReleasingMachine.distrust` of
+`hushstream.engine.machine`), whatever draws ahead of its input begins an epoch that it pays for.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, ClassVar
 
-from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
-from hushstream.engine.journal.chain import Chain, Identity, head_fields
-from hushstream.engine.journal.digests import digest_outputs, extend_digest
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.journal.batch import Batch, Replayed, append, replaying
+from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.noise.budget import SpendingTerms, debit_fields
-from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
+from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Asked, Spending
-from hushstream.engine.one_input import PLACE, START, OneInput
-from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
-from hushstream.engine.refusals import DeadLetters, Refused
-from hushstream.engine.state.declared import FIXED, Field, SavePoint, State, after, key_in_force, own_part
+from hushstream.engine.one_input import PLACE, START, Gathered, OneInput
+from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.state.declared import Field, Several, State, after
 from hushstream.engine.system import Core
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
-from hushstream.schemas import codec
-from hushstream.schemas.codec import CodecError
-
-Closed = TypeVar("Closed")
-"""What has closed: its cause, and whatever is released of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A release as it follows from what closed, before it is journaled.
+class Releases:
+    """What is kept of the releases of one journal.
 
     Attributes:
-        fields: of the journal record.
-        outputs: what is sent once the record stands.
-        released: whether anything is released; its price may have been refused.
+        keys: of the zone, and the one in force.
+        epoch: where the noise stands.
+        spending: what is charged.
+        replayed: the journal record that is replayed; None where new input is folded.
     """
 
-    fields: dict[str, Any]
-    outputs: tuple[Output, ...]
-    released: bool
+    def __init__(
+        self,
+        chain: Chain,
+        letters: DeadLetters,
+        key: Key,
+        ring: KeyRing | None,
+        terms: SpendingTerms,
+        first_epoch: int = 0,
+    ) -> None:
+        """Before the first release.
+
+        Args:
+            chain: of the journal.
+            letters: dead letters under the key in force.
+            key: the zone's key that the journal begins with.
+            ring: what the zone's key file holds: where the key turns next.
+            terms: what releases cost, and out of which limit.
+            first_epoch: number of the first epoch of noise.
+        """
+        self._chain = chain
+        self._letters = letters
+        self.keys = KeyInForce(key, ring)
+        self.epoch = NoiseEpoch(first_epoch)
+        self.spending = Spending(terms, chain.identity.journal[1])
+        self.replayed: Replayed | None = None
+
+    @property
+    def key(self) -> Key:
+        """The zone's key in force."""
+        return self.keys.key
+
+    @property
+    def nonce(self) -> bytes:
+        """What names the noise of this epoch in this journal."""
+        return self.epoch.nonce(self._chain.genesis_nonce)
+
+    # One release.
+
+    def opens_epoch(self) -> bool:
+        """Open the epoch that is due, if one is: then whatever draws ahead has to begin again, under its noise.
+
+        Asked before `ask`: else the release would be on the charge, and under the noise, that are suspected.
+        """
+        if not self.epoch.due:
+            return False
+        self.epoch.redraw(self._chain.sequence + 1)
+        return True
+
+    def ask(self, window: int = 0) -> Asked:
+        """Charge a release to a charge of this epoch. What was paid is in the state, so a replay is told the same."""
+        return self.spending.ask(self.epoch.place(window))
+
+    def journal(self, batch: Batch, asked: Asked) -> tuple[bytes, bool]:
+        """Write the journal record of a release, or follow the one that is replayed; the outputs are sent behind it.
+
+        Args:
+            batch: what was made of the input; nothing of it is known to anybody yet.
+            asked: what it was charged.
+
+        Returns:
+            The record, and whether the zone's next key is in force from here on. The record was digested under the key
+            before; all that follows is under the next one, in an epoch that has begun.
+
+        Raises:
+            ReplayMismatch: the record that is replayed is another one; nothing has changed but what `ask` did.
+        """
+        turned_to = self.keys.due if self.replayed is None else self.replayed.fields["turned_to"]
+        fields = {**batch.fields, "debit": debit_fields(asked.debit), "turned_to": turned_to}
+        batch = replace(batch, fields=fields, epoch=self.epoch.number)
+        value = append(self._chain, batch) if self.replayed is None else self.replayed.follow(batch)
+        return value, self._turned_to(turned_to)
+
+    def put_key(self, key_id: bytes) -> None:
+        """Go on under the zone's key with this public id.
+
+        Raises:
+            KeyFileError: it was destroyed, or the zone never had it.
+        """
+        key = self.keys.turn_to(key_id)
+        self._chain.turn_to(key)
+        self._letters.turn_to(key)
+
+    def _turned_to(self, key_id: bytes) -> bool:
+        if key_id == STAYS:
+            return False
+        self.put_key(key_id)
+        self.epoch.turn()
+        return True
+
+    # After a restart.
+
+    @contextmanager
+    def replaying(self, value: bytes, positions: Mapping[TopicPartition, int]) -> Iterator[None]:
+        """Follow a journal record: the release that is made meanwhile must be the one that it says.
+
+        Raises:
+            OffChain: it does not continue the chain.
+        """
+        with replaying(self._chain, value, positions) as self.replayed:
+            try:
+                fields = self.replayed.fields
+                self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
+                yield
+            finally:
+                self.replayed = None
+
+    def require_followed(self) -> None:
+        """Refuse to end the replay of a record before its release has come; no replay: nothing.
+
+        Raises:
+            ReplayMismatch: it has not come; the role has not settled anything yet.
+        """
+        if self.replayed is not None:
+            self.replayed.require_followed()
+
+    def adopt(self, fields: Mapping[str, Any], window: int) -> bool:
+        """Go on after a journal record whose release its inputs no longer give; it stands, and is never sent again.
+
+        The next release opens an epoch after the record's own, which another state of this journal may have begun:
+        under the noise of any earlier one something else was released.
+
+        Args:
+            fields: of the record; the chain has advanced by it.
+            window: the charge of its epoch that it was on.
+
+        Returns:
+            Whether the zone's next key is in force from here on.
+        """
+        debit = fields["debit"]
+        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self._chain.sequence)
+        # What the journal says was paid is paid, whatever its inputs say now.
+        if debit["epsilon_micro"] or debit["delta_units"]:
+            self.spending.adopt(self.epoch.place(window))
+        if fields["turned_to"] == STAYS:
+            return False
+        # No epoch of its own: the next release opens one in any case.
+        self.put_key(fields["turned_to"])
+        return True
 
 
 _BEFORE: Mapping[str, Field] = {
     **PLACE,
-    "keys": key_in_force(),
-    "epoch": EPOCH_FIELD,
-    "open_noise": after("open_noise"),
+    "keys": Several(
+        {"key_id": "bytes"},
+        lambda role: {"key_id": role.releases.key.key_id},
+        lambda role, values: role.releases.put_key(values["key_id"]),
+        saved=False,
+    ),
+    "epoch": Several(
+        {"epoch": EPOCH},
+        lambda role: {"epoch": role.releases.epoch.dump()},
+        lambda role, values: role.releases.epoch.load(values["epoch"]),
+    ),
 }
-_AFTER: Mapping[str, Field] = {"spending": own_part(SPENDING)}
+_AFTER: Mapping[str, Field] = {
+    "spending": Several(
+        {"spending": SPENDING},
+        lambda role: {"spending": role.releases.spending.dump()},
+        lambda role, values: role.releases.spending.load(values["spending"]),
+    )
+}
 
 
-def releasing_state(what: str, version: int, name: str, **own: Field) -> State:
+def releasing_state(what: str, version: int, name: str, *, noise: str = "", **own: Field) -> State:
     """The declared state of a releasing role: what all of them hold, and fields of its ``own``.
 
-    Its own fields are restored when the counters are open that nothing was put into (`ReleasingRole.open_noise`).
+    Where it names a method that opens its ``noise`` (counters that nothing was put into, under the noise of this
+    epoch), its own fields are restored behind that.
     """
-    return State(what, version, name, _BEFORE, own, _AFTER)
+    opened: Mapping[str, Field] = {noise: after(noise)} if noise else {}
+    return State(what, version, name, _BEFORE, opened, own, _AFTER)
 
 
-class ReleasingRole(OneInput, ABC, Generic[Closed]):
-    """One journal of releases over one input log.
+class ReleasingRole(OneInput, ABC):
+    """A machine with one journal of releases over one input log: it writes `fold` itself, and calls `releases` there.
 
     Attributes:
         state: its fields (`releasing_state`); they hold input in clear, so a state is as sensitive as that.
-        partition: of the input and of the journal.
-        keys: of the zone, and the one in force.
-        epoch: where the noise stands.
-        spending: what is charged.
+        releases: what is kept of its releases.
     """
 
-    derived: ClassVar[Mapping[str, str]] = {
-        "partition": FIXED,
-        "system": FIXED,
-        "_retired": FIXED,
-        "_zone": FIXED,
-        "_role": FIXED,
-        "_letters": "written under the key in force",
-    }
+    derived: ClassVar[Mapping[str, str]] = {"releases": "its parts are declared: keys, epoch, spending"}
 
     def __init__(
         self,
@@ -106,110 +246,38 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         terms: SpendingTerms,
         first_epoch: int = 0,
     ) -> None:
-        """Begin before the first record of ``source``.
-
-        Args:
-            system: the deployment.
-            identity: whose journal it is.
-            schema: of its records.
-            source: the input.
-            zone: whose operator reads the dead letters.
-            key: the zone's key that the journal begins with.
-            ring: what the zone's key file holds: where the key turns next.
-            terms: what releases cost, and out of which limit.
-            first_epoch: number of the first epoch of noise.
-        """
-        super().__init__(Chain(identity, key, schema), key, identity.journal, source)
-        self.partition = identity.journal[1]
-        self.keys = KeyInForce(key, ring)
-        self.epoch = NoiseEpoch(first_epoch)
-        self.spending = Spending(terms, self.partition)
-        self.system = system
-        self._retired = self.keys.retired
-        self._zone, self._role = zone, identity.role
-        self._letters = self._open_letters()
+        """Begin before the first record of ``source``; see `OneInput` and `Releases`."""
+        super().__init__(system, identity, schema, source, zone, key)
+        self.releases = Releases(self.chain, self.letters, key, ring, terms, first_epoch)
 
     @property
     @abstractmethod
-    def expects(self) -> frozenset[str]:
-        """The schemas of records that may come."""
+    def charge(self) -> int:
+        """The charge of its epoch that the next release is on."""
 
     @property
     @abstractmethod
     def draws_ahead(self) -> bool:
         """Whether noise is drawn before all that it covers is there, so that no digest of that is in its name."""
 
-    @property
     @abstractmethod
-    def waits(self) -> bool:
-        """Whether log time alone may close what is gathered."""
-
-    @property
-    @abstractmethod
-    def open_ms(self) -> int | None:
-        """For how long of log time something is gathered; None where log time closes nothing."""
-
-    @abstractmethod
-    def on_time(self, log_time_ms: int) -> Closed | None:
-        """Log time has come so far: what that closes, before the record that tells it is looked at."""
-
-    @abstractmethod
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Closed | None:
-        """Take one record of this deployment; what closes with it.
-
-        Raises:
-            Refused: it must not count.
-        """
-
-    @abstractmethod
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Closed | None:
-        """Take a phase end; what closes with it.
-
-        Raises:
-            Refused: it comes from nobody who ends phases here.
-        """
-
-    def after(self, record: InputRecord) -> Closed | None:
-        """A record was taken, or refused: what closes by that."""
-        return None
-
-    @abstractmethod
-    def place_of(self, closed: Closed | None) -> int:
-        """Which charge of its epoch something is on; None stands for what is gathered now."""
-
-    @abstractmethod
-    def close(self, closed: Closed, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        """Take what closed into the state: fields of the journal record, and what is released if that is allowed."""
-
-    @abstractmethod
-    def count_release(self, released: bool, gathered: Gathered) -> None:
-        """Count what was released, or withheld."""
-
-    @abstractmethod
-    def redraw(self) -> None:
-        """The epoch has been opened anew for a doubt: begin again under its noise."""
-
-    @abstractmethod
-    def rotated(self, released: bool) -> None:
-        """The next key is in force, and its epoch has begun: go on under its noise.
-
-        Args:
-            released: whether anything was released in the epoch before.
-        """
-
-    @abstractmethod
-    def open_noise(self) -> None:
-        """Begin counters that nothing was put into, under the noise of this epoch."""
-
-    # What a driver asks before it reads.
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each release, and one for what is left."""
 
     @property
     def key(self) -> Key:
-        return self.keys.key
+        """The zone's key in force."""
+        return self.releases.key
 
     @property
-    def nonce(self) -> bytes:
-        return self.epoch.nonce(self.chain.genesis_nonce)
+    def epoch(self) -> NoiseEpoch:
+        """Where the noise stands."""
+        return self.releases.epoch
+
+    @property
+    def spending(self) -> Spending:
+        """What is charged."""
+        return self.releases.spending
 
     @property
     def charged(self) -> Cost:
@@ -217,7 +285,7 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
 
     @property
     def refused(self) -> Exhausted | None:
-        return self.spending.refusal(self.epoch.next_place(self.place_of(None)))
+        return self.spending.refusal(self.epoch.next_place(self.charge))
 
     def answers(self, sequence: int) -> bool:
         return self.epoch.answers(sequence)
@@ -228,176 +296,77 @@ class ReleasingRole(OneInput, ABC, Generic[Closed]):
         return self.epoch.due
 
     def start(self, genesis: bytes) -> None:
-        super().start(genesis)
-        self.open_noise()
+        self.chain.start(genesis, self.releases.keys.retired)
 
-    def tick(self, idle_ms: int) -> Output | None:
-        """See `Machine.tick`: log time must go on while what is gathered waits for its end."""
-        if self.open_ms is None or not self.waits or idle_ms < self.open_ms:
-            return None
-        value = self.chain.encode("Tick", {"config_digest": self.system.digest})
-        return Output(*self.inputs[0], value)
-
-    # The fold.
-
-    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for each release, and one for what is left."""
-        steps: list[Step] = []
-        gathered = Gathered()
-        for part in slices:
-            for record in part.records:
-                closed = self._feed(record, gathered)
-                if closed is not None:
-                    steps.append(self._release(self._make(closed, record.offset + 1, self.keys.due), gathered))
-                    gathered = Gathered()
-            self.position = part.high
-        self.settle(gathered)
-        return [*steps, *gathered.steps()]
-
-    @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: everything here is whole numbers, so the bytes must be the same."""
-        fields = self.chain.check(value, self.committed())
-        before = self._save_point()
-        self.epoch.follow(fields["head"]["epoch"], fields["debit"]["scope"], self.spending.terms.own)
-        gathered = Gathered()
-        end = self.entry(value).inputs[0].high
-        found = [self._feed(record, gathered) for part in slices for record in part.records]
-        # A record covers one release, which closes with its last input.
-        last = found[-1] if found and all(one is None for one in found[:-1]) else None
-        made = None if last is None else self._make(last, end, fields["turned_to"])
-        if made is None or self.chain.would_append(made.fields) != value:
-            self._roll_back(before)
-            topic, partition = self.journal
-            raise ReplayMismatch(
-                f"{topic}/{partition} record {self.chain.sequence + 1}: its inputs give another release; "
-                f"nothing is sent"
-            )
-        step = self._release(made, gathered)
-        self.position = end
+        """See `Machine.replay`: everything here is whole numbers, so the record must be the same.
+
+        A machine that cannot reopen its journal is thrown away after a `ReplayMismatch`, as it is.
+        """
+        with self.releases.replaying(value, self.committed()):
+            (step,) = self.fold(slices)
         return step
 
-    def _save_point(self) -> SavePoint | None:
-        """What `_roll_back` needs after a record of the journal that its inputs do not give."""
-        return None
+    # What a fold calls.
 
-    def _roll_back(self, before: SavePoint | None) -> None:
-        """A machine that cannot reopen its journal is thrown away after a `ReplayMismatch`, as it is."""
+    def released(
+        self, high: int, fields: Mapping[str, Any], outputs: tuple[Output, ...], asked: Asked, gathered: Gathered
+    ) -> bool:
+        """Journal a release, and make the step that sends it: the driver appends the record, then sends the outputs.
 
-    def settle(self, gathered: Gathered) -> None:
-        """What was gathered counts for certain."""
+        Args:
+            high: the release closed with the input below it.
+            fields: of the journal record, beside head, debit and key.
+            outputs: what is released, or says that nothing may be.
+            asked: what it was charged.
+            gathered: what happened until here.
 
-    def _feed(self, record: InputRecord, gathered: Gathered) -> Closed | None:
-        # Refused records are in the range, too: a replay must see that they are what they were.
-        self.running = extend_digest(self.key, self.running, record)
-        # Log time first, or a record that comes after the end would be counted in what ends before it.
-        closed = self.on_time(record.timestamp_ms)
-        try:
-            name, fields = codec.decode(record.value, self.expects)
-            closed = self._take(name, fields, record, gathered) or closed
-        except (CodecError, Refused) as error:
-            gathered.refuse(self._letters, error.reason, self.inputs[0], record)
-        return closed or self.after(record)
-
-    def _take(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Closed | None:
-        if fields["config_digest"] != self.system.digest:
-            raise Refused(Refusal.OTHER_CONFIGURATION)
-        if name == "Tick":
-            gathered.counts[Outcome.TICK] += 1
-            return None
-        if name == "Seal":
-            closed = self.on_phase_end(fields, gathered)
-            gathered.counts[Outcome.PHASE_END] += 1
-            return closed
-        return self.on_record(name, fields, record, gathered)
-
-    # One release.
-
-    def _make(self, closed: Closed, high: int, turned_to: bytes) -> Made:
-        # 0. Answer a doubt: asked before, this release would be on the charge, and under the noise, that are doubted.
-        if self.epoch.due:
-            self.epoch.redraw(self.chain.sequence + 1)
-            self.redraw()
-        # 1. Ask: what was paid for is in the state, so a replay is told the same.
-        asked = self.spending.ask(self.epoch.place(self.place_of(closed)))
-        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        own, outputs = self.close(closed, asked)
-        head = head_fields(
-            self.chain.sequence + 1,
-            self.epoch.number,
-            [self._covered(high)],
-            self.running,
-            digest_outputs(self.key, outputs),
-            self.chain.schema_generation,
-        )
-        fields = {"head": head, **own, "debit": debit_fields(asked.debit), "turned_to": turned_to}
-        return Made(fields, outputs, asked.refused is None)
-
-    def _release(self, made: Made, gathered: Gathered) -> Step:
-        # 3. Journal: the driver appends this record, and sends the outputs only when it stands (4.).
-        journal = self.chain.append(made.fields)
-        self._close(made.fields["head"]["inputs"][0]["high"])
-        self.settle(gathered)
-        self.count_release(made.released, gathered)
-        turned_to = made.fields["turned_to"]
-        if turned_to != STAYS:
-            # 5. The record was digested under the key before; all that follows is under the next one.
-            self.put_key(turned_to)
-            self.epoch.turn()
-            self.rotated(made.released)
-        return Step(journal, made.outputs, tuple(gathered.dead), gathered.counts, turned_to != STAYS)
-
-    def put_key(self, key_id: bytes) -> None:
-        """Go on under the zone's key with this public id.
+        Returns:
+            Whether the zone's next key is in force from here on, and its epoch has begun.
 
         Raises:
-            KeyFileError: it was destroyed, or the zone never had it.
+            ReplayMismatch: the record that is replayed is another one.
         """
-        self._turn_digests(self.keys.turn_to(key_id))
-        self._letters = self._open_letters()
+        journal, turns = self.releases.journal(self.batch(high, fields, outputs), asked)
+        gathered.step(journal, outputs, turns)
+        return turns
 
-    def _open_letters(self) -> DeadLetters:
-        return DeadLetters(self._zone, self._role, self.partition, self.key, self.chain.encode)
+    def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
+        """See `OneInput.finished`.
+
+        Raises:
+            ReplayMismatch: the record that is replayed has not come.
+        """
+        self.releases.require_followed()
+        return super().finished(slices, gathered)
+
+    def tick_record(self) -> Output:
+        """What goes into the home input where log time must go on while what is gathered waits for its end."""
+        return Output(*self.inputs[0], self.chain.encode("Tick", {"config_digest": self.system.digest}))
 
 
-class ReopeningRole(ReleasingRole[Closed]):
-    """One that can go on after a record of its journal that its inputs no longer give."""
-
-    def _save_point(self) -> SavePoint:
-        return self.state.save_point(self)
-
-    def _roll_back(self, before: SavePoint | None) -> None:
-        """Bring the machine back to where it was; then `reopen` may be asked for."""
-        if before is not None:
-            self.state.roll_back(self, before)
+class ReopeningRole(ReleasingRole):
+    """One that can go on after a record of its journal that its inputs no longer give (`Reopens`)."""
 
     @abstractmethod
-    def adopt(self, fields: Mapping[str, Any]) -> None:
-        """Take what is gathered without a release, after a journal record with these fields that stands."""
-
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
+        """See `hushstream.engine.machine.Reopens`."""
 
-        What is in the log now is taken without a release. The next release opens an epoch after the record's own, which
-        another state of this journal may have begun: under the noise of any earlier one something else was released.
-        """
-        fields = self.chain.accept(value, self.committed())
-        charged = self.place_of(None)
-        gathered = Gathered()
-        for part in slices:
-            for record in part.records:
-                self._feed(record, gathered)
-        self.settle(gathered)
-        self.adopt(fields)
-        self.position = self.journaled = self.entry(value).inputs[0].high
-        self.running = START
-        debit = fields["debit"]
-        self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self.chain.sequence)
-        # What the journal says was paid is paid, whatever its inputs say now.
-        if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self.epoch.place(charged))
-        turns = fields["turned_to"] != STAYS
-        if turns:
-            self.put_key(fields["turned_to"])
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: after a `ReplayMismatch` the state is as it was, and `reopen` may be asked for."""
+        before = self.state.save_point(self)
+        try:
+            return super().replay(value, slices)
+        except ReplayMismatch:
+            self._undigested.clear()
+            self.state.roll_back(self, before)
+            raise
+
+    def reopened(self, fields: Mapping[str, Any], charge: int, gathered: Gathered) -> Step:
+        """The step of a record that was reopened: its input was taken without a release."""
+        self._undigested.clear()
+        self.position = fields["head"]["inputs"][0]["high"]
+        self.journaled, self.running = self.position, START
+        turns = self.releases.adopt(fields, charge)
         gathered.counts[Outcome.DIVERGED] += 1
         return Step(None, (), (), gathered.counts, turns)

@@ -1,9 +1,17 @@
-"""Bounded memories of a partition: events already decided, and feedback that came before its context."""
+"""Bounded memories of a partition: events already decided, and feedback that came before its context.
+
+Where what leaves depends on which feedback waits, rewards must not: where contexts and what was shown are public and
+rewards are not, a reward must decide about nothing but itself: not whether what was shown is remembered, and not
+whether another reward is, or one reward would move many. There places are given to what was shown alone, and each has
+room for the reward of the same event (`ShownEarlyFeedback`). A reward that comes before both its context and the word
+that its arm was shown has no place.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
 Value = TypeVar("Value")
@@ -114,3 +122,141 @@ class EarlyFeedback:
     def all(self) -> list[FeedbackRow]:
         """Everything that waits, oldest event first (for snapshots)."""
         return [click for clicks in self._by_event.values() for click in clicks]
+
+
+class UserEarlyFeedback:
+    """A `EarlyFeedback` in which no user takes the place of the others."""
+
+    def __init__(self, capacity: int, of_one: int) -> None:
+        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user."""
+        self._capacity = capacity
+        self._of_one = of_one
+        self._early = EarlyFeedback(capacity)
+        self._by_user: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many pieces of feedback wait."""
+        return len(self._early)
+
+    def of(self, user: str) -> int:
+        """How many of one user's wait."""
+        return self._by_user[user]
+
+    def hold(self, click: FeedbackRow) -> list[FeedbackRow] | None:
+        """Let a click wait; returns those that had to give way, or None if its user has no place left."""
+        if self._by_user[click.user] >= self._of_one:
+            return None
+        self._by_user[click.user] += 1
+        evicted = self._early.hold(click)
+        self._left(evicted)
+        return evicted
+
+    def claim(self, event_id: str) -> list[FeedbackRow]:
+        """Take what waits for an event that has now been decided, in order of arrival."""
+        clicks = self._early.claim(event_id)
+        self._left(clicks)
+        return clicks
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._early = EarlyFeedback(self._capacity)
+        self._by_user.clear()
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+        if self._by_user.pop(user, 0):
+            clicks, self._early = self._early.all(), EarlyFeedback(self._capacity)
+            for click in clicks:
+                if click.user != user:
+                    self._early.hold(click)
+
+    def all(self) -> list[FeedbackRow]:
+        """Everything that waits, oldest event first (for snapshots)."""
+        return self._early.all()
+
+    def _left(self, clicks: Iterable[FeedbackRow]) -> None:
+        for click in clicks:
+            self._by_user[click.user] -= 1
+            if not self._by_user[click.user]:
+                del self._by_user[click.user]
+
+
+class EarlyOutcome(Enum):
+    """What became of feedback whose context has not come."""
+
+    WAITS = auto()
+    REPEATED = auto()
+    """The first of its kind stands."""
+    FULL = auto()
+    """Its user has no place left, or nobody has."""
+    NOT_SHOWN = auto()
+    """A reward of what was not said to be shown."""
+
+
+class ShownEarlyFeedback:
+    """Places for what was shown, so many for each user; nobody's feedback gives way."""
+
+    __slots__ = ("_by_event", "_by_user", "_held", "_most", "_of_one")
+
+    def __init__(self, of_one: int, most: int | None = None) -> None:
+        """Hold ``of_one`` events of each user, with two pieces of feedback each; ``most`` of all together, if given."""
+        self._of_one = of_one
+        self._most = most
+        self._held = 0
+        self._by_event: dict[str, dict[str, list[FeedbackRow]]] = {}
+        """By event and user: what was shown, then the reward if it came."""
+        self._by_user: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        """How many events wait for their context."""
+        return len(self._by_event)
+
+    def hold(self, click: FeedbackRow) -> EarlyOutcome:
+        """Let feedback wait if there is a place for it."""
+        place = self._by_event.get(click.event_id, {}).get(click.user)
+        if click.rewarded:
+            return EarlyOutcome.NOT_SHOWN if place is None else _rewarded(place, click)
+        if place is not None:
+            return EarlyOutcome.REPEATED
+        if self._by_user[click.user] >= self._of_one or self._held == self._most:
+            return EarlyOutcome.FULL
+        self._by_event.setdefault(click.event_id, {})[click.user] = [click]
+        self._by_user[click.user] += 1
+        self._held += 1
+        return EarlyOutcome.WAITS
+
+    def claim(self, event_id: str) -> list[FeedbackRow]:
+        """Take what waits for an event that has now been decided, whoever sent it."""
+        users = self._by_event.pop(event_id, {})
+        self._by_user.subtract(users.keys())
+        self._held -= len(users)
+        for user in users:
+            if not self._by_user[user]:
+                del self._by_user[user]
+        return [click for place in users.values() for click in place]
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._by_event.clear()
+        self._by_user.clear()
+        self._held = 0
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+        theirs = self._by_user.pop(user, 0)
+        self._held -= theirs
+        if theirs:
+            for users in self._by_event.values():
+                users.pop(user, None)
+            self._by_event = {event_id: users for event_id, users in self._by_event.items() if users}
+
+    def all(self) -> Iterator[FeedbackRow]:
+        """Everything that waits, so that early it in this order gives the same places (for snapshots)."""
+        return (click for users in self._by_event.values() for place in users.values() for click in place)
+
+
+def _rewarded(place: list[FeedbackRow], click: FeedbackRow) -> EarlyOutcome:
+    if len(place) > 1:
+        return EarlyOutcome.REPEATED
+    place.append(click)
+    return EarlyOutcome.WAITS

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.privacy.amounts import delta_units, epsilon_float, epsilon_text
+from hushstream.privacy.amounts import DELTA_ONE, delta_units, epsilon_float, epsilon_text
 from hushstream.privacy.conversions import pure_to_rho_micro, rho_to_epsilon_micro
 from hushstream.privacy.promise import Guarantee
 
@@ -44,7 +44,8 @@ class ConversionRow:
 def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
     """The price of one unit, and of all units of one user, over all redraws of the noise.
 
-    Empty for a mechanism that is priced by (epsilon, delta) alone: no rho follows from one.
+    Empty for a mechanism that is priced by (epsilon, delta) alone: no rho follows from one. A life whose delta is 1 has
+    no row: the residue that comes on top of each delta is 1 there, so no epsilon of it is a bound.
 
     Guarantee:
         n units of one person move the sums n times as far: n epsilon, n^2 rho (group privacy; for Gaussian noise see
@@ -56,8 +57,10 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
         return ()
     times = 1 if promise.redraws is None else promise.redraws.most
     units = promise.lifetime.units * promise.lifetime.devices
-    several = () if units == 1 else ((units, f"all {units} of one user"),)
-    return tuple(_row(promise, times, count, covers) for count, covers in ((1, promise.unit), *several))
+    found = [_row(promise, times, 1, promise.unit)]
+    if units > 1 and promise.lifetime.cost.delta_units < DELTA_ONE:
+        found.append(_row(promise, times, units, f"all {units} of one user"))
+    return tuple(found)
 
 
 def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[str]:
@@ -74,7 +77,10 @@ def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[
     asked = "Which of two it was"
     if not promise.public_participation:
         asked = "Whether it was there at all; which of two it was costs twice the pure epsilon, or four times the rho"
-    return [f"{asked}. The tables' residue comes on top of each delta.", *table]
+    told = [f"{asked}. The tables' residue comes on top of each delta.", *table]
+    if promise.lifetime.cost.delta_units >= DELTA_ONE:
+        told.append(f"{promise.units_in_life} together pay a delta of 1: nothing is promised, in any currency.")
+    return told
 
 
 def _row(promise: Guarantee, times: int, units: int, covers: str) -> ConversionRow:

@@ -1,11 +1,12 @@
-"""The guarantees of three releases of slots, each with its proof.
+"""The guarantees of four releases of slots, each with its proof.
 
-All three use the null-slot relation (rule 2): that a slot came, and when, is public; its content is not.
+All use the null-slot relation (rule 2): that a slot came, and when, is public; its content is not.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -18,7 +19,16 @@ from hushstream.privacy.noise import laplace_scale, residue
 from hushstream.privacy.promise import Claim, Deployment, Guarantee, Lifetime
 from hushstream.privacy.tuples import curve_epsilon, exact_delta
 
-__all__ = ["OPEN_IN", "Claim", "Guarantee", "Lifetime", "paper_guarantee", "slot_sums_guarantee", "tuples_guarantee"]
+__all__ = [
+    "OPEN_IN",
+    "Claim",
+    "Guarantee",
+    "Lifetime",
+    "linear_sums_guarantee",
+    "paper_guarantee",
+    "slot_sums_guarantee",
+    "tuples_guarantee",
+]
 
 ZONE = "shuffler"
 RELATION = "null-slot: neighbours differ in the content of one user's slot, a report or null"
@@ -117,6 +127,68 @@ def slot_sums_guarantee(
         residue_units=delta,
         not_protected=_not_protected(deployment),
         conditions=() if tree_levels == 1 else ("every slot is in one window, which is one leaf", NOISE_ONCE),
+    )
+
+
+def linear_sums_guarantee(
+    epsilon: Number,
+    units: int,
+    places: int,
+    levels: int = 1,
+    sampling: Number = 1,
+    lifetime_slots: int = 1,
+    devices: int = 1,
+    deployment: Deployment = "hosted",
+    tree_levels: int = 1,
+) -> Guarantee:
+    """What noised linear sums promise: two sums for each arm and cell of every feature, empty ones too, once a window.
+
+    Args:
+        epsilon: of the noise, whose scale is levels units/epsilon; rounded up to millionths.
+        units: U, what the absolute units of a valid slot sum to at most.
+        places: in how many cells one slot can have units.
+        levels: M, reward levels above 0; a report adds q R and q (M - R) to the two sums of each of its cells.
+        sampling: p, the probability that the shuffler keeps a slot, keyed and secret.
+        lifetime_slots: slots in a user's life on one device.
+        devices: unlinked devices of one person to count.
+        deployment: ``hosted`` or ``edge``.
+        tree_levels: h, nodes that hold one window where sums run on through a counter over windows; 1 for fresh
+            noise in each window.
+
+    Raises:
+        BadGuarantee, BadAmount, BadNoise: a setting out of range.
+
+    Guarantee:
+        The shuffler adds up valid reports alone: sum |q_j| <= U, 0 <= R <= M, an arm of the catalogue. A report instead
+        of null therefore moves all sums together by sum |q_j| R + sum |q_j| (M - R) <= M U in L1. Discrete Laplace of
+        scale M U/eps on each is pure eps-DP for all features together: neither features nor the two sums divide
+        epsilon. Between neighbours at most 2 c sums differ, c the places of a slot: with tables off by r in total
+        variation per sum, delta = 2 c r (1 + e^eps'). Everything else is as in `slot_sums_guarantee`, with 2 c sums in
+        place of 2: two reports reach each other through null (2 eps', 4 c sums), n slots compose to n eps' and 2 c n
+        sums, a counter over windows has h nodes of scale h M U/eps with 2 c h sums. Which interaction a slot holds
+        follows from that user's own interactions and coins, so it changes no other slot.
+    """
+    for name, value, most in (("units", units, 1 << 24), ("places", places, 1 << 20), ("levels", levels, 1 << 16)):
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise BadGuarantee(f"{name}: expected a whole number from 1 to {most:,}, got {value!r}")
+    single = slot_sums_guarantee(epsilon, levels * units, sampling, lifetime_slots, devices, deployment, tree_levels)
+    total, micro = _slots(lifetime_slots, devices), single.epsilon_micro
+    error = tree_levels * places * residue(*laplace_scale(epsilon, levels * units * tree_levels))
+    delta = _residue_delta(2 * error, micro)
+    return replace(
+        single,
+        mechanism=single.mechanism.replace("slot-sums: two sums per cell", "linear-sums: two sums per arm and cell"),
+        cost=Cost(micro, delta),
+        replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
+        lifetime=_lifetime(
+            lifetime_slots,
+            devices,
+            micro,
+            _residue_delta(2 * total * error, total * micro),
+            _residue_delta(4 * total * error, 2 * total * micro),
+        ),
+        norm="joint L1 distance of the two sums of all cells, in units times reward levels",
+        residue_units=delta,
     )
 
 

@@ -11,6 +11,13 @@ The file, readable by its owner alone, has one fact a line::
     retired EPOCH KEYID         one line for each destroyed key, with its public id
 
 So the file that `keys.write_key` makes is the file of epoch 0.
+
+A zone has a second file, of its storage key: what its workers write to disk, and publish of their state, is sealed
+under that one (`StorageRing`). It is random on its own and not derived from the zone's key: their ends differ. A key of
+noise is destroyed so that nobody can derive those releases again; were states sealed under a key that follows from it,
+they would be lost with it, or, were the storage key derived once and for all, what was ever sealed would stay readable
+for as long as the zone lives. A storage key turns and is destroyed by its own epochs instead: when it has turned,
+workers seal what they have anew, and when its old key is retired no old disk, backup or published state opens any more.
 """
 
 from __future__ import annotations
@@ -76,7 +83,7 @@ class KeyRing:
         return tuple(keys)
 
     def named(self, key_id: bytes) -> Key:
-        """The key with a public id: the one that a journal was begun with.
+        """The key with a public id: the one that a journal was begun with, or something was sealed under.
 
         Raises:
             RetiredKey: it was destroyed.
@@ -92,6 +99,35 @@ class KeyRing:
             f"key {key_id.hex()}: expected a key of epochs {self.oldest} to {self.current} of this file, got another;"
             " use the keys that the journal was begun with"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRing(KeyRing):
+    """A zone's storage keys, and what was sealed before there were any.
+
+    Attributes:
+        before: the keys under which this zone sealed its states until it had storage keys. They open what they sealed
+            until the first storage key is retired: from then on nothing counts that is not under a storage key.
+    """
+
+    before: KeyRing
+
+    @classmethod
+    def of_zone(cls, storage: KeyRing, before: KeyRing) -> StorageRing:
+        """The keys of a storage key file, beside those before it."""
+        return cls(storage.oldest, storage.current, storage.retired, storage.key, before)
+
+    def named(self, key_id: bytes) -> Key:
+        """See `KeyRing.named`."""
+        known = {key.key_id for key in self.before.kept()}
+        if not self.retired and key_id in known:
+            return self.before.named(key_id)
+        return KeyRing.named(self, key_id)
+
+
+def storage_zone(zone: str) -> str:
+    """Under which name the storage key of a zone lies among key files: ``storage-edge``, ``storage-edge.alpha``."""
+    return f"storage-{zone}"
 
 
 def load_ring(path: str | Path) -> KeyRing:

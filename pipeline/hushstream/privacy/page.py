@@ -124,6 +124,7 @@ def _person(promises: Promises) -> Group:
                 "units": lifetime.units,
                 "devices": lifetime.devices,
                 "cap": None if lifetime.cap is None else lifetime.cap._asdict(),
+                "counted": lifetime.counted,
             },
         ),
     ]

@@ -77,6 +77,8 @@ class Lifetime:
         exchange: for all of them together, against others in their place.
         cap: the setting that says how many there are, and how many of them a person can have and still be promised
             something; None where there is no such setting or number.
+        counted: whether somebody holds each person to so many units; False where they are a supposition, under which
+            nothing is promised to whoever has more.
     """
 
     units: int
@@ -84,15 +86,17 @@ class Lifetime:
     cost: Cost
     exchange: Cost
     cap: Cap | None = None
+    counted: bool = True
 
     def as_json(self) -> dict[str, Any]:
-        """Stable keys units, devices, epsilon, delta, exchange, cap."""
+        """Stable keys units, devices, epsilon, delta, exchange, cap, counted."""
         return {
             "units": self.units,
             "devices": self.devices,
             **amounts(self.cost),
             "exchange": amounts(self.exchange),
             "cap": None if self.cap is None else self.cap._asdict(),
+            "counted": self.counted,
         }
 
 
@@ -221,7 +225,8 @@ class Guarantee:
     @property
     def person(self) -> Subject:
         """The words for one person."""
-        return person_of(self.unit, self.public_participation)
+        supposed = None if self.lifetime.counted else self.lifetime.units
+        return person_of(self.unit, self.public_participation, supposed)
 
     @property
     def warning(self) -> str | None:
@@ -243,7 +248,8 @@ class Guarantee:
         """In words: how many units of one person `lifetime` is for."""
         units, devices = self.lifetime.units, self.lifetime.devices
         said = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
-        return said if devices == 1 else f"{said} on each of {devices} unlinked devices"
+        said = said if devices == 1 else f"{said} on each of {devices} unlinked devices"
+        return said if self.lifetime.counted else f"{said}, as is supposed: nobody counts them"
 
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release really uses."""

@@ -84,11 +84,18 @@ class Odds(NamedTuple):
 PERSON = Subject("which of two things one person did", "whether they took part at all", "that they took part is public")
 
 
-def person_of(unit: str, public: bool) -> Subject:
-    """One person of whom all is protected or, where taking part is public, what their units were."""
+def person_of(unit: str, public: bool, supposed: int | None = None) -> Subject:
+    """One person of whom all is protected or, where taking part is public, what their units were.
+
+    Args:
+        unit: of the relation, in words.
+        public: whether taking part is public.
+        supposed: how many units a person is supposed to have where nobody counts them; None: they are counted.
+    """
+    few = "" if supposed is None else f", if they gave {supposed} at most, which nobody counts"
     if not public:
-        return PERSON
-    return Subject(f"what one person's {noun(unit)}s were", "", "that they gave them is public")
+        return Subject(f"{PERSON.which}{few}", f"{PERSON.took_part}{few}", PERSON.public)
+    return Subject(f"what one person's {noun(unit)}s were{few}", "", "that they gave them is public")
 
 
 def weakness(cost: Cost) -> str | None:
@@ -123,6 +130,23 @@ def noun(unit: str) -> str:
 def beyond(unit: str, unit_prices: Prices) -> str:
     """What is promised where a whole life is promised little; empty where that is little, too."""
     return f" beyond single {noun(unit)}s" if unit_prices.weak is None else ""
+
+
+def left_alone(unit: str, unit_prices: Prices) -> str:
+    """What is left where a whole life is promised nothing: single units, or hardly those."""
+    if unit_prices.weak is None:
+        return f"so only single {noun(unit)}s are protected"
+    return f"and for {unit} {unit_prices.weak} is promised, too ({_unit_factors(unit_prices)})"
+
+
+def ledger_words(unit: str, unit_prices: Prices) -> str:
+    """Which question the amounts of budgets and ledgers are the price of, and what the other one costs."""
+    if unit_prices.took_part is None:
+        return "Amounts of budget and ledger are as to which of two it was; that it was there is public."
+    return (
+        f"Amounts of budget and ledger are as to whether it was there at all, the smaller price: {unit} costs "
+        f"{unit_prices.took_part} so, and {unit_prices.which} as to which of two it was."
+    )
 
 
 def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
@@ -211,6 +235,13 @@ def _unit_clause(unit: str, prices: Prices) -> str:
         return f"{unit} is protected, {which}"
     took_part = f"{factor(prices.took_part)} about whether it was there at all{chance(prices.took_part)}"
     return f"{unit} is protected, {which} and {took_part}"
+
+
+def _unit_factors(prices: Prices) -> str:
+    which = f"{factor(prices.which)} about which of two it was"
+    if prices.took_part is None:
+        return which
+    return f"{which} and {factor(prices.took_part)} about whether it was there at all"
 
 
 def _pair(prices: Prices, subject: Subject) -> list[Odds]:

@@ -53,7 +53,7 @@ def run(
         folder: where the deployment's folder is kept.
         seed: of the world, the coins and the keys: the run is reproducible, and says that it is not private.
         limit: users in all.
-        set: values of the configuration: ``{"release.epsilon": 0.5}``, or nested.
+        set: values of the configuration: ``{"privacy.epsilon": 0.5}``, or nested.
         world: options of the dataset.
         data_dir: a local folder in place of downloads.
         verify: recompute everything that was published, at the end.

@@ -43,7 +43,9 @@ class Commands(LazyGroup):
         "statement": Part(
             _PROMISES, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
         ),
-        "config": Part((*_DEPLOYMENTS, "hushstream.cli.config_options"), "Look at a configuration."),
+        "config": Part(
+            (*_DEPLOYMENTS, "hushstream.cli.config_options", "hushstream.cli.migration"), "Look at a configuration."
+        ),
         "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones."),
         "topics": Part(
             (*_OPERATIONS, "hushstream.cli.archives", "hushstream.cli.repairs"),

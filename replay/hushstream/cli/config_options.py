@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 import yaml
@@ -15,6 +15,8 @@ from rich.text import Text
 from hushstream.agents.worker.deployment import CONFIGURATION, ENVIRONMENT_PREFIX
 from hushstream.cli.deployments import config_app
 from hushstream.cli.options import AsJson, show
+from hushstream.engine.declare.declaration import Kind
+from hushstream.engine.language import SHARED
 from hushstream.replay.meanings import meanings
 from hushstream.systems.catalogue import kind_of, kinds
 
@@ -29,17 +31,20 @@ class Setting:
         name: with the sections above it, as ``--set`` takes it.
         type: what it may be, as it is written in YAML.
         default: what it is when it is left out, as it is written in YAML; None where it may not be left out.
+        unit: what its number is counted in; empty where it has no unit.
         meaning: what it does.
     """
 
     name: str
     type: str
     default: str | None
+    unit: str
     meaning: str
 
     def as_json(self) -> dict[str, str | None]:
         """Plain values under stable keys."""
-        return {"name": self.name, "type": self.type, "default": self.default, "meaning": self.meaning}
+        named = {"name": self.name, "type": self.type, "default": self.default}
+        return {**named, "unit": self.unit, "meaning": self.meaning}
 
 
 def register(app: typer.Typer) -> None:
@@ -52,8 +57,8 @@ def options(
 ) -> None:
     """Every setting of a deployment.yaml: type, default and meaning."""
     asked = kinds().values() if system is None else [kind_of(system)]
-    found = {kind.name: settings(kind.config) for kind in asked}
-    example = f"{ENVIRONMENT_PREFIX}RELEASE__EPSILON=0.5"
+    found = {kind.name: settings(kind) for kind in asked}
+    example = f"{ENVIRONMENT_PREFIX}PRIVACY__EPSILON=0.5"
     show(
         {name: [one.as_json() for one in each] for name, each in found.items()},
         json,
@@ -63,21 +68,24 @@ def options(
     )
 
 
-def settings(made: type, above: str = "") -> tuple[Setting, ...]:
-    """Every setting of a configuration class, a section before what is in it.
+def settings(kind: Kind) -> tuple[Setting, ...]:
+    """Every setting of a system; its meaning is what the docstring of its class says of it under ``Attributes:``."""
+    found: dict[str, Setting] = {}
+    for one in kind.language.keys:
+        said = meanings(one.owner).get(one.field.name, "")
+        made = Setting(one.name, _type(one.hint), _default(one.field), one.unit(kind.unit), said)
+        found.setdefault(one.name, made)
+    return tuple(found.values())
 
-    Args:
-        made: a dataclass whose docstring has the meaning of each field under ``Attributes:``.
-        above: what names begin with.
-    """
-    types, said, found = get_type_hints(made), meanings(made), []
-    for one in fields(made):
-        sections = [part for part in (types[one.name], *get_args(types[one.name])) if is_dataclass(part)]
-        found.append(Setting(above + one.name, _type(types[one.name]), _default(one), said.get(one.name, "")))
-        for section in sections:
-            assert isinstance(section, type)
-            found += settings(section, f"{above}{one.name}.")
-    return tuple(found)
+
+def shared() -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """The keys that more than one system has: key, meaning, and the systems."""
+    having = {name: tuple(kind.name for kind in kinds().values() if name in _names(kind)) for name in SHARED}
+    return tuple((name, meaning, having[name]) for name, meaning in SHARED.items())
+
+
+def _names(kind: Kind) -> set[str]:
+    return {one.name for one in kind.language.keys}
 
 
 def _type(hint: Any) -> str:
@@ -103,8 +111,9 @@ def _table(system: str, found: tuple[Setting, ...]) -> Table:
     table.add_column("setting", no_wrap=True)
     table.add_column("type", max_width=28)
     table.add_column("default", no_wrap=True)
+    table.add_column("unit", max_width=16)
     table.add_column("meaning", ratio=1)
     for one in found:
         default = Text("required", style="bold") if one.default is None else Text(one.default)
-        table.add_row(Text(one.name), Text(one.type), default, Text(one.meaning))
+        table.add_row(Text(one.name), Text(one.type), default, Text(one.unit), Text(one.meaning))
     return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ import typer
 
 from hushstream.agents.worker.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
 from hushstream.agents.worker.deployment import load as load_deployment
-from hushstream.cli.names import key_zones, one_of
+from hushstream.cli.names import key_files, one_of, storage_zones
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import working
@@ -20,8 +20,9 @@ from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.declare.live import require_person_told, require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.key_files import check, retire, rotate
-from hushstream.privacy.keys import generate_keys, key_path
+from hushstream.privacy.key_files import check, retire, rotate, storage_zone
+from hushstream.privacy.keys import Key, generate_keys, key_path
+from hushstream.privacy.sentence import ledger_words
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kind_of, kinds
@@ -30,17 +31,19 @@ config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
 
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
-ZoneName = Annotated[str, typer.Argument(callback=one_of(key_zones), help="Whose key.")]
+ZoneName = Annotated[str, typer.Argument(callback=one_of(key_files), help="Whose key.")]
 NewZones = Annotated[
     list[str] | None,
-    typer.Option("--zone", callback=one_of(key_zones), help="Only these zones (default: those of the default system)."),
+    typer.Option("--zone", callback=one_of(key_files), help="Only these zones (default: those of the default system)."),
 ]
 DemandedZones = Annotated[
     list[str] | None,
     typer.Option(
-        "--zone", callback=one_of(key_zones), help="These zones, whose keys must be there (default: whichever are)."
+        "--zone", callback=one_of(key_files), help="These zones, whose keys must be there (default: whichever are)."
     ),
 ]
+
+_MAKE_IT = "`hushstream keys storage` makes it"
 
 _COMPRESSION = (
     "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
@@ -121,7 +124,9 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
         print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": notes})
     else:
         typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
-        typer.echo("\n".join([*(one.as_text() for one in budgets), *notes]))
+        releases = kind.promises(values, artefacts).releases
+        labelled = ledger_words(releases.unit, releases.unit_prices)
+        typer.echo("\n".join([*(one.as_text() for one in budgets), labelled, *notes]))
 
 
 def _require_possible(config: DeploymentValues, path: Path) -> None:
@@ -138,15 +143,39 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
 
 
 def _default_zones() -> tuple[str, ...]:
-    """The zones whose keys the first system of the catalogue needs, whatever its configuration says."""
+    """What the first system of the catalogue needs, whatever its configuration says."""
     first = next(iter(kinds().values()))
-    return tuple(dict.fromkeys(role.key_zone for role in first.roles if role.key_zone is not None))
+    names = (name for role in first.roles for name in (role.key_zone, role.storage_zone) if name is not None)
+    return tuple(dict.fromkeys(names))
+
+
+def _with_storage(zones: Iterable[str]) -> tuple[str, ...]:
+    """Zones, each before its storage key if its workers have one."""
+    named = ((zone, storage_zone(zone)) for zone in zones)
+    found = (name for pair in named for name in pair if name == pair[0] or common_name(name) in storage_zones())
+    return tuple(dict.fromkeys(found))
 
 
 @keys_app.command(name="generate")
 def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, json: AsJson = False) -> None:
-    """Write one new random key per zone, readable by the owner alone; nothing is ever overwritten."""
-    made = generate_keys(folder, zones or _default_zones())
+    """Write one new random key per zone, and its storage key, readable by the owner alone; nothing is overwritten."""
+    _print_made(folder, generate_keys(folder, _with_storage(zones) if zones else _default_zones()), json)
+
+
+@keys_app.command(name="storage")
+def keys_storage(folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
+    """Write the storage keys that the zones in a folder lack, as after an upgrade; give them to all workers of a zone.
+
+    A worker that is restarted with it seals its state under it from then on, and opens what was sealed before.
+    """
+    lacking = [name for name in _with_storage(_zones_in(folder)) if not key_path(folder, name).exists()]
+    made = generate_keys(folder, lacking)
+    _print_made(folder, made, json)
+    if not made and not json:
+        typer.echo(f"{folder}: no zone lacks a storage key")
+
+
+def _print_made(folder: Path, made: Mapping[str, Key], json: bool) -> None:
     if json:
         print_json([{"zone": zone, "key_id": key.key_id.hex()} for zone, key in made.items()])
         return
@@ -157,7 +186,7 @@ def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, jso
 def _zones_in(folder: Path) -> list[str]:
     """The zones whose key is there, with those that each party has of its own (``edge.alpha``)."""
     found = sorted(path.stem for path in folder.glob("*.key"))
-    return [stem for zone in key_zones() for stem in found if common_name(stem) == zone]
+    return [stem for zone in key_files() for stem in found if common_name(stem) == zone]
 
 
 @keys_app.command(name="check")
@@ -165,7 +194,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
     """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
     there = _zones_in(folder)
     if not zones and not there:
-        names = ", ".join(key_path(folder, zone).name for zone in key_zones())
+        names = ", ".join(key_path(folder, zone).name for zone in key_files())
         raise HushstreamError(
             f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
         )
@@ -181,6 +210,9 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
         for item in found:
             epoch = f", epoch {item.epochs[1]}" if item.epochs else ""
             typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}{epoch}'}")
+        for name in _with_storage(there):
+            if not key_path(folder, name).exists():
+                typer.echo(f"{key_path(folder, name)}: none, so states are sealed under the zone's key; {_MAKE_IT}")
     if any(item.problem for item in found):
         raise typer.Exit(1)
 

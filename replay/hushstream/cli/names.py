@@ -29,6 +29,16 @@ def key_zones() -> tuple[str, ...]:
     return tuple(dict.fromkeys(zone for kind in kinds().values() for role in kind.roles for zone in role.key_zones))
 
 
+def storage_zones() -> tuple[str, ...]:
+    """The names under which storage keys lie among key files, in any system."""
+    return tuple(dict.fromkeys(role.storage_zone for kind in kinds().values() for role in kind.roles))
+
+
+def key_files() -> tuple[str, ...]:
+    """The names of all key files that a deployment may have: of zones, and of their storage keys."""
+    return (*key_zones(), *storage_zones())
+
+
 def letter_zones() -> tuple[str, ...]:
     """Every zone that has dead letters, in any system."""
     topics = (topic for kind in kinds().values() for topic in kind.topics)

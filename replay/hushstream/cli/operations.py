@@ -250,7 +250,7 @@ def lift(
 ) -> None:
     """What the model is worth over the hold-out, with an interval, from released counts alone.
 
-    For deployments that set `lift: {holdout: 0.1}` or the like. Exit codes: 0 the uplift is known; 1 too little was
+    For deployments that set `holdout: {share: 0.1}` or the like. Exit codes: 0 the uplift is known; 1 too little was
     shown to tell it from the noise, and how much more is needed is printed.
     """
     from hushstream.ops.live import copy
@@ -260,7 +260,7 @@ def lift(
     if view is None:
         raise HushstreamError(
             f"lift: expected a deployment with a hold-out, got one of {system.kind} without; a configuration is fixed, "
-            f"so set lift: {{holdout: 0.1}} for a new deployment of a system that has it"
+            f"so set holdout: {{share: 0.1}} for a new deployment of a system that has it"
         )
     logs = copy(connection, system.partitions, view.topics)
     parts = (part for topic in view.topics for _, part in logs.of_topic(topic))

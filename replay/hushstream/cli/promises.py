@@ -19,6 +19,7 @@ from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.conversion_table import conversion_lines, conversion_rows
 from hushstream.privacy.page import Group, Line, page_json, page_text
 from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.sentence import ledger_words
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 
@@ -78,7 +79,7 @@ def _beside(
     """What stands below the promise, under headings of its own."""
     given = [*(fact.text for fact in facts), *(advice.as_text().splitlines() if advice is not None else ())]
     parts = {
-        "Budget": [one.as_text() for one in budgets],
+        "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
         "What it gives": given,
         "Conversions": conversion_lines(promise, conversion_rows(promise)),
     }

@@ -22,7 +22,7 @@ DataDir = Annotated[
 ]
 ReportDir = Annotated[Path, typer.Option("--report", help="Where the report is written.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="A configuration value, for instance release.epsilon=0.5.")
+    list[str] | None, typer.Option("--set", help="A configuration value, for instance privacy.epsilon=0.5.")
 ]
 WorldSettings = Annotated[
     list[str] | None, typer.Option("--world", help="An option of the dataset, for instance users=2000.")
@@ -174,11 +174,22 @@ def datasets_fetch(
 
 @datasets_app.command(name="inspect")
 def datasets_inspect(
-    name: Annotated[str, typer.Argument(help="Which dataset.")], data_dir: DataDir = None, json: AsJson = False
+    name: Annotated[str, typer.Argument(help="Which dataset, or a CSV or Parquet file of your own.")],
+    data_dir: DataDir = None,
+    json: AsJson = False,
 ) -> None:
-    """Rows, users, arms and rewards of a dataset."""
-    from hushstream.replay.datasets.store import inspect
+    """Rows, users, arms and rewards of a dataset; of a file a first declaration of its features.
 
+    Of a file: what the draft took from rows is private and marked so; no deployment is prepared from it before its
+    owner has confirmed each mark.
+    """
+    from hushstream.replay.datasets.store import inspect
+    from hushstream.replay.logged.feature_draft import draft_features
+
+    if Path(name).suffix.lower() in (".csv", ".tsv", ".parquet", ".pq"):
+        drafted = draft_features(Path(name))
+        show(drafted.as_json(), json, drafted.text().removesuffix("\n"))
+        return
     summary = dict(inspect(name, data_dir))
     show(summary, json, "\n".join(f"{key:12} {value}" for key, value in summary.items()))
 

@@ -21,7 +21,7 @@ def merged_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str,
 
 
 def nested(values: Mapping[str, Any], option: str) -> dict[str, Any]:
-    """``release.epsilon`` becomes the key epsilon below release; what is nested already stays so.
+    """``privacy.epsilon`` becomes the key epsilon below privacy; what is nested already stays so.
 
     Raises:
         HushstreamError: a name is a value and has values below it; the message names the ``option``.

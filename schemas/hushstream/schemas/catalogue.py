@@ -20,8 +20,10 @@ any schema generation.
 
 The order matters. A release that does not know a version stops at a journal that holds it, and refuses it as of an
 unknown fingerprint in an input; for a newer release that input is good, so it would find another result than was
-journaled, and stops too. A schema generation changes how records are written, never what is computed: a field that
-changes what a fold computes is used only where the configuration says so, which makes another deployment.
+journaled, and stops too. A schema generation changes how records are written, and of what a fold computes the name of
+noise alone, where the journal record itself says by which name it was drawn, so that it is replayed under that one. Any
+other field that changes what a fold computes is used only where the configuration says so, which makes another
+deployment.
 """
 
 from __future__ import annotations

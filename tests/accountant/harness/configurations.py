@@ -112,7 +112,8 @@ class _Draw(random.Random):
             return kind, None
         room = self.between(*((2.5, 40.0) if pure and kind != "basic" else (0.8, 8.0))) * price
         delta = self.choice((1e-4, 1e-5, 1e-6, 3e-7))
-        return kind, {"epsilon": float(f"{room:.4g}"), "delta": delta, "filter": kind, "lift": share}
+        held_out = {"holdout": share} if share else {}
+        return kind, {"epsilon": float(f"{room:.4g}"), "delta": delta, "filter": kind, **held_out}
 
     def few(self) -> int:
         return self.choice((1, 1, 2, 3, 7))
@@ -130,24 +131,24 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     timed = draw.random() < 0.3
     kind = draw.choice(("hosted", "hosted", "edge"))
     release: dict[str, Any] = {
-        "mode": mode,
+        "mechanism": mode,
         "sampling": sampling,
-        "levels": levels,
-        "window_slots": draw.whole(100, 20_000),
+        "window_units": draw.whole(100, 20_000),
         "window_seconds": 3600.0 if timed else None,
         "sums": draw.choice(("auto", "fresh", "counter") if sums_mode else ("auto", "fresh")),
-        "windows": draw.whole(1, 1 << 20),
+        "horizon": draw.whole(1, 1 << 20),
     }
     price = -math.log1p(-sampling) if sampling < 1 else 1.0
+    privacy: dict[str, Any] = {}
     given = not sums_mode and draw.random() < 0.6
     if sums_mode:
-        price = release["epsilon"] = draw.between(0.02, 15.0)
+        price = privacy["epsilon"] = draw.between(0.02, 15.0)
     elif given:
         release["threshold"] = draw.whole(2, 60)
     else:
-        release["target_delta"] = draw.between(1e-8, 1e-2)
+        privacy["delta"] = draw.between(1e-8, 1e-2)
     lifted = kind == "hosted" and draw.random() < 0.45
-    lift = {"holdout": 0.1, "epsilon": draw.between(0.02, 3.0), "decisions_per_user": draw.whole(1, 60),
+    lift = {"share": 0.1, "epsilon": draw.between(0.02, 3.0), "decisions_per_user": draw.whole(1, 60),
             "releases": draw.whole(1, 20_000)}  # fmt: skip
     share = draw.choice((0.2, 0.35)) if lifted else 0.0
     # Both the lift's share and what is left for slots are to have room for something, and not for all.
@@ -160,17 +161,17 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         named, budget = "none", None
     if budget is not None and mode == "tuples":
         # A crowd's delta has to fit, a few times where it is known.
-        budget["delta"] = 0.02 if given else min(0.02, float(f"{release['target_delta'] * draw.between(1, 30):.3g}"))
+        budget["delta"] = 0.02 if given else min(0.02, float(f"{privacy['delta'] * draw.between(1, 30):.3g}"))
     values = {
-        "arms": draw.randint(2, 20),
-        "context": {"dimension": 4},
+        "items": {"capacity": draw.randint(2, 20)},
+        "features": {"dimension": 4},
         "expected_slots": draw.whole(1_000, 1_000_000),
         "encoder": {"codes": draw.choice((2, 8, 30))},
-        "slot": {"lifetime_slots": slots},
+        "privacy": {**privacy, "units_per_person": slots, "lifetime": budget},
+        "feedback": {"reward_levels": levels},
         "release": release,
-        "lift": lift if lifted else {},
+        "holdout": lift if lifted else {},
         "partitions": {"shuffler": draw.choice((1, 2, 4))},
-        "budget": budget,
         "kind": kind,
     }
     chosen = {
@@ -210,23 +211,26 @@ def _colin(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         # A life of many more is beyond e^100, where nothing is promised whatever the tables leave out.
         rewards = rewards if way == "coin" else draw.randint(2, 8)
     named, budget = ("none", None) if mechanism == "exact" else draw.budget(epsilon, pure=noise != "gaussian")
+    delta = draw.choice((1e-5, 1e-6, 1e-8))
     release = {
         "mechanism": mechanism,
         "noise": noise,
         "noise_at": noise_at,
-        "epsilon": epsilon,
-        "delta": draw.choice((1e-5, 1e-6, 1e-8)),
-        "rewards_per_user": rewards,
-        "reward_levels": levels,
-        "epochs": epochs,
         **({"horizon": rewards * draw.randint(1, 30)} if sized else {}),
     }
     if budget is not None and noise == "gaussian":
-        budget["delta"] = 20 * release["delta"]
+        budget["delta"] = 20 * delta
+    privacy = {"epsilon": epsilon, "delta": delta, "units_per_person": rewards, "epochs": epochs, "lifetime": budget}
     features = {"dimension": dimension, "norm": norm}
     if tight:
         features["norm_l1"] = float(f"{norm * draw.uniform(0.5, 0.999) * math.sqrt(dimension):.4g}")
-    values = {"arms": draw.randint(1, 30), "features": features, "release": release, "budget": budget}
+    values = {
+        "items": {"capacity": draw.randint(1, 30)},
+        "features": features,
+        "privacy": privacy,
+        "release": release,
+        "feedback": {"reward_levels": levels},
+    }
     chosen = {
         "mechanism": mechanism,
         "noise": noise,
@@ -251,18 +255,12 @@ def _pdap(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     placement = draw.choice(("serving", "home"))
     named, budget = draw.budget(epsilon * branching ** (growth * depth))
     values = {
-        "vendors": [{"name": f"v{number}", "arms": draw.randint(1, 50)} for number in range(vendors)],
-        "dimension": draw.randint(1, 3),
+        "vendors": [{"name": f"v{number}", "items": {"capacity": draw.randint(1, 50)}} for number in range(vendors)],
+        "features": {"dimension": draw.randint(1, 3)},
         "cells": {"branching": branching, "levels": depth},
-        "release": {
-            "epsilon": epsilon,
-            "level_growth": growth,
-            "placement": placement,
-            "kappa": draw.between(0.5, 5.0),
-            "reward_levels": levels,
-            "events_per_person": events,
-        },
-        "budget": budget,
+        "privacy": {"epsilon": epsilon, "units_per_person": events, "lifetime": budget},
+        "release": {"level_growth": growth, "placement": placement, "kappa": draw.between(0.5, 5.0)},
+        "feedback": {"reward_levels": levels},
     }
     chosen = {
         "placement": placement,
@@ -289,24 +287,27 @@ def _pdol(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         budget["delta"] = 20 * delta
     gradient_at = draw.choice(("own", "sent")) if counter == "gossip" else "none"
     dimension = draw.whole(1, 300)
-    gossip = {"epsilon": epsilon, "rounds": draw.whole(1, 500), "step": draw.between(0.5, 20.0),
+    gossip = {"rounds": draw.whole(1, 500), "step": draw.between(0.5, 20.0),
               "graph": "complete", "gradient_at": gradient_at}  # fmt: skip
-    sharing = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "slots_per_release": sizes if several else sizes[0],
+    release = {
+        "window_units": sizes if several else sizes[0],
         "horizon": draw.whole(1, 600),
         "domains": domains,
-        "epochs": epochs,
-        **({} if counter == "gossip" else {"counter": counter}),
+        **({} if counter == "gossip" else {"mechanism": counter}),
     }
     values = {
         "nodes": nodes,
-        "records": {"dimension": dimension, "records_per_user": records},
-        "sharing": sharing,
+        "features": {"dimension": dimension},
+        "privacy": {
+            "epsilon": epsilon,
+            "delta": delta,
+            "units_per_person": records,
+            "epochs": epochs,
+            "lifetime": budget,
+        },
+        "release": release,
         "prediction": {"place": place},
         "gossip": gossip if counter == "gossip" else None,
-        "budget": budget,
     }
     chosen = {
         "counter": counter,
@@ -333,11 +334,10 @@ def _bgt(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     if budget is not None:
         budget["delta"] = draw.choice((1, 3, 20)) * delta
     values = {
-        "items": items,
+        "items": {"capacity": items},
+        "privacy": {"epsilon": epsilon, "delta": delta, "epochs": epochs, "lifetime": budget},
         "release": {
-            "noise": noise,
-            "epsilon": epsilon,
-            "delta": delta,
+            "mechanism": noise,
             "shares": shares,
             "clip": round(draw.uniform(0.05, 1.0), 3),
             "factor_clip": round(draw.uniform(0.05, 1.0), 3),
@@ -345,9 +345,7 @@ def _bgt(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
             "pairs": pairs,
             "top": top,
             "factors": draw.randint(1, 16),
-            "epochs": epochs,
         },
-        "budget": budget,
     }
     chosen = {
         "noise": noise,

@@ -106,7 +106,7 @@ def checked(one: Drawn) -> list[Figure] | Refused:
         # So little rho that no buffered counter draws its noise: it is refused before anything runs.
         return Refused()
     except ConfigurationError as error:
-        if not str(error).startswith("budget:"):
+        if not str(error).startswith("privacy.lifetime:"):
             raise
         free = replace(config, budget=None)
         _require_no_room(one.system, config, kind.promises(free, nothing).releases)
@@ -772,7 +772,9 @@ def _conversions(promise: Guarantee) -> Figures:
     epochs = 1 if promise.redraws is None else promise.redraws.most
     one = promise.cost if promise.redraws is None else promise.redraws.price
     units = promise.lifetime.units * promise.lifetime.devices
-    yield same("rows of conversions", len(rows), 1 + (units > 1))
+    # Whoever pays a delta of 1 has no row: it would print an epsilon that bounds nothing.
+    life = promise.lifetime.cost.delta_units < UNITS
+    yield same("rows of conversions", len(rows), 1 + (units > 1 and life))
     for row, count in zip(rows, (1, units), strict=False):
         if gaussian:
             rho, pure = epochs * count**2 * promise.rho_micro, None

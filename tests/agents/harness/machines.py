@@ -16,7 +16,6 @@ import faust
 from hushstream.agents.kafka import client_end
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.machine import Machine
-from hushstream.engine.plain import PlainMachine
 from hushstream.engine.records import (
     Awaited,
     InputRange,
@@ -80,7 +79,7 @@ def digest_outputs(outputs: Sequence[Output]) -> str:
     return digest(*[pack([o.topic, o.partition]) + o.value for o in outputs])
 
 
-class ChainedMachine(PlainMachine):
+class ChainedMachine:
     """Genesis, chain and replay; what a batch does is `_apply`."""
 
     role = ""
@@ -147,9 +146,6 @@ class ChainedMachine(PlainMachine):
             raise ReplayMismatch(f"record {found['sequence']}: the releases have another digest")
         self._advance(slices, value)
         return Step(value, outputs, dead, counts)
-
-    def tick(self, idle_ms: int) -> Output | None:
-        return None
 
     def snapshot(self) -> bytes:
         places = [[*place, offset] for place, offset in self._positions.items()]

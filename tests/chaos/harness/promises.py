@@ -18,7 +18,7 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.models import PrivateTotals
+from hushstream.systems.p2b.machines.aggregator import PrivateTotals
 
 PERIODS_ACCEPTED = 2
 

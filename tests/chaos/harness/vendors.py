@@ -72,10 +72,10 @@ def freeze(folder: Path) -> FrozenVendors:
     world = vendors(vendors=2, arms=6, seed=SEED)
     settings = {
         "deployment": "frozen-vendors",
-        "release": {"first_window": 30, "window_ratio": 1.3, "epsilon": 2.0},
+        "release": {"window_units": 30, "window_ratio": 1.3},
+        "privacy": {"epsilon": 2.0, "lifetime": {"epsilon": 10.0, "delta": 1e-06}},
         "cells": {"split_at": 60.0},
         "partitions": {"learner": LEARNERS},
-        "budget": {"epsilon": 10.0, "delta": 1e-6},
     }
     config = parse_as(PdapConfig, configured(PdapOptions(contexts=CONTEXTS, config=settings), world))
     system = prepare(folder, config)

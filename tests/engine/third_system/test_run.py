@@ -10,6 +10,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
+from hushstream.engine.machine import releasing
 from hushstream.engine.records import InputSlice
 from hushstream.ops import budget, dead_letters
 from hushstream.ops.export import export_copy, open_export
@@ -101,7 +102,9 @@ def test_a_machine_that_is_restored_goes_on_as_one_that_was_not(played: Any) -> 
                 outputs.append([(step.journal, step.releases) for step in (*first, *rest)])
                 last = machine
             assert outputs[0] == outputs[1]
-            assert last.distrust(bytes(16), forked=True) == (role.name == "tally")
+            releases = releasing(last)
+            assert (releases is not None) == (role.name == "tally")
+            assert releases is None or releases.distrust(bytes(16), forked=True)
 
 
 def test_verify_finds_all_that_was_published_and_names_what_was_not(played: Any) -> None:

@@ -105,16 +105,19 @@ class Shape:
 
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "p2b": {
-        "arms": 3,
-        "context": {"dimension": 3},
+        "items": {"capacity": 3},
+        "features": {"dimension": 3},
         "expected_slots": 20,
         "encoder": {"codes": 2},
         "partitions": {"learner": 1, "shuffler": 1},
     },
-    "colin": {"arms": 3, "features": {"dimension": 3}, "partitions": {"learner": 1}},
-    "pdap": {"vendors": [{"name": "one", "arms": 2}, {"name": "two", "arms": 2}], "dimension": 2},
-    "pdol": {"nodes": 2, "records": {"dimension": 3}},
-    "bgt": {"items": 9},
+    "colin": {"items": {"capacity": 3}, "features": {"dimension": 3}, "partitions": {"learner": 1}},
+    "pdap": {
+        "vendors": [{"name": "one", "items": {"capacity": 2}}, {"name": "two", "items": {"capacity": 2}}],
+        "features": {"dimension": 2},
+    },
+    "pdol": {"nodes": 2, "features": {"dimension": 3}},
+    "bgt": {"items": {"capacity": 9}},
 }
 """A small deployment of each system."""
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def folder(fresh_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("command")
-    values = {"deployment": fresh_name(), "arms": 3, "context": {"dimension": 3}, "expected_slots": 20}
+    values = {"deployment": fresh_name(), "items": {"capacity": 3}, "features": {"dimension": 3}, "expected_slots": 20}
     prepare(folder, parse_config({**values, "encoder": {"codes": 2}}))
     return folder
 

@@ -113,15 +113,11 @@ async def played(
     kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Played]:
     name, folder = fresh_name(), tmp_path_factory.mktemp("played")
-    config = {
-        "deployment": name,
-        "arms": 4,
-        "context": {"dimension": 4},
-        "expected_slots": USERS,
-    }
+    config = {"deployment": name, "items": {"capacity": 4}, "features": {"dimension": 4}, "expected_slots": USERS}
     config |= {
         "encoder": {"codes": 4},
-        "slot": {"after_interactions": 2, "settle_seconds": 0.2},
+        "slot": {"after_interactions": 2},
+        "feedback": {"settle_seconds": 0.2},
         "partitions": {"learner": 2, "shuffler": 1},
     }
     system = prepare(folder, parse_config(config))

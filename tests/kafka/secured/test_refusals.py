@@ -70,8 +70,8 @@ async def deployed(kafka: Any, fresh_name: Callable[[], str], tmp_path_factory: 
     config = parse_config(
         {
             "deployment": name,
-            "arms": 3,
-            "context": {"dimension": 3},
+            "items": {"capacity": 3},
+            "features": {"dimension": 3},
             "expected_slots": 20,
             "encoder": {"codes": 2},
         }

@@ -23,6 +23,7 @@ from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal
+from hushstream.engine.machine import spilling
 from hushstream.engine.records import InputRecord, InputSlice, Output, TopicPartition
 from hushstream.engine.state.published import record_digest
 from hushstream.ops.checkpoints import From
@@ -139,7 +140,7 @@ class Publisher:
         genesis = journal[0].value
         machine: Any = self.work.make_machine.of_journal(self.home, genesis)
         machine.start(genesis)
-        if machine.keeps_users:
+        if spilling(machine) is not None:
             machine.keep_users(self.snapshots.users(self.home), 4)
         for record in journal[1 : places[-1] + 1]:
             needed = machine.recovery_ranges(record.value)

@@ -44,7 +44,7 @@ def test_the_report_says_whether_anything_is_gained(result, tmp_path):
 
 
 def test_nothing_gained_is_said_plainly():
-    strict = {**RELEASE, "release": {**RELEASE["release"], "epsilon": 0.1}}
+    strict = {**RELEASE, "release": {**RELEASE["release"]}, "privacy": {"epsilon": 0.1}}
     result = run_bgt(BgtOptions("tastes", world={**SMALL, "users": 30}, config=strict, verify=False))
     assert result.gain < 0
     assert result.gain_text.startswith("nothing is gained over the device alone")
@@ -76,9 +76,12 @@ def test_own_ratings_are_played_from_a_file_and_a_mapping(tmp_path, kind):
     [
         ({"dataset": "synthetic"}, "expected a world of ratings, got 'synthetic'; .* played by"),
         ({"dataset": "nothing"}, "nothing"),
-        ({"dataset": "tastes", "config": {"items": 9}}, "items, features: expected the world's 400 and 0, got 9 and 0"),
+        (
+            {"dataset": "tastes", "config": {"items": {"capacity": 9}}},
+            "items, features: expected the world's 400 and 0, got 9 and 0",
+        ),
         ({"dataset": "tastes", "runner": "river"}, "runner: expected direct or stream, got 'river'"),
-        ({"dataset": "tastes", "config": {"release": {"epsilon": 0}}}, "release.epsilon"),
+        ({"dataset": "tastes", "config": {"privacy": {"epsilon": 0}}}, "privacy.epsilon"),
     ],
 )
 def test_what_cannot_be_played_is_refused(options, says):

@@ -12,11 +12,7 @@ from hushstream.replay.studies.pdol.payoff import TRIED
 @pytest.mark.parametrize("prediction", ["released", "node"])
 def test_where_no_epsilon_helps_that_is_said_up_to_the_largest_that_is_allowed(prediction):
     """A few records of many features: nothing that is shared can be better than chance."""
-    config = {
-        "deployment": "few",
-        "sharing": {"slots_per_release": 20, "horizon": 8},
-        "prediction": {"place": prediction},
-    }
+    config = {"deployment": "few", "release": {"window_units": 20, "horizon": 8}, "prediction": {"place": prediction}}
     world = {"records": 240, "dimension": 60, "nodes": 4}
     played = run_with(
         options_of(

@@ -17,11 +17,11 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.deployment import BgtSystem
-from hushstream.systems.bgt.edge.machine import RaterMachine
+from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.records import round_fields
 from hushstream.systems.bgt.rounds import Model, Round
 from hushstream.systems.bgt.server.machine import BgtAggregatorMachine
-from hushstream.systems.bgt.shuffler.machine import CollectorMachine
+from hushstream.systems.bgt.shuffler.collector import CollectorMachine
 from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
 
 ITEMS, FACTORS = 40, 2

@@ -52,7 +52,7 @@ def test_a_version_that_differs_by_a_rounding_stands_and_one_that_differs_by_mor
             found = server.replayed(server.fresh()).releases("rounds")
             assert found == server.seen.releases("rounds"), "what is announced follows from the journal"
         else:
-            with pytest.raises(ReplayMismatch, match="another version"):
+            with pytest.raises(ReplayMismatch, match="another record"):
                 server.replayed(server.fresh())
 
 

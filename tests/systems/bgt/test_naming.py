@@ -1,4 +1,6 @@
-"""A round's noise is named by ids and contents of its slots; what an earlier release journaled stays what it was.
+"""A round's noise is named by ids and contents of its slots, from the generation on that earlier releases refuse.
+
+What an earlier release journaled stays what it was, and beside one a worker writes its very bytes.
 
 ``recorded/collector_0_contents.json`` was written by a collector that named noise by contents alone: its inputs, its
 journal, what it released, and its packed state in the middle of the second round.
@@ -14,9 +16,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.records import InputRecord, InputSlice, OffChain
+from hushstream.engine.state.packed import OtherVersion
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
+from hushstream.schemas.catalogue import CATALOGUE
+from hushstream.schemas.codec import Codec
 from hushstream.systems.bgt.configuration import bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.rounds import first_round
@@ -92,62 +98,137 @@ def test_digests_of_slots_follow_from_the_key(config):
         address = bgt_address(config, bgt_digest(config), bytes(32), 0)
         collector = Collector(first_round(config), config, Key(bytes([first]) * 32), address)
         collector.take(null_slots(1, config), [bytes(16)])
-        histories.add(collector.history)
+        histories.add(collector.histories[Naming.IDS])
     assert len(histories) == 2
 
 
-def test_a_journal_of_an_earlier_release_gives_the_bytes_that_it_gave(recorded):
+def taken_up(recorded, schema_generation=1):
+    """A worker that was told to write this schema generation begins with the recorded genesis."""
     machine = recorded.fresh()
+    machine.chain.schema_generation = schema_generation
     machine.start(recorded.genesis)
-    steps = [machine.replay(value, [recorded.slice(*machine.recovery_ranges(value))]) for value in recorded.journal]
-    assert [o.value for step in steps for o in step.releases if o.topic == "releases"] == recorded.was_released
+    return machine
+
+
+def replayed(recorded, machine, values):
+    steps = [machine.replay(value, [recorded.slice(*machine.recovery_ranges(value))]) for value in values]
+    return [one.value for step in steps for one in step.releases if one.topic == "releases"]
+
+
+def rest_of(recorded, low):
+    """What is in the log from this place on."""
+    rest = recorded.logs["updates", 0]
+    return [InputSlice("updates", 0, low, len(rest), tuple(rest[low:]))]
+
+
+def names_of(journals):
+    """What journal records say of the names of their noise."""
+    return [json.loads(codec.decode(one)[1]["parameters"]).get("named_by") for one in journals]
+
+
+def journaled(steps):
+    return [step.journal for step in steps if step.journal is not None]
+
+
+def without_newer_versions():
+    """What an earlier release can read: nothing that came with a later schema generation."""
+    return Codec({name: tuple(one for one in known if one.schema_generation == 1) for name, known in CATALOGUE.items()})
+
+
+def test_a_journal_of_an_earlier_release_gives_the_bytes_that_it_gave(recorded):
+    for schema_generation in (1, 2):
+        machine = taken_up(recorded, schema_generation)
+        assert replayed(recorded, machine, recorded.journal) == recorded.was_released
+
+
+def test_beside_an_earlier_release_a_worker_journals_and_releases_its_very_bytes(recorded):
+    """Both may own the partition while releases are mixed: neither finds a record that it would have made otherwise."""
+    machine = taken_up(recorded)
+    assert machine.draws_ahead, "noise without ids answers doubts as noise without a name"
+    steps = machine.fold(rest_of(recorded, 0))
+    assert journaled(steps) == recorded.journal
+    assert [one.value for step in steps for one in step.releases if one.topic == "releases"] == recorded.was_released
+
+
+def test_the_next_schema_generation_names_by_ids_and_an_earlier_release_stops_there(recorded, monkeypatch):
+    """In words, before it folds anything: it would find another release, and end the rounds with an epoch."""
+    machine = taken_up(recorded, 2)
+    replayed(recorded, machine, recorded.journal[:1])
+    assert not machine.draws_ahead
+    made = journaled(machine.fold(rest_of(recorded, machine.position)))
+    assert names_of(made) == ["ids and contents"] * 2
+    assert not {codec.decode(one)[1]["head"]["release_digest"] for one in made} & {
+        codec.decode(one)[1]["head"]["release_digest"] for one in recorded.journal
+    }
+    raised = taken_up(recorded)
+    for value in [recorded.journal[0], *made]:
+        raised.replay(value, [recorded.slice(*raised.recovery_ranges(value))])
+    assert raised.snapshot() == machine.snapshot(), "whichever generation a worker was told"
+    older = taken_up(recorded)
+    replayed(recorded, older, recorded.journal[:1])
+    monkeypatch.setattr(codec, "NEWEST_GENERATION", 1)
+    with pytest.raises(NewerJournal, match="schema generations up to 1, found schema generation 2"):
+        older.replay(made[0], [])
+
+
+def test_the_generation_may_be_raised_in_the_middle_of_a_round(recorded):
+    """The state holds both histories, so the round ends under the name that is in force at its end."""
+    machine = taken_up(recorded)
+    replayed(recorded, machine, recorded.journal[:1])
+    middle = recorded.covers["updates"]
+    (part,) = rest_of(recorded, machine.position)
+    before = part.records[: middle - machine.position]
+    assert before
+    assert not journaled(machine.fold([InputSlice("updates", 0, machine.position, middle, before)]))
+    next_one = taken_up(recorded, 2)
+    next_one.restore(machine.snapshot())
+    (first, second) = journaled(next_one.fold(rest_of(recorded, middle)))
+    whole = taken_up(recorded, 2)
+    replayed(recorded, whole, recorded.journal[:1])
+    assert journaled(whole.fold(rest_of(recorded, whole.position))) == [first, second]
+    assert names_of([first, second]) == ["ids and contents"] * 2
+    back = taken_up(recorded)
+    back.restore(machine.snapshot())
+    assert journaled(back.fold(rest_of(recorded, middle))) == recorded.journal[1:]
+
+
+def test_a_journal_that_this_release_begins_names_by_ids_whatever_generation_its_workers_were_told(films, monkeypatch):
+    rig = films.CollectorRig(films.make_system())
+    told = rig.fresh()
+    assert told.chain.schema_generation == 1
+    genesis = told.genesis(bytes(32))
+    told.start(genesis)
+    assert told.chain.schema_generation == 2
+    assert told.naming is Naming.IDS
+    assert not told.draws_ahead
+    earlier = rig.fresh()
+    monkeypatch.setattr(codec, "decode", without_newer_versions().decode)
+    with pytest.raises(NewerJournal, match="a version that is not known"):
+        earlier.start(genesis)
+
+
+def test_a_snapshot_of_an_earlier_release_is_not_gone_on_with(recorded):
+    """It holds one history of two: the round is folded again from the journal's last record."""
+    machine = taken_up(recorded)
+    with pytest.raises(OtherVersion):
+        machine.restore(recorded.snapshot)
+    again = taken_up(recorded)
+    replayed(recorded, again, recorded.journal[:1])
+    assert journaled(again.fold(rest_of(recorded, again.position))) == recorded.journal[1:]
 
 
 def test_a_record_that_is_off_the_chain_changes_no_name(recorded):
-    machine = recorded.machine
-    assert machine.collector.naming is Naming.IDS
+    machine = taken_up(recorded, 2)
     value = recorded.journal[1]
     with pytest.raises(OffChain):
         machine.replay(value, [recorded.slice(*machine.recovery_ranges(value))])
-    assert machine.collector.naming is Naming.IDS
+    assert machine.naming is Naming.IDS
     assert not machine.draws_ahead
 
 
-def test_a_deployment_goes_on_with_ids_after_the_rounds_of_an_earlier_release(films, recorded):
-    """The first round was released before; the second one begins anew, as no state of it was kept."""
-    machine = recorded.machine
-    value = recorded.journal[0]
-    machine.replay(value, [recorded.slice(*machine.recovery_ranges(value))])
-    assert machine.collector is None
-    del recorded.journal[1:]
-    seen = recorded.fold()
-    assert [json.loads(one["parameters"]).get("named_by") for one in seen.journals] == ["ids and contents"] * 2
-    assert not machine.draws_ahead
-    was = [codec.decode(one)[1]["sums"] for one in recorded.was_released if codec.decode(one)[0] == "RatingSums"]
-    now = [one["sums"] for one in recorded.released(seen)]
-    assert len(now) == 2
-    assert not set(now) & set(was)
-    again = recorded.fresh()
-    assert recorded.replayed(again).releases("releases")[2:] == seen.releases("releases")
-    assert again.snapshot() == machine.snapshot()
-
-
-def test_a_round_that_an_earlier_release_began_ends_as_it_would_have_and_answers_doubts_by_an_epoch(recorded):
-    def taken_up():
-        machine = recorded.fresh()
-        machine.start(recorded.genesis)
-        machine.restore(recorded.snapshot)
-        assert machine.collector.naming is Naming.CONTENTS
-        assert machine.draws_ahead
-        return machine
-
-    rest = recorded.logs["updates", 0][recorded.covers["updates"] :]
-    part = InputSlice("updates", 0, recorded.covers["updates"], len(recorded.logs["updates", 0]), tuple(rest))
-    steps = [step for step in taken_up().fold([part]) if step.journal is not None]
-    assert steps[0].journal == recorded.journal[1]
-    assert json.loads(codec.decode(steps[1].journal)[1]["parameters"])["named_by"] == "ids and contents"
-    doubting = taken_up()
+def test_a_doubt_of_a_round_without_ids_opens_an_epoch(recorded):
+    doubting = taken_up(recorded)
+    replayed(recorded, doubting, recorded.journal[:1])
     assert doubting.distrust(DOUBT), "as noise that is drawn ahead"
-    steps = [step for step in doubting.fold([part]) if step.journal is not None]
-    assert codec.decode(steps[0].journal)[1]["head"]["epoch"] == 1
-    assert not doubting.draws_ahead
+    found = journaled(doubting.fold(rest_of(recorded, doubting.position)))
+    assert codec.decode(found[0])[1]["head"]["epoch"] == 1

@@ -219,7 +219,7 @@ def test_a_prediction_that_differs_by_a_rounding_stands_and_one_that_differs_by_
         monkeypatch.setattr(users, "predict", lambda *given, off=off: predict(*given) + off)
         fresh = rig.fresh()
         if ties is None:
-            with pytest.raises(ReplayMismatch, match="another values"):
+            with pytest.raises(ReplayMismatch, match="values differs"):
                 rig.replayed(fresh)
         else:
             rig.replayed(fresh)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
+from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare, written
 from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
 from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, PrivacyConfig
@@ -31,7 +31,7 @@ from hushstream.systems.colin.configuration import (
 )
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import RelationError, SocialGraph
-from hushstream.systems.colin.system import declare
+from hushstream.systems.colin.system import KIND, declare
 
 NAN, INF = float("nan"), float("inf")
 SECTIONS = {
@@ -88,6 +88,11 @@ def taken_over(edges, users=None):
     return read_relation(Artefacts("folder", made))
 
 
+def key_of(name):
+    """The key of an attribute, as messages say it."""
+    return ".".join(KIND.language.key_of(tuple(name.split("."))))
+
+
 def make(**changes):
     return CollaborativeConfig(**{"deployment": "small", "arms": 4, "features": FeatureConfig(3), **changes})
 
@@ -99,14 +104,14 @@ def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
         with pytest.raises(ConfigurationError) as caught:
             SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
         message = str(caught.value)
-        assert message.startswith(f"{name}: expected ")
+        assert message.startswith(f"{key_of(name)}: expected ")
         assert message.endswith(f"got {value!r}")
 
 
 @pytest.mark.parametrize("name", TOP)
 def test_an_impossible_value_at_the_top_names_its_field(name):
     for value in TOP[name]:
-        with pytest.raises(ConfigurationError, match=f"^{name}: expected .*, got "):
+        with pytest.raises(ConfigurationError, match=f"^{key_of(name)}: expected .*, got "):
             make(**{name: value})
 
 
@@ -126,8 +131,8 @@ def test_every_field_has_its_impossible_values_tested():
         ({"mechanism": "blt", "noise": "k-norm"}, "release.noise"),
         ({"mechanism": "exact", "noise_at": "learner"}, "release.noise_at"),
         ({"mechanism": "blt"}, "release.noise"),
-        ({"horizon": 100, "rewards_per_user": 101}, "release.rewards_per_user"),
-        ({"noise_at": "learner", "seconds": 60}, "release.seconds"),
+        ({"horizon": 100, "rewards_per_user": 101}, "privacy.units_per_person"),
+        ({"noise_at": "learner", "seconds": 60}, "release.window_seconds"),
     ],
 )
 def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
@@ -138,7 +143,7 @@ def test_values_that_do_not_go_together_name_the_field_to_change(values, field):
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"partitions": PartitionConfig(shuffler=2)}, "partitions.shuffler"),
+        ({"partitions": PartitionConfig(shuffler=2)}, "partitions.counter"),
         (
             {
                 "learner": CollaborationConfig(alpha="lemma"),
@@ -164,16 +169,16 @@ def test_what_only_other_deployments_may_have_is_refused_by_name(changes, field)
     ("values", "named"),
     [
         ({"armz": 5}, "armz"),
-        ({"release": {"epsilonn": 1}}, "release.epsilonn"),
-        ({"release": {"epsilon": 0}}, "release.epsilon: expected a finite number above 0, got 0"),
-        ({"release": {"epsilon": INF}}, "release.epsilon: expected a finite number above 0, got inf"),
+        ({"privacy": {"epsilonn": 1}}, "privacy.epsilonn"),
+        ({"privacy": {"epsilon": 0}}, "privacy.epsilon: expected a finite number above 0, got 0"),
+        ({"privacy": {"epsilon": INF}}, "privacy.epsilon: expected a finite number above 0, got inf"),
         ({"features": {"dimension": 3, "length": 1}}, "features.length"),
         ({"features": {}}, "features.dimension"),
         ({"system": "goblin"}, "system: expected one of p2b, colin, pdap, pdol, bgt, got 'goblin'"),
     ],
 )
 def test_a_file_with_another_value_is_refused_with_its_name_and_the_field(values, named):
-    plain = {"system": "colin", "deployment": "shop", "arms": 4, "features": {"dimension": 3}}
+    plain = {"system": "colin", "deployment": "shop", "items": {"capacity": 4}, "features": {"dimension": 3}}
     with pytest.raises(ConfigurationError, match=named) as caught:
         parse_config({**plain, **values}, "shop.yaml")
     assert str(caught.value).startswith("shop.yaml: ")
@@ -212,7 +217,7 @@ def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsy
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "edges").write_text("ann,bob\n", encoding="utf-8")
     config = make(privacy=PrivacyConfig("unprotected"))
-    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(asdict(config)), encoding="utf-8")
+    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump(written(config)), encoding="utf-8")
     files = {"--graph": tmp_path / "edges", option: tmp_path / name}
     words = [str(word) for pair in files.items() for word in pair]
     with pytest.raises(SystemExit) as ended:

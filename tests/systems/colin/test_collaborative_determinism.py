@@ -179,7 +179,7 @@ def test_an_arm_as_good_as_the_recomputed_one_is_a_float_tie_and_stands(related)
     fresh = rig.fresh()
     rig.replayed(fresh)
     assert fresh.float_ties == 1
-    assert fresh.open["e"].arm == 2
+    assert fresh.open.get("e").arm == 2
 
 
 @pytest.mark.parametrize("arm", [1, 9, -1])

@@ -27,6 +27,7 @@ from hushstream.systems.p2b.configuration import (
 )
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.promise import guarantee_of
+from hushstream.systems.p2b.system import KIND
 
 NAN, INF = float("nan"), float("inf")
 SECTIONS = {
@@ -95,6 +96,11 @@ TOP = {
 }
 
 
+def key_of(name):
+    """The key of an attribute, as messages say it."""
+    return ".".join(KIND.language.key_of(tuple(name.split("."))))
+
+
 def make(**changes):
     return P2BConfig(**{"deployment": "small", "arms": 5, "context": ContextConfig(4), "expected_slots": 40, **changes})
 
@@ -106,14 +112,14 @@ def test_an_impossible_value_names_its_field_what_it_takes_and_what_came(name):
         with pytest.raises(ConfigurationError) as caught:
             SECTIONS[section](**{**NEEDED.get(section, {}), key: value})
         message = str(caught.value)
-        assert message.startswith(f"{name}: expected ")
+        assert message.startswith(f"{key_of(name)}: expected ")
         assert message.endswith(f"got {value!r}")
 
 
 @pytest.mark.parametrize("name", TOP)
 def test_an_impossible_value_at_the_top_names_its_field(name):
     for value in TOP[name]:
-        with pytest.raises(ConfigurationError, match=f"^{name}: expected .*, got "):
+        with pytest.raises(ConfigurationError, match=f"^{key_of(name)}: expected .*, got "):
             make(**{name: value})
 
 
@@ -200,7 +206,9 @@ def test_every_value_and_every_centroid_moves_the_digest():
 @pytest.mark.parametrize("mode", ["tuples", "paper"])
 def test_an_epsilon_is_refused_where_the_sampling_makes_it(mode):
     """0.1 was once taken there, and what was released cost -ln(1 - 0.999) = 6.9."""
-    with pytest.raises(ConfigurationError, match=rf"^release\.epsilon: expected none for mode {mode} .*, got 0\.1$"):
+    with pytest.raises(
+        ConfigurationError, match=rf"^privacy\.epsilon: expected none for mechanism {mode} .*, got 0\.1$"
+    ):
         ReleaseConfig(mode=mode, sampling=0.999, epsilon=0.1)
     release = ReleaseConfig(mode=mode, sampling=0.999)
     assert release.slot_epsilon == pytest.approx(6.9078, abs=1e-4)

@@ -17,6 +17,7 @@ from hushstream.systems.pdap.configuration import (
     VendorConfig,
     pdap_digest,
 )
+from hushstream.systems.pdap.system import KIND
 
 NAN, INF = float("nan"), float("inf")
 BAD = {
@@ -60,7 +61,9 @@ def settings(**values):
 
 @pytest.mark.parametrize(("kind", "name", "value"), CASES)
 def test_a_value_that_cannot_be_is_refused_by_name(kind, name, value):
-    with pytest.raises(ConfigurationError, match=rf"\.{name}: expected"):
+    sections = {BlockConfig: "release", CellConfig: "cells", EstimateConfig: "estimate"}
+    key = ".".join(KIND.language.key_of((sections[kind], name)))
+    with pytest.raises(ConfigurationError, match=f"^{key}: expected"):
         kind(**{name: value})
 
 
@@ -74,7 +77,10 @@ def test_every_setting_has_a_bad_value_here():
     [
         ({"vendors": ()}, "vendors: expected at least one"),
         ({"vendors": (VendorConfig("a", 5), VendorConfig("a", 7))}, "vendors: expected names that differ"),
-        ({"vendors": (VendorConfig("a", 5, 5), VendorConfig("b", 7, 7))}, "vendors.reserved: expected an arm at least"),
+        (
+            {"vendors": (VendorConfig("a", 5, 5), VendorConfig("b", 7, 7))},
+            "vendors.items.reserved: expected an arm at least",
+        ),
         ({"vendors": tuple(VendorConfig(f"v{place}", 1 << 20) for place in range(2))}, "arms in all"),
         ({"dimension": 0}, "dimension: expected"),
         ({"dimension": 11}, "dimension: expected"),
@@ -83,7 +89,7 @@ def test_every_setting_has_a_bad_value_here():
         ({"budget": BudgetConfig(1.0, 1e-6, lift=0.5)}, "budget.lift"),
         ({"deployment": "with space"}, "deployment: expected"),
         ({"system": "p2b"}, "system: expected pdap"),
-        ({"partitions": PartitionConfig(shuffler=2)}, "partitions.shuffler"),
+        ({"partitions": PartitionConfig(shuffler=2)}, "partitions.counter"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(values, match):

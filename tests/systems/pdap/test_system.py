@@ -241,8 +241,13 @@ def test_cells_whose_tickets_fit_no_record_are_refused_before_anything_runs(shop
 
 
 def test_a_configuration_from_plain_values_names_its_items_by_vendor():
-    values = {"system": "pdap", "deployment": "d", "dimension": 2, "vendors": [{"name": "a", "arms": 3}]}
-    config = parse_config({**values, "vendors": [*values["vendors"], {"name": "b", "arms": 2}]})
+    values = {
+        "system": "pdap",
+        "deployment": "d",
+        "features": {"dimension": 2},
+        "vendors": [{"name": "a", "items": {"capacity": 3}}],
+    }
+    config = parse_config({**values, "vendors": [*values["vendors"], {"name": "b", "items": {"capacity": 2}}]})
     assert [config.item(arm) for arm in range(5)] == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
     with pytest.raises(ConfigurationError, match="arm: expected one below 5"):
         config.item(5)

@@ -186,7 +186,7 @@ SECTIONS = {
 
 @pytest.mark.parametrize(("path", "value"), [(path, value) for path, values in BAD.items() for value in values])
 def test_impossible_settings_are_refused_by_name(path: tuple[str, ...], value: object) -> None:
-    with pytest.raises(ConfigurationError, match=f"{'.'.join(path)}: expected"):
+    with pytest.raises(ConfigurationError, match=f"^{'.'.join(KIND.language.key_of(path))}: expected"):
         _configured(path, value)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.snapshots import Snapshot
-from hushstream.engine.machine import Machine
+from hushstream.engine.machine import Machine, snapshot_portions
 from hushstream.engine.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Cut:
     @classmethod
     def of(cls, machine: Machine, sequence: int) -> Cut:
         """Cut now, between two folds; it must be packed or closed before the next one."""
-        packing = machine.snapshot_portions()
+        packing = snapshot_portions(machine)
         next(packing)
         folded = sum(machine.positions().values())
         return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))

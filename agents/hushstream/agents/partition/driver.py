@@ -32,6 +32,7 @@ from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.journal import Append, JournalWriter
 from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.machine import readers_of, releasing, ticking
 from hushstream.engine.records import Step, TopicPartition
 from hushstream.engine.state.published import record_digest
 from hushstream.privacy.ledger import Exhausted
@@ -62,6 +63,7 @@ class PartitionDriver:
         self.partition = partition
         self._held = held
         self._machine = held.machine
+        self._releases, self._ticks = releasing(held.machine), ticking(held.machine)
         self._tools = tools
         self._settings = tools.settings
         self._clock = tools.clock
@@ -203,7 +205,7 @@ class PartitionDriver:
         journal = self._machine.journal
         if self._failed or self._closing:
             return
-        for models in self._machine.readers:
+        for models in readers_of(self._machine):
             for offset, size in models.foreign:
                 self._tools.foreign.met(models.topic, offset, size, "a model")
         if (now := self._clock()) < self._looked + _LOOK_SECONDS:
@@ -275,7 +277,7 @@ class PartitionDriver:
         """Say once why releases are withheld: scope, asked and left follow from the configuration alone."""
         if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps):
             return
-        before, self._refused = self._refused, self._machine.refused
+        before, self._refused = self._refused, None if self._releases is None else self._releases.refused
         if self._refused not in (None, before):
             logger.warning("partition %d: nothing is released any more: %s", self.partition, self._refused)
 
@@ -374,9 +376,9 @@ class PartitionDriver:
             await self._tick(self._clock() - self._gathering.last_arrival)
 
     async def _tick(self, idle_seconds: float) -> None:
-        if self._closing or self._settings.schedule == "fixed":
+        if self._ticks is None or self._closing or self._settings.schedule == "fixed":
             return
-        record = self._machine.tick(int(idle_seconds * 1000))
+        record = self._ticks.tick(int(idle_seconds * 1000))
         if record is not None:
             await (await self._tools.sender.send(record))
 

@@ -16,7 +16,7 @@ from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.observe.quiet import Quiet
 from hushstream.agents.partition.input_ends import EndOffsets
-from hushstream.engine.machine import Machine
+from hushstream.engine.machine import Machine, waiting
 from hushstream.engine.records import Awaited
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class NamedWait:
             end_offsets: asks that.
             metrics: count the waits that were in vain.
         """
-        self._machine = machine
+        self._waits = waiting(machine)
         self._leading = leading
         self._seconds = seconds
         self._end_offsets = end_offsets
@@ -51,7 +51,7 @@ class NamedWait:
 
     def awaited(self, now: float) -> Awaited | None:
         """What the machine waits for at this moment; called after each `Machine.ready`."""
-        awaited = self._machine.awaited
+        awaited = None if self._waits is None else self._waits.awaited
         if awaited != self._awaited:
             self._awaited, self._since = awaited, now
         return awaited
@@ -63,7 +63,7 @@ class NamedWait:
     async def end(self, now: float) -> bool:
         """If it has waited long enough by now, ask; whether something need not wait any more."""
         awaited = self._awaited
-        if awaited is None or self.seconds_left(now):
+        if self._waits is None or awaited is None or self.seconds_left(now):
             return False
         self._since = now
         arrived = self._leading.next_offset
@@ -75,7 +75,7 @@ class NamedWait:
             return False
         if awaited.offset < end:
             return False
-        self._machine.ends_at(arrived, end)
+        self._waits.ends_at(arrived, end)
         self._metrics.waited_in_vain()
         self._quiet.warning(
             "partition %d: a record names one of %s that is not there; after %g s it is refused, with all others that "

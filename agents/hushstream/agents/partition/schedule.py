@@ -1,6 +1,6 @@
 """Which of the records that have arrived make the next batch.
 
-A learner's inputs take their turns by log time (`hushstream.engine.deciding_fold`), contexts last at equal log times,
+A learner's inputs take their turns by log time (`hushstream.engine.learner.batch`), contexts last at equal log times,
 and no batch may hold a context while another input has records left that come before it: then where batches are cut
 changes nothing that leaves. The first of a machine's inputs, here the *leading* one, sets the pace: how many of its
 records make a batch follows from that log alone, never from how many clicks there are, as each of them is private.

@@ -24,6 +24,7 @@ from hushstream.agents.recovery.state_topic import Found, PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.engine.journal.marks import Standing
+from hushstream.engine.machine import spilling
 from hushstream.engine.records import Output, TopicPartition
 from hushstream.engine.state.packed import OtherVersion
 from hushstream.engine.state.published import Head, record_digest
@@ -81,7 +82,7 @@ class Beginning:
         machine = self.make_machine(partition)
         journal = machine.journal
         # Read once: another owner may save until this one folds, and what was loaded must not meet their users.
-        users = await asyncio.to_thread(self.snapshots.users, partition) if machine.keeps_users else None
+        users = await asyncio.to_thread(self.snapshots.users, partition) if spilling(machine) is not None else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if first == 0 and await genesis_of(reader, self.make_machine, journal) is None:
@@ -99,8 +100,9 @@ class Beginning:
         brought = await self._bring(start, reader, standing, local)
         if brought is not None:
             local = self.snapshots.load(partition)
-        if users is not None:
-            machine.keep_users(users, self.settings.resident_users)
+        spills = spilling(machine)
+        if users is not None and spills is not None:
+            spills.keep_users(users, self.settings.resident_users)
         if local is None and first > start.journal_offset:
             raise self._truncated(journal, first)
         if local is None:

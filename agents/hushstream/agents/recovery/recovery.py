@@ -30,6 +30,7 @@ from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.journal.marks import Standing
+from hushstream.engine.machine import readers_of, releasing, reopening
 from hushstream.engine.noise.epochs import DOUBT_BYTES
 from hushstream.engine.records import (
     InputRange,
@@ -123,7 +124,7 @@ class Recovery:
             await self._hold_to_marks(held, standing)
             await self._send(held, unsent)
             held.released = held.sequence
-            for models in held.machine.readers:
+            for models in readers_of(held.machine):
                 # No part of the state, and what was read before this start is not read again.
                 models.published_ms = models.published_ms or await published_ms(reader, models)
         return held
@@ -137,10 +138,11 @@ class Recovery:
         accepted = self.marks.require(standing, partition, held.journal, held.sequence)
         doubtful = held.sequence if accepted else standing.accepted_at(held.journal)
         held.generation = await self.marks.begin(partition, standing, held.journal, held.sequence, accepted)
-        if doubtful is not None and not machine.answers(doubtful):
+        releases = releasing(machine)
+        if releases is not None and doubtful is not None and not releases.answers(doubtful):
             # An operator goes on only where what was lost had been released from: that branch has its price.
             lives = standing.lives(before=held.generation)
-            machine.distrust(os.urandom(DOUBT_BYTES), forked=True, lives=lives)
+            releases.distrust(os.urandom(DOUBT_BYTES), forked=True, lives=lives)
 
     async def _follow(self, held: Held, reader: LogReader, mark: int, standing: Standing) -> list[Output]:
         """Replay the journal's tail until its end, and give what lies above ``mark`` and was not sent again yet."""
@@ -241,12 +243,12 @@ class Recovery:
         except OffChain:
             return None
         except ReplayMismatch as error:
-            adopted = machine.reopen(record.value, slices)
-            if adopted is None:
+            reopens = reopening(machine)
+            if reopens is None:
                 raise
+            step = reopens.reopen(record.value, slices)
             # What was released stands; it is not sent again, and the next release pays for noise of its own.
             logger.error("%s; a new epoch begins with the next release", error)
-            step = adopted
         held.sequence += 1
         held.replayed += 1
         if step.turns:

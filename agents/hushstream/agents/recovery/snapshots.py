@@ -25,11 +25,11 @@ from typing import Protocol
 
 from hushstream.agents.datadir import force_folder
 from hushstream.agents.recovery.held import HoldsStateKeys
-from hushstream.agents.recovery.user_store import UserDatabase, is_clear_users
+from hushstream.agents.recovery.user_store import UserDatabase, is_sealed_users
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.state.published import padded
-from hushstream.engine.state.sealed import SALT_BYTES, SealBroken, StorageSeal
+from hushstream.engine.state.sealed import SALT_BYTES, SEALED_MAGIC, SealBroken, StorageSeal
 from hushstream.engine.state.spilled import StoredUser
 
 logger = logging.getLogger(__name__)
@@ -181,10 +181,10 @@ class SnapshotStore:
         return opened
 
     def _remove_clear_copies(self, partition: int) -> None:
-        """Of what earlier releases put aside in clear: it would hold for ever what is sealed everywhere else."""
+        """Of what was put aside and may be in clear: it would hold for ever what is sealed everywhere else."""
         for path in self._directory.glob(f"{partition}.*"):
-            if path.suffix in _ASIDE and _is_clear(path):
-                logger.warning("%s was put aside in clear by an earlier release; it is removed", path)
+            if path.suffix in _ASIDE and _may_be_clear(path):
+                logger.warning("%s was put aside and may hold users in clear; it is removed", path)
                 path.unlink(missing_ok=True)
 
     def _seal(self, partition: int) -> StorageSeal:
@@ -262,10 +262,11 @@ class SnapshotStore:
                 path.unlink()
 
 
-def _is_clear(path: Path) -> bool:
-    """Whether a file that was put aside is in clear."""
+def _may_be_clear(path: Path) -> bool:
+    """Whether a file that was put aside does not say that it is sealed: one whose beginning is lost cannot."""
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC or is_clear_users(path)
+        sealed = file.read(len(SEALED_MAGIC)) == SEALED_MAGIC
+    return not sealed and not is_sealed_users(path)
 
 
 def read_stream(file: Readable) -> tuple[bytes, Iterator[StoredUser]]:

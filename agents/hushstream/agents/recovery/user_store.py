@@ -39,6 +39,12 @@ _SNAPSHOT = "CREATE TABLE IF NOT EXISTS sealed_snapshot (id INTEGER PRIMARY KEY,
 _CLEAR = "CREATE TABLE users "
 """How earlier releases began, which wrote users in clear: so it stands in a file's first page."""
 
+_SEALED = "CREATE TABLE sealed_users "
+"""How this release begins: so it stands in a file's first page."""
+
+_WRITTEN_ANEW = 1
+"""`PRAGMA user_version` of a file that was written anew since anything lay in it in clear."""
+
 _FIND_CLEAR = "SELECT count(*) FROM sqlite_master WHERE name = 'users'"
 _SEAL_CLEAR = (
     "DELETE FROM sealed_users",
@@ -143,10 +149,25 @@ class UserDatabase:
             for layer in self._layers:
                 layer.close()
             if seal is not None:
-                _seal_anew(self._main, seal)
+                self._seal_anew_or_begin_anew(seal)
                 self._seal_under(seal)
             self._layers = [_open_private()]
             self._generation = _generation(self._main)
+
+    def _seal_anew_or_begin_anew(self, seal: StorageSeal) -> None:
+        """What lies under a key that was destroyed while this process held the file is as good as gone.
+
+        Nobody can open it any more, this process included: the journal, or a published state, gives it again.
+        """
+        try:
+            _seal_anew(self._main, seal)
+        except SealBroken as error:
+            logger.warning(
+                "%s is under a key that is not at hand (%s); its users are forgotten and the journal is read instead",
+                self._path,
+                error,
+            )
+            _empty(self._main)
 
     @property
     def behind(self) -> bool:
@@ -299,10 +320,7 @@ class UserDatabase:
     def clear(self) -> None:
         """Go on without any of the file's users and its snapshot."""
         with self._judged(), closing(_connect(self._path)) as writer:
-            writer.execute("BEGIN IMMEDIATE")
-            writer.execute("DELETE FROM sealed_users")
-            writer.execute("UPDATE sealed_snapshot SET generation = ?, content = NULL", (_drawn(),))
-            writer.execute("COMMIT")
+            _empty(writer)
         self.rewind()
 
     def close(self) -> None:
@@ -397,10 +415,14 @@ def _bound(key: bytes, seen_ms: int) -> bytes:
     return seen_ms.to_bytes(_SEEN_BYTES, "little", signed=True) + key
 
 
-def is_clear_users(path: Path) -> bool:
-    """Whether an earlier release has written users in clear into a file."""
+def is_sealed_users(path: Path) -> bool:
+    """Whether a file says of itself that users lie in it sealed, and does not say that some lie in clear.
+
+    A file whose first page is lost says neither: it may be one of an earlier release, with everybody in clear.
+    """
     with path.open("rb") as file:
-        return _CLEAR.encode() in file.read(_FIRST_PAGE_BYTES)
+        first = file.read(_FIRST_PAGE_BYTES)
+    return _SEALED.encode() in first and _CLEAR.encode() not in first
 
 
 def _open_file(path: Path, seal: StorageSeal) -> sqlite3.Connection:
@@ -431,6 +453,7 @@ def _prepared(path: Path, seal: StorageSeal) -> sqlite3.Connection:
             main.execute(statement)
         _seal_clear(main, seal)
         _seal_anew(main, seal)
+        _leave_no_page_in_clear(main)
         _generation(main)
     except (sqlite3.DatabaseError, SealBroken):
         main.close()
@@ -445,7 +468,18 @@ def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
     logger.warning("users were left in clear by an earlier release; they are sealed now")
     main.execute("PRAGMA secure_delete = ON")
     _rewrite(main, seal, _SEAL_CLEAR)
-    # What the file's log still holds of the old pages goes with it.
+
+
+def _leave_no_page_in_clear(main: sqlite3.Connection) -> None:
+    """Write a file anew that may hold free pages of a time when users lay in clear, and empty its log.
+
+    Pages that an earlier release had freed are zeros only where its SQLite deletes securely, and a process may have
+    ended after it sealed and before it did this: so it follows from the file, not from what was just sealed.
+    """
+    if main.execute("PRAGMA user_version").fetchone()[0] < _WRITTEN_ANEW:
+        main.execute("VACUUM")
+        main.execute(f"PRAGMA user_version = {_WRITTEN_ANEW}")
+    # The log may hold pages in clear, too, until it is emptied.
     main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
@@ -458,6 +492,14 @@ def _seal_anew(main: sqlite3.Connection, seal: StorageSeal) -> None:
     row = main.execute("SELECT content FROM sealed_snapshot WHERE content IS NOT NULL").fetchone()
     if row is not None and seal.is_other_key(bytes(row[0])):
         _rewrite(main, seal, _SEAL_ANEW)
+
+
+def _empty(connection: sqlite3.Connection) -> None:
+    """Take away all users, and the snapshot, under a number of its own."""
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("DELETE FROM sealed_users")
+    connection.execute("UPDATE sealed_snapshot SET generation = ?, content = NULL", (_drawn(),))
+    connection.execute("COMMIT")
 
 
 def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +34,7 @@ from hushstream.systems.catalogue import DEFAULT, kind_of
 CONFIGURATION = "deployment.yaml"
 KEYS = "keys"
 ENVIRONMENT_PREFIX = "HUSHSTREAM__"
-"""``HUSHSTREAM__RELEASE__EPSILON=0.5`` overrides ``release: {epsilon: ...}``."""
+"""``HUSHSTREAM__PRIVACY__EPSILON=0.5`` overrides ``privacy: {epsilon: ...}``."""
 
 ConfigT = TypeVar("ConfigT")
 
@@ -62,6 +62,18 @@ class KeySource:
         """All keys of one zone that are kept, and which one new journals begin with; raises as `key` does."""
         if self.seed is not None or self.folder is None:
             return KeyRing(0, 0, (), self.key(zone))
+        return load_ring(key_path(self.folder, zone))
+
+    def storage(self, zone: str) -> KeyRing | None:
+        """The keys of a storage key file (`hushstream.privacy.key_files.storage_zone`); None where there is none yet.
+
+        Raises:
+            HushstreamError: the file is short or readable by others.
+        """
+        if self.seed is not None:
+            return KeyRing(0, 0, (), seeded_key(self.seed, zone))
+        if self.folder is None or not key_path(self.folder, zone).exists():
+            return None
         return load_ring(key_path(self.folder, zone))
 
     def of_journal(self, zone: str, genesis: bytes) -> Key:
@@ -93,15 +105,21 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
     Raises:
         ConfigurationError: names every wrong key, what was expected and what came.
     """
-    kind = _kind(values, source, lines)
+    kind = system_named(values, source, lines)
+    attributes, refused = kind.language.read(values)
     try:
-        return _adapter(kind).validate_python(values)
+        if not refused:
+            return _adapter(kind).validate_python(attributes)
     except (ValidationError, ConfigurationError):
-        found = faults_of(_adapter(kind).validate_python, kind.config, values)
-        raise ConfigurationError("\n".join(f"{_place(source, lines, one.key)}: {one}" for one in found)) from None
+        pass  # Said below, with all else that is wrong.
+    found = faults_of(_adapter(kind).validate_python, kind.language, values)
+    lines_of_faults = [f"{_place(source, lines, one.key)}: {one}" for one in found]
+    if any(one.renamed for one in found):
+        lines_of_faults.append(f"`hushstream config migrate {source}` writes keys as they are called now")
+    raise ConfigurationError("\n".join(lines_of_faults))
 
 
-def _kind(values: Any, source: str, lines: KeyLines | None = None) -> Kind:
+def system_named(values: Any, source: str, lines: KeyLines | None = None) -> Kind:
     """The system that values name."""
     name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
     try:
@@ -116,13 +134,25 @@ def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
     return source if line is None else f"{source}, line {line}"
 
 
+def parse_attributes(kind: Kind, values: Any) -> Any:
+    """A configuration from values that are nested as its class has them.
+
+    Raises:
+        ConfigurationError: they are none.
+    """
+    try:
+        return _adapter(kind).validate_python(values)
+    except ValidationError as error:
+        raise ConfigurationError(str(error)) from None
+
+
 def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
     """`parse_config` where only the configurations of one system will do, which are of the class ``made``.
 
     Raises:
         ConfigurationError: as `parse_config`; or it is of another system.
     """
-    kind = _kind(values, source)
+    kind = system_named(values, source)
     if kind.config is not made:
         raise ConfigurationError(f"{source}: system: expected a {made.__name__}, got system {kind.name}")
     config: ConfigT = parse_config(values, source)
@@ -141,8 +171,13 @@ def read_config(path: Path) -> Any:
     return parse_config(_overridden(values), str(path), lines)
 
 
-def _as_yaml(config: Any) -> bytes:
-    return yaml.safe_dump(asdict(config), sort_keys=False).encode()
+def written(config: DeploymentValues) -> dict[str, Any]:
+    """A configuration as plain values under its keys, all of them: what `parse_config` reads."""
+    return kind_of(config.system).language.written(config)
+
+
+def _as_yaml(config: DeploymentValues) -> bytes:
+    return yaml.safe_dump(written(config), sort_keys=False).encode()
 
 
 def artefacts_of(folder: Path) -> Artefacts:

@@ -18,7 +18,7 @@ from hushstream.engine.declare.role import ChainedMachine, Role, RoleKeys
 from hushstream.engine.machine import Machine
 from hushstream.engine.state.published import PUBLIC_RING
 from hushstream.privacy.errors import RetiredKey
-from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.key_files import KeyRing, StorageRing
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -91,8 +91,14 @@ class MachineMaker:
         return self.keys.ring(self.role.key_zone)
 
     def state_keys(self) -> KeyRing:
-        """The keys under which the role's states are sealed (`hushstream.agents.recovery.state_topic`)."""
-        return PUBLIC_RING if self.role.key_zone is None else self.keys.ring(self.role.key_zone)
+        """The keys under which the role's states are sealed, on disk and where they are published.
+
+        Those of the zone's storage key file. Where there is none yet, as with key files of earlier releases: the zone's
+        own keys, and for a role without one a public one, under which states are sealed against damage alone.
+        """
+        before = PUBLIC_RING if self.role.key_zone is None else self.keys.ring(self.role.key_zone)
+        storage = self.keys.storage(self.role.storage_zone)
+        return before if storage is None else StorageRing.of_zone(storage, before)
 
     def made(self, partition: int, keys: RoleKeys) -> ChainedMachine:
         """The machine of a home partition under these keys."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
+from hushstream.engine.language import Language
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.promise import Promises
@@ -222,6 +223,8 @@ class Kind:
         name: as configurations, commands and noise addresses have it.
         summary: a line.
         config: the class of its configurations.
+        unit: what privacy is counted in: one of these pays the configured epsilon.
+        keys: where keys stand that are not where that class has their values (`hushstream.engine.language`).
         topics, roles: all that a deployment of it may have, whatever its configuration says; topics of states need
             not be named.
         inputs: files that preparation may be given.
@@ -255,9 +258,13 @@ class Kind:
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[str]] = no_notes
     published_key: PublishedKey | None = None
+    unit: str = "unit"
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+    language: Language = field(init=False)
 
     def __post_init__(self) -> None:
         """Add the topics of states, and refuse a declaration that does not hold together."""
+        object.__setattr__(self, "language", Language(self.config, self.keys))
         object.__setattr__(self, "topics", _with_states(self.topics, self.roles))
         names = [topic.name for topic in self.topics]
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promise import NOT_PRIVATE, Guarantee, Promises
-from hushstream.privacy.sentence import NOTHING
+from hushstream.privacy.sentence import NOTHING, left_alone, noun
 
 
 def require_private(promises: Promises, where: str) -> None:
@@ -24,26 +24,40 @@ def require_private(promises: Promises, where: str) -> None:
             raise ConfigurationError(
                 f"{where}: release: expected one that promises a unit something, got {_name(promise)}: {promise.unit} "
                 f"pays {promise.cost} ({promise.replace_one} for one content against another), which promises nothing; "
-                f"lower {'lift' if promise is promises.lift else 'release'}.epsilon"
+                f"lower {'holdout' if promise is promises.lift else 'privacy'}.epsilon"
             )
 
 
 def require_person_told(config: DeploymentValues, promises: Promises, where: str) -> None:
     """Refuse to prepare what promises nothing to a person as a whole, unless its configuration says so in words.
 
+    A number of units that nobody holds a person to opens no gate, however small it is: who has more of them is promised
+    less, and the worst over all persons is what a promise to each of them is. pdap's ``units_per_person`` is such a
+    number. To hold a person to it, the learner would have to count each user's outcomes for life, in its state, past
+    erasures and new journals, or an allowance comes back; and a person has an account with each vendor, whose learners
+    share no key, by design, so nobody could add those counts up. A cap of each vendor's own would then bound a person
+    of v accounts by v times the number, which only the persons know: the figure would be a supposition still. So it
+    prices a life that is supposed, and says so wherever that price stands.
+
     Raises:
-        ConfigurationError: names the price, and the two ways out.
+        ConfigurationError: names the price, and the ways out.
     """
     together = promises.together
-    if together.weak != NOTHING or config.privacy.person == "unprotected":
-        return
     releases = promises.releases
+    if config.privacy.person == "unprotected" or (together.weak != NOTHING and releases.lifetime.counted):
+        return
+    left = left_alone(releases.unit, releases.unit_prices)
+    none = f"{where}: privacy: expected a promise to each person, got none"
+    if not releases.lifetime.counted:
+        raise ConfigurationError(
+            f"{none}: nobody counts a person's {noun(releases.unit)}s ({releases.lifetime.units} together would cost "
+            f"{together.which}), {left}. Say in the configuration that it is so: privacy: {{person: unprotected}}"
+        )
     cap = releases.lifetime.cap
-    first = "lower release.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
+    first = "lower privacy.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"
     raise ConfigurationError(
-        f"{where}: privacy: expected a promise to each person, got none: {releases.units_in_life} together cost "
-        f"{together.which}, so only single units are protected. Either {first}, or say in the configuration that it is "
-        f"so: privacy: {{person: unprotected}}"
+        f"{none}: {releases.units_in_life} together cost {together.which}, {left}. Either {first}, or say in the "
+        f"configuration that it is so: privacy: {{person: unprotected}}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from hushstream.engine.declare import topics as shared_topics
 from hushstream.engine.journal.generations import Chained
 from hushstream.engine.machine import Machine
-from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.key_files import KeyRing, storage_zone
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import Topic
@@ -50,6 +50,11 @@ class RoleKeys:
         if self.key is None:
             raise DeclarationError("role: expected a zone with a key, got none")
         return self.key
+
+
+def key_names(roles: Iterable[Role]) -> tuple[str, ...]:
+    """The names of all key files that roles need: of their zones, and of their zones' storage."""
+    return tuple(dict.fromkeys(name for role in roles for name in (*role.key_zones, role.storage_zone)))
 
 
 def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
@@ -128,3 +133,8 @@ class Role:
     def key_zones(self) -> tuple[str, ...]:
         """Every zone whose key its workers need."""
         return (*(() if self.key_zone is None else (self.key_zone,)), *self.further_key_zones)
+
+    @property
+    def storage_zone(self) -> str:
+        """Under which name the storage key of its workers lies among key files; an aggregator has that key alone."""
+        return storage_zone(self.zone if self.key_zone is None else self.key_zone)

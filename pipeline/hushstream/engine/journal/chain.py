@@ -18,12 +18,17 @@ give other releases than the journal says, so a journal that was begun under one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from hushstream.engine.journal.digests import DIGEST_BYTES, Digester
-from hushstream.engine.records import InputRange, InputSlice, JournalEntry, OffChain, TopicPartition
+from hushstream.engine.records import (
+    InputRange,
+    JournalEntry,
+    OffChain,
+    TopicPartition,
+)
 from hushstream.privacy.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -101,51 +106,35 @@ class NewerJournal(HushstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose journal it is: compared with the genesis record before anything else is read."""
+    """Whose journal it is: compared with the genesis record before anything else is read.
+
+    Attributes:
+        begun_in: the first schema generation in which a new journal of this role may begin: one whose records an
+            earlier release would read otherwise begins where that one stops.
+    """
 
     role: str
     deployment: str
     config_digest: bytes
     journal: TopicPartition
-
-
-def head_fields(
-    sequence: int,
-    epoch: int,
-    inputs: Sequence[InputRange],
-    input_digest: bytes,
-    release_digest: bytes,
-    schema_generation: int,
-) -> dict[str, Any]:
-    """The ``JournalHead`` record of a step."""
-    return {
-        "sequence": sequence,
-        "epoch": epoch,
-        "inputs": [part._asdict() for part in inputs],
-        "input_digest": input_digest,
-        "release_digest": release_digest,
-        "edition": schema_generation,
-    }
-
-
-def ranges_of(slices: Sequence[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges that slices cover."""
-    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
+    begun_in: int = FIRST_GENERATION
 
 
 class Chain:
     """One journal's chain: makes records that continue it, and accepts those that do.
 
     Attributes:
+        digester: digests under the key in force, or without one.
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
-        schema_generation: in which records are written; on replay, that of the journal record (`in_its_generation`).
+        schema_generation: in which records are written: as the worker was told, and none before that of the journal's
+            first record; on replay, that of the journal record (`in_its_generation`).
     """
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
         """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
-        self._identity = identity
-        self._digester = self._digester_before = digester
+        self.identity = identity
+        self.digester = self._digester_before = digester
         self._schema = schema
         self._digest = _BLANK
         self.sequence = -1
@@ -165,25 +154,28 @@ class Chain:
         """Encode the first record of a new journal around 32 fresh ``nonce`` bytes.
 
         Under a seeded key (an experiment, which says so) the nonce comes from the seed, so that a run can be
-        repeated with the same noise.
+        repeated with the same noise. The journal is begun, and gone on with, in the chain's schema generation, or in
+        the first one of such journals (`Identity.begun_in`).
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
-        who = self._identity
-        if self._digester.reproducible:
+        who = self.identity
+        if self.digester.reproducible:
             place = f"{who.deployment}/{who.journal[0]}/{who.journal[1]}".encode()
-            nonce = b"".join(self._digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
+            nonce = b"".join(self.digester.digest(f"seeded-nonce-{half}", place) for half in (0, 1))
+        schema_generation = max(self.schema_generation, who.begun_in)
         fields = {
             "role": who.role,
             "partition": who.journal[1],
             "deployment": who.deployment,
             "config_digest": who.config_digest,
-            "key_id": self._digester.key_id,
+            "key_id": self.digester.key_id,
             "nonce": nonce,
-            "reproducible": self._digester.reproducible,
+            "reproducible": self.digester.reproducible,
+            "edition": schema_generation,
             "chain": _BLANK,
         }
-        return self._closed(self.encode("Genesis", fields), BEGINNING)
+        return self._closed(codec.encode("Genesis", fields, schema_generation), BEGINNING)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
         """Adopt the genesis record that the journal really holds.
@@ -196,17 +188,19 @@ class Chain:
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
             AlteredGenesis: nobody who had the key wrote it.
-            NewerJournal: it is of a version that this release does not know.
+            NewerJournal: it is of a version or a schema generation that this release does not know.
         """
         _, found = self._decode(value, "Genesis")
+        if found["edition"] > codec.NEWEST_GENERATION:
+            raise NewerJournal(self.identity.journal, f"schema generation {found['edition']}")
         checkable = found["key_id"] not in retired
-        who = self._identity
+        who = self.identity
         expected = {
             "deployment": who.deployment,
             "role": who.role,
             "partition": who.journal[1],
             "config_digest": who.config_digest,
-            **({"key_id": self._digester.key_id} if checkable else {}),
+            **({"key_id": self.digester.key_id} if checkable else {}),
         }
         for name, wanted in expected.items():
             if found[name] != wanted:
@@ -220,10 +214,12 @@ class Chain:
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
         self.genesis_nonce = bytes(found["nonce"])
+        # A worker that is told an earlier one would write what the journal's first record rules out.
+        self.schema_generation = max(self.schema_generation, found["edition"])
 
     def _require_noise_version(self, genesis: bytes) -> None:
         """Refuse a first record that is not closed as this release closes one."""
-        place = "{}/{}".format(*self._identity.journal)
+        place = "{}/{}".format(*self.identity.journal)
         closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
         if not closes:
             raise AlteredGenesis(f"journal {place}: its first record was altered")
@@ -270,7 +266,7 @@ class Chain:
         previous = last[-CHAIN_BYTES:] if last is not None else self._digest if self.sequence >= 0 else BEGINNING
         # The key may have turned in a fold of which the record is still on its way.
         content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
-        keys = (self._digester, self._digester_before)
+        keys = (self.digester, self._digester_before)
         return bool(content) and any(key.digest("chain", previous, content) == closing for key in keys)
 
     def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
@@ -324,7 +320,7 @@ class Chain:
 
     def turn_to(self, digester: Digester) -> None:
         """Close what comes from now on under another key: the last record said so, under the one before."""
-        self._digester_before, self._digester = self._digester, digester
+        self._digester_before, self.digester = self.digester, digester
 
     def dump(self) -> dict[str, Any]:
         """The chain's place, for a snapshot."""
@@ -338,7 +334,7 @@ class Chain:
         """
         if place["nonce"] != self.genesis_nonce:
             raise ForeignJournal(
-                f"snapshot of {self._identity.journal[0]}/{self._identity.journal[1]}: it belongs to another journal "
+                f"snapshot of {self.identity.journal[0]}/{self.identity.journal[1]}: it belongs to another journal "
                 f"(the topics were wiped or replaced); {IF_INTENDED}"
             )
         self.sequence = place["sequence"]
@@ -354,12 +350,12 @@ class Chain:
 
     def _unknown(self, value: bytes, found: str) -> HushstreamError:
         if self.continued_by(value):
-            return NewerJournal(self._identity.journal, found)
+            return NewerJournal(self.identity.journal, found)
         return UnknownRecord(f"{found} is not known, and does not continue the journal")
 
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]
-        return content + self._digester.digest("chain", previous, content)
+        return content + self.digester.digest("chain", previous, content)
 
 
 def _shown(value: object) -> str:

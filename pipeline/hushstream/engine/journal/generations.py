@@ -1,8 +1,13 @@
-"""Writing in the schema generation of what is replayed (`hushstream.schemas.catalogue`)."""
+"""Writing in the schema generation of what is replayed (`hushstream.schemas.catalogue`).
+
+The first one has all records. The second brings the generation that a journal was begun in (`Genesis`), and, in bgt,
+names of noise that hold ids (`hushstream.systems.bgt.shuffler.collector`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -20,6 +25,16 @@ _Chained = TypeVar("_Chained", bound=Chained)
 _Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
 
 
+@contextmanager
+def generation_of(chain: Chain, value: bytes) -> Iterator[None]:
+    """Write in the schema generation of a journal record, whichever one this worker writes itself."""
+    own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
+    try:
+        yield
+    finally:
+        chain.schema_generation = own
+
+
 def in_its_generation(replay: _Replay[_Chained]) -> _Replay[_Chained]:
     """Make a `Machine.replay` write in the schema generation of the journal record that it is given.
 
@@ -28,11 +43,7 @@ def in_its_generation(replay: _Replay[_Chained]) -> _Replay[_Chained]:
 
     @wraps(replay)
     def replay_in_its_generation(machine: _Chained, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        chain = machine.chain
-        own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
-        try:
+        with generation_of(machine.chain, value):
             return replay(machine, value, slices)
-        finally:
-            chain.schema_generation = own
 
     return replay_in_its_generation

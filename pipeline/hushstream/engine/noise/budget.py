@@ -76,15 +76,15 @@ class BudgetConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        epsilon = price("budget.epsilon", self.epsilon, _LARGEST_EPSILON)
+        epsilon = price("privacy.lifetime.epsilon", self.epsilon, _LARGEST_EPSILON)
         object.__setattr__(self, "epsilon", epsilon)
-        delta = number("budget.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        delta = number("privacy.lifetime.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
-        require(self.filter in FILTER_NAMES, "budget.filter", " or ".join(FILTER_NAMES), self.filter)
-        share = number("budget.lift", self.lift, "a share from 0 to below 1", lambda x: 0 <= x < 1)
+        require(self.filter in FILTER_NAMES, "privacy.lifetime.filter", " or ".join(FILTER_NAMES), self.filter)
+        share = number("privacy.lifetime.holdout", self.lift, "a share from 0 to below 1", lambda x: 0 <= x < 1)
         object.__setattr__(self, "lift", share)
         if self.filter != "basic":
-            require(self.limit.delta_units >= 2, "budget.delta", "at least 2e-24 for zcdp or renyi", delta)
+            require(self.limit.delta_units >= 2, "privacy.lifetime.delta", "at least 2e-24 for zcdp or renyi", delta)
 
     @property
     def limit(self) -> Cost:
@@ -255,8 +255,8 @@ def require_fits(count: int, what: str, least: Cost, budget: BudgetConfig) -> No
     """
     if not count:
         raise ConfigurationError(
-            f"budget: expected room for {what} at least ({least}), got {budget.filter} with {budget.limit}; "
-            f"allow more, or lower release.epsilon (or lift.epsilon)"
+            f"privacy.lifetime: expected room for {what} at least ({least}), got {budget.filter} with {budget.limit}; "
+            f"allow more, or lower privacy.epsilon (or holdout.epsilon)"
         )
 
 

@@ -1,4 +1,4 @@
-"""Epochs of a machine's noise, and how a doubt opens one (`hushstream.engine.machine.Machine.distrust`).
+"""Epochs of a machine's noise, and how a doubt opens one (`hushstream.engine.machine.ReleasingMachine.distrust`).
 
 An epoch that a doubt opens has a nonce: random bytes of whoever doubts, since a second worker may come to doubt at the
 same place of the same journal, when what the first one wrote is lost too, and number and content are the same then. The
@@ -13,11 +13,12 @@ doubt's epoch was opened (`NoiseEpoch.answers`): whatever was sent meanwhile, an
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hushstream.engine.noise.budget import OwnScope, Place
-from hushstream.engine.state.declared import Single
+from hushstream.engine.state.declared import own_part
 from hushstream.engine.state.parts import record
 from hushstream.privacy.encoding import encode
 from hushstream.schemas.errors import HushstreamError
@@ -145,6 +146,11 @@ class NoiseEpoch:
         """The state in packed form."""
         return asdict(self)
 
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Stand where a state says."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
-EPOCH_FIELD = Single(EPOCH, NoiseEpoch.dump, lambda value, _: NoiseEpoch(**value))
+
+EPOCH_FIELD = own_part(EPOCH)
 """A role's epoch, as a field of its state."""

@@ -67,6 +67,7 @@ class Spending:
         self.terms = terms
         self.redraws = 0
         self._partition = partition
+        self._life_scope = terms.deployment_scope(partition)
         self._ledger = terms.ledger(partition)
         self._place = _NOWHERE
         self._charged = False
@@ -76,7 +77,7 @@ class Spending:
     @property
     def spent(self) -> Cost:
         """What the deployment scope has spent."""
-        return self._ledger.spent(self.terms.deployment_scope(self._partition))
+        return self._ledger.spent(self._life_scope)
 
     def ask(self, place: Place) -> Asked:
         """Debit one release, before it is made.
@@ -89,7 +90,7 @@ class Spending:
         """
         own, life = self._debits(place)
         opens = place != self._place
-        self._open(place)
+        self._open(place, own.scope)
         refused = self._ledger.try_debits((own, life))
         if refused is not None:
             return Asked(replace(own, cost=Cost(0), curve=()), refused, opens)
@@ -111,7 +112,7 @@ class Spending:
             LedgerError: a charge that is closed.
         """
         own, life = self._debits(place)
-        self._open(place)
+        self._open(place, own.scope)
         self._ledger.take((own, life))
         self._note_paid(place)
 
@@ -127,7 +128,7 @@ class Spending:
             "newest": self._newest,
             "redraws": self.redraws,
             "own": _packed(totals.get(self._own_scope(self._place), ())),
-            "deployment": _packed(totals[self.terms.deployment_scope(self._partition)]),
+            "deployment": _packed(totals[self._life_scope]),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -140,7 +141,7 @@ class Spending:
         self._charged, self._newest, self.redraws = state["charged"], state["newest"], state["redraws"]
         totals = {
             self._own_scope(self._place): _sums(state["own"]),
-            self.terms.deployment_scope(self._partition): _sums(state["deployment"]),
+            self._life_scope: _sums(state["deployment"]),
         }
         self._ledger.resume(totals)
 
@@ -159,7 +160,7 @@ class Spending:
 
         A redraw that was paid for stays so: one before it asks for nothing.
         """
-        terms, scope = self.terms, self.terms.deployment_scope(self._partition)
+        terms, scope = self.terms, self._life_scope
         wanted = terms.life_up_to(max(place.redraw, self._newest), place.window)
         had = self._ledger.totals()[scope] or (0,) * len(wanted)
         lacking = tuple(max(0, want - has) for want, has in zip(wanted, had, strict=True))
@@ -167,12 +168,13 @@ class Spending:
             return replace(terms.life, scope=scope)
         return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())
 
-    def _open(self, place: Place) -> None:
-        """Go over to a charge: nothing is asked of the one before any more."""
+    def _open(self, place: Place, scope: str) -> None:
+        """Go over to a charge, which has a scope: nothing is asked of the one before any more."""
         if place == self._place:
             return
-        if self._own_scope(place) != self._own_scope(self._place):
-            self._ledger.close(self._own_scope(self._place))
+        before = self._own_scope(self._place)
+        if scope != before:
+            self._ledger.close(before)
         self._place, self._charged = place, False
 
     def _note_paid(self, place: Place) -> None:

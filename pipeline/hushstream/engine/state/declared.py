@@ -353,7 +353,7 @@ class State:
         return self.form.write(_held(values))
 
     def portions(self, role: Any) -> Generator[None, None, bytes]:
-        """A role's state as bytes, packed a little at a time (see `Machine.snapshot_portions`)."""
+        """A role's state as bytes, packed a little at a time (see `hushstream.engine.machine.snapshot_portions`)."""
         with ExitStack() as stack:
             large = [field.portions(role, name) for name, field in self._large.items()]
             for part in large:
@@ -401,6 +401,14 @@ class Declared:
 
     state: ClassVar[State]
     derived: ClassVar[Mapping[str, str]] = {}
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return self.state.pack(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        self.state.restore(self, snapshot)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Compare what the class sets with what it declares.

@@ -1,18 +1,20 @@
-"""What a worker writes to disk is sealed under a key of its zone: snapshots, spilled users, states on their way.
+"""What a worker writes to disk is sealed under its zone's storage key: snapshots, spilled users, states on their way.
 
 Everything is sealed with ChaCha20-Poly1305 (RFC 8439). A *writer* draws 16 random bytes, its salt, when it is made, and
-seals under a key that follows from the zone's key, the purpose, the home partition and that salt. Its nonces count up
+seals under a key that follows from the storage key, the purpose, the home partition and that salt. Its nonces count up
 from 0.
 
 **No key and nonce serve two contents.** Within a writer the count never repeats. No other writer has its key: a
 process that is started again, also after a crash in the middle of a write, makes a writer with another salt, and never
 goes on with an old one. Two of 2^32 writers of one partition draw the same salt with a chance of 2^-65. The noise of
-the zone is drawn under other keys: each key is a PRF of the zone's key, and the purpose ``storage`` is used nowhere
-else (`hushstream.privacy.keys`).
+the zone is drawn under other keys: the storage key is one of its own (`hushstream.privacy.key_files`), and where an
+operator has not made it yet, each key is a PRF of the zone's key, whose purpose ``storage`` is used nowhere else.
 
 **What is opened is what was sealed there.** A file of another deployment, role, partition, purpose or key does not
 open. Neither does content that was altered, a spilled user's content in another's row, or a snapshot that lacks a
-piece. An older file of the same partition does open: the journal says what follows on it.
+piece. An older file of the same partition does open: the journal says what follows on it. So does an older row of
+the same spilled user in a newer file, whatever follows on that: to bind each row to a snapshot's number would seal
+every row anew with every snapshot. Who can put one back can write to the worker's disk (PRIVACY.md says what it costs).
 
 Who reads the disk without the key sees sizes and times, and of spilled users how many they are, the keyed digest of
 each one's name, and the log time at which each was last seen.

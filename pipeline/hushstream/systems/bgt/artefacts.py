@@ -31,7 +31,9 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
             raise ConfigurationError("prepare: expected --features with the items' public features, got none")
         return {}
     if not config.features:
-        raise ConfigurationError("prepare: expected no --features, as the configuration says features: 0, got some")
+        raise ConfigurationError(
+            "prepare: expected no --features, as the configuration says features.dimension: 0, got some"
+        )
     path, text = given.inputs[TABLE.name]
     file = features_file(parse_features(text, config.items, config.features, path))
     if artefacts.has(FEATURES) and artefacts.files[FEATURES] != file:

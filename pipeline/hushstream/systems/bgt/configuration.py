@@ -89,10 +89,10 @@ class ReleaseConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.noise in ("gaussian", "exact"), "release.noise", "gaussian or exact", self.noise)
-        object.__setattr__(self, "epsilon", positive("release.epsilon", self.epsilon))
-        require(0.1 <= self.epsilon <= 20, "release.epsilon", "from 0.1 to 20", self.epsilon)
-        delta = number("release.delta", self.delta, "a probability from 1e-12 to below 1", lambda x: 1e-12 <= x < 1)
+        require(self.noise in ("gaussian", "exact"), "release.mechanism", "gaussian or exact", self.noise)
+        object.__setattr__(self, "epsilon", positive("privacy.epsilon", self.epsilon))
+        require(0.1 <= self.epsilon <= 20, "privacy.epsilon", "from 0.1 to 20", self.epsilon)
+        delta = number("privacy.delta", self.delta, "a probability from 1e-12 to below 1", lambda x: 1e-12 <= x < 1)
         object.__setattr__(self, "delta", delta)
         shares = tuple(number("release.shares", share, "shares above 0", lambda x: x > 0) for share in self.shares)
         fits = len(shares) == len(KINDS) and math.isclose(sum(shares), 1.0, abs_tol=1e-9) and min(shares) >= 0.01
@@ -104,7 +104,7 @@ class ReleaseConfig:
         whole("release.pairs", self.pairs, 1, LARGEST_PAIRS)
         whole("release.top", self.top, 2, LARGEST_TOP)
         whole("release.factors", self.factors, 1, 64)
-        whole("release.epochs", self.epochs, 1, 1000)
+        whole("privacy.epochs", self.epochs, 1, 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +175,13 @@ class BgtConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
-        whole("items", self.items, 2, LARGEST_ITEMS)
-        whole("features", self.features, 0, 256)
+        whole("items.capacity", self.items, 2, LARGEST_ITEMS)
+        whole("features.dimension", self.features, 0, 256)
         require(self.system == "bgt", "system", "bgt", self.system)
         collectors = self.partitions.shuffler
-        require(collectors == 1, "partitions.shuffler", "1 (there is one collector)", collectors)
+        require(collectors == 1, "partitions.collector", "1 (there is one collector)", collectors)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
 
     @property
     def top(self) -> int:

@@ -30,7 +30,7 @@ TRACK = "ratings"
 """The one model track."""
 
 NAMED_BY = "named_by"
-"""The parameter that says what is in the name of a round's noise; earlier releases, which named contents, had none."""
+"""The parameter that says what is in the name of a round's noise; a record without it named contents alone."""
 
 _ROOM_BYTES = 1 << 16
 """Of a record, for all but its columns."""
@@ -93,13 +93,13 @@ class BgtSystem:
         """Of a collector's noise in one journal and epoch; round and content are filled in for each release."""
         return bgt_address(self.config, self.digest, nonce, epoch, partition)
 
-    def parameters(self, number: int, kind: Kind, with_ids: bool = True) -> str:
+    def parameters(self, number: int, kind: Kind, with_ids: bool) -> str:
         """Every parameter of a round's noise, as the journal has it.
 
         Args:
             number: of the round.
             kind: what its slots hold.
-            with_ids: whether ids of slots are in the noise's name; False for rounds that an earlier release began.
+            with_ids: whether ids of slots are in the noise's name.
         """
         values: dict[str, Any] = {"kind": kind, **({NAMED_BY: "ids and contents"} if with_ids else {})}
         if self.config.release.noise != "exact":
@@ -162,4 +162,4 @@ def require_publishable(config: BgtConfig) -> None:
     a_row = 8 * max(2, 1 + config.release.factors)
     most = (MAX_RECORD_BYTES - _ROOM_BYTES) // a_row
     expected = f"at most {most} (a record holds {a_row} bytes an item, with release.factors {config.release.factors})"
-    require(config.items <= most, "items", expected, config.items)
+    require(config.items <= most, "items.capacity", expected, config.items)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
 from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.systems.bgt.deployment import BgtSystem
-from hushstream.systems.bgt.edge.machine import RaterMachine
+from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.reasons import AGGREGATOR_OUTCOMES, COLLECTOR_OUTCOMES, RATER_OUTCOMES, REASONS
 from hushstream.systems.bgt.server.machine import BgtAggregatorMachine
-from hushstream.systems.bgt.shuffler.machine import CollectorMachine
+from hushstream.systems.bgt.shuffler.collector import CollectorMachine
 from hushstream.systems.bgt.topics import EDGE_ZONE, SERVER_ZONE, SHUFFLER_ZONE
 
 

@@ -15,6 +15,7 @@ from hushstream.systems.bgt.advice import sizes
 from hushstream.systems.bgt.budget import budget_facts, promise_of
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
+from hushstream.systems.bgt.keys import KEYS
 from hushstream.systems.bgt.roles import ROLES
 from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.topics import TOPICS
@@ -110,6 +111,8 @@ KIND = Kind(
     name=NAME,
     summary="users' ratings stay with them; three noised rounds of padded slots make one model of items",
     config=BgtConfig,
+    unit="user",
+    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     artefacts=(files.FEATURES,),

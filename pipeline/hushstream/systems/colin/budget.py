@@ -42,7 +42,7 @@ def release_guarantee(
         fewer = replace(release, rewards_per_user=rewards, horizon=release.leaves)
         return over_epochs(epoch_guarantee(fewer, features, nodes), most).life_prices
 
-    return with_cap(over_epochs(epoch_guarantee(release, features, nodes), most), "release.rewards_per_user", life_of)
+    return with_cap(over_epochs(epoch_guarantee(release, features, nodes), most), "privacy.units_per_person", life_of)
 
 
 def budget_facts(

@@ -172,21 +172,21 @@ class ContinualConfig:
             require(self.noise_at == "server", "release.noise_at", "server for exact", self.noise_at)
         if self.mechanism == "blt":
             require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
-        object.__setattr__(self, "epsilon", price("release.epsilon", self.epsilon, LARGEST_EPSILON))
-        delta = number("release.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        object.__setattr__(self, "epsilon", price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
+        delta = number("privacy.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
-        whole("release.rewards_per_user", self.rewards_per_user, 1, LARGEST_LIFE)
+        whole("privacy.units_per_person", self.rewards_per_user, 1, LARGEST_LIFE)
         if self.horizon != "auto":
             whole("release.horizon", self.horizon, 1, 1 << 30)
-            whole("release.rewards_per_user", self.rewards_per_user, 1, self.horizon)
-        whole("release.reward_levels", self.reward_levels, 1, 256)
-        whole("release.rows", self.rows, 1, 4096)
-        whole("release.epochs", self.epochs, 1, 1000)
+            whole("privacy.units_per_person", self.rewards_per_user, 1, self.horizon)
+        whole("feedback.reward_levels", self.reward_levels, 1, 256)
+        whole("release.window_units", self.rows, 1, 4096)
+        whole("privacy.epochs", self.epochs, 1, 1000)
         if self.seconds is not None:
-            object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
+            object.__setattr__(self, "seconds", seconds("release.window_seconds", self.seconds, 0.001))
             require(
                 self.noise_at == "server",
-                "release.seconds",
+                "release.window_seconds",
                 "none at the learner (no step is open there)",
                 self.seconds,
             )
@@ -214,7 +214,7 @@ class CollaborativeConfig:
         feedback: how shown and reward are joined to the decision.
         release: what leaves the zone that holds rewards.
         partitions: how many of each topic.
-        budget: limits what one reward may cost over all epochs of noise, of which release.epochs are planned; null for
+        budget: limits what one reward may cost over all epochs of noise, of which privacy.epochs are planned; null for
             what these cost.
         privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
@@ -237,14 +237,19 @@ class CollaborativeConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
-        whole("arms", self.arms, 1, 4096)
-        object.__setattr__(self, "settle_seconds", seconds("settle_seconds", self.settle_seconds, 0))
+        whole("items.capacity", self.arms, 1, 4096)
+        object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         shufflers = self.partitions.shuffler
-        require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
+        require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         require(self.system == "colin", "system", "colin", self.system)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
-            require(self.release.mechanism != "exact", "budget", "none for exact sums, which promise nothing", "one")
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
+            require(
+                self.release.mechanism != "exact",
+                "privacy.lifetime",
+                "none for exact sums, which promise nothing",
+                "one",
+            )
         bounded = self.release.mechanism in ("negative-digit", "binary", "exact")
         expected = f"a number for {self.release.mechanism} (the lemma covers digit trees and exact sums)"
         require(self.learner.alpha != "lemma" or bounded, "learner.alpha", expected, self.learner.alpha)

@@ -18,6 +18,7 @@ from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin.budget import budget_facts, release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig
 from hushstream.systems.colin.deployment import NAME, CollaborativeSystem
+from hushstream.systems.colin.keys import KEYS
 from hushstream.systems.colin.roles import ROLES, roles_of
 from hushstream.systems.colin.topics import REWARDS, TOPICS, topics_of
 
@@ -133,6 +134,8 @@ KIND = Kind(
     name=NAME,
     summary="users of a public graph share one model of noised sums: LinUCB, CoLin and GOBLin",
     config=CollaborativeConfig,
+    unit="reward",
+    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     artefacts=(files.RELATION,),

@@ -54,8 +54,8 @@ class ContextConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        whole("context.dimension", self.dimension, 2, 4096)
-        whole("context.digits", self.digits, 1, 3)
+        whole("features.dimension", self.dimension, 2, 4096)
+        whole("features.digits", self.digits, 1, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,8 @@ class SlotConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
-        whole("slot.lifetime_slots", self.lifetime_slots, 1, 1_000_000)
-        object.__setattr__(self, "settle_seconds", seconds("slot.settle_seconds", self.settle_seconds, 0))
+        whole("privacy.units_per_person", self.lifetime_slots, 1, 1_000_000)
+        object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
         require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
 
@@ -174,7 +174,7 @@ class ReleaseConfig:
         """Refuse impossible values."""
         require(
             self.mode in ("slot-sums", "tuples", "paper"),
-            "release.mode",
+            "release.mechanism",
             "slot-sums, tuples or paper",
             self.mode,
         )
@@ -183,28 +183,28 @@ class ReleaseConfig:
         sampling = number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
         object.__setattr__(self, "sampling", sampling)
         if self.mode != "slot-sums":
-            require(self.sampling < 1, "release.sampling", f"below 1 for mode {self.mode}", self.sampling)
-        whole("release.levels", self.levels, 1, 256)
+            require(self.sampling < 1, "release.sampling", f"below 1 for mechanism {self.mode}", self.sampling)
+        whole("feedback.reward_levels", self.levels, 1, 256)
         if self.threshold != "auto":
             whole("release.threshold", self.threshold, 1, 10_000_000)
-        name, expected = "release.target_delta", "a probability in (0, 1)"
+        name, expected = "privacy.delta", "a probability in (0, 1)"
         object.__setattr__(self, "target_delta", number(name, self.target_delta, expected, lambda x: 0 < x < 1))
-        whole("release.window_slots", self.window_slots, 1, 100_000_000)
+        whole("release.window_units", self.window_slots, 1, 100_000_000)
         require(self.sums in ("auto", "fresh", "counter"), "release.sums", "auto, fresh or counter", self.sums)
-        expected = f"auto or fresh for mode {self.mode}"
+        expected = f"auto or fresh for mechanism {self.mode}"
         require(self.mode == "slot-sums" or self.sums != "counter", "release.sums", expected, self.sums)
-        whole("release.windows", self.windows, 1, 1 << 30)
+        whole("release.horizon", self.windows, 1, 1 << 30)
         if self.window_seconds is not None:
             window = seconds("release.window_seconds", self.window_seconds, 0.001)
             object.__setattr__(self, "window_seconds", window)
 
     def _check_epsilon(self) -> None:
         if self.mode == "slot-sums":
-            epsilon = 1.0 if self.epsilon is None else price("release.epsilon", self.epsilon, LARGEST_EPSILON)
+            epsilon = 1.0 if self.epsilon is None else price("privacy.epsilon", self.epsilon, LARGEST_EPSILON)
             object.__setattr__(self, "epsilon", epsilon)
             return
-        expected = f"none for mode {self.mode} (its price follows from release.sampling: -ln(1 - sampling))"
-        require(self.epsilon is None, "release.epsilon", expected, self.epsilon)
+        expected = f"none for mechanism {self.mode} (its price follows from release.sampling: -ln(1 - sampling))"
+        require(self.epsilon is None, "privacy.epsilon", expected, self.epsilon)
 
     @property
     def slot_epsilon(self) -> float:
@@ -265,12 +265,12 @@ class LiftConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        share = number("lift.holdout", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
+        share = number("holdout.share", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
         object.__setattr__(self, "holdout", share)
-        object.__setattr__(self, "epsilon", price("lift.epsilon", self.epsilon, LARGEST_EPSILON))
-        whole("lift.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
-        object.__setattr__(self, "every_seconds", seconds("lift.every_seconds", self.every_seconds, 0.001))
-        whole("lift.releases", self.releases, 1, 1 << 30)
+        object.__setattr__(self, "epsilon", price("holdout.epsilon", self.epsilon, LARGEST_EPSILON))
+        whole("holdout.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
+        object.__setattr__(self, "every_seconds", seconds("holdout.every_seconds", self.every_seconds, 0.001))
+        whole("holdout.releases", self.releases, 1, 1 << 30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,16 +319,18 @@ class P2BConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
-        whole("arms", self.arms, 2, 65_536)
+        whole("items.capacity", self.arms, 2, 65_536)
         whole("expected_slots", self.expected_slots, 1, 10**12)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         counted = self.kind == "hosted" or not self.lift.holdout
-        require(counted, "lift.holdout", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout)
+        require(
+            counted, "holdout.share", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout
+        )
         require(self.system == "p2b", "system", "p2b", self.system)
         if self.budget is not None:
             held_out, share = self.lift.holdout, self.budget.lift
-            expected = f"a share above 0 exactly where lift.holdout is, which is {held_out:g}"
-            require((share > 0) == (held_out > 0), "budget.lift", expected, share)
+            expected = f"a share above 0 exactly where holdout.share is, which is {held_out:g}"
+            require((share > 0) == (held_out > 0), "privacy.lifetime.holdout", expected, share)
         after, owed = (
             self.users.expire_after_seconds,
             2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
-from hushstream.systems.p2b.edge.intake import normalised
+from hushstream.systems.p2b.edge.agent import normalised
 from hushstream.systems.p2b.edge.policy import COLD, LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.promise import (
@@ -227,7 +228,7 @@ class P2BSystem:
 
     def guarantee(self) -> Guarantee:
         """What the configured release promises, to whom, over a user's lifetime."""
-        return guarantee_of(self.config, self.non_private_arm)
+        return _guarantee(self)
 
     def promises(self) -> Promises:
         return promises_of(self.config, self.non_private_arm)
@@ -256,6 +257,11 @@ class P2BSystem:
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """What may be spent, and how much of what is planned fits."""
         return budgets_of(self.config)
+
+
+@lru_cache(maxsize=64)
+def _guarantee(system: P2BSystem) -> Guarantee:
+    return guarantee_of(system.config, system.non_private_arm)
 
 
 def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:

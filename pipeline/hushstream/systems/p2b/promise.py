@@ -94,7 +94,7 @@ def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
     def life_of(slots: int) -> Prices:
         return Promises(_guarantee_for(config, slots), lift).together
 
-    promise = with_cap(_guarantee_for(config, lifetime_slots_of(config)), "slot.lifetime_slots", life_of)
+    promise = with_cap(_guarantee_for(config, lifetime_slots_of(config)), "privacy.units_per_person", life_of)
     return promise.with_contents(p2b_contents(config, public_dataset))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -76,12 +77,54 @@ def release_window(
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(system, key, window_id, sums, variance, len(closed.contents))
+    return _crowd(terms_of(system), key, window_id, sums, variance, len(closed.contents))
 
 
-def parameters_text(system: P2BSystem) -> str:
-    """Every parameter of the release, as the journal names them: canonical JSON."""
-    return json.dumps(_parameters(system), sort_keys=True, separators=(",", ":"))
+@dataclass(frozen=True, slots=True)
+class ReleaseTerms:
+    """What a deployment's releases have in common: it follows from the configuration alone.
+
+    Attributes:
+        domain: of the reports.
+        sampling_units: chance that a report is kept (`hushstream.privacy.coins`).
+        scale: of the noise of slot sums in units of 1/M, as a fraction; None in other modes.
+        parameters: every one that the noise depends on, as whole numbers.
+        text: the same as the journal names them: canonical JSON.
+        private_as_stated: whether the release is, under a key that is not made from a seed.
+        crowd: the fields of a crowd that all have.
+    """
+
+    domain: Domain
+    sampling_units: int
+    scale: tuple[int, int] | None
+    parameters: Mapping[str, int | str]
+    text: str
+    private_as_stated: bool
+    crowd: Mapping[str, Any]
+
+
+@lru_cache(maxsize=64)
+def terms_of(system: P2BSystem) -> ReleaseTerms:
+    """The terms of a deployment, computed once."""
+    config, price, parameters = system.config, system.guarantee(), _parameters(system)
+    release = config.release
+    return ReleaseTerms(
+        domain=Domain(system.codes, config.arms, release.levels),
+        sampling_units=probability_units(release.sampling),
+        scale=laplace_scale(system.noise_epsilon, release.levels) if release.mode == "slot-sums" else None,
+        parameters=parameters,
+        text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
+        private_as_stated=price.private_as_stated,
+        crowd={
+            "config_digest": system.digest,
+            "mode": release.mode,
+            "codes": system.codes,
+            "arms": config.arms,
+            "levels": release.levels,
+            "epsilon_micro": price.epsilon_micro,
+            "delta_units": delta_to_bytes(price.delta_units),
+        },
+    )
 
 
 def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
@@ -92,7 +135,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
         genesis_nonce=genesis_nonce,
         system="p2b",
         mechanism=system.config.release.mode,
-        parameters=_parameters(system),
+        parameters=terms_of(system).parameters,
         config_digest=system.digest,
         epoch=epoch,
         partition=partition,
@@ -120,36 +163,34 @@ def window_address(
 def _release(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
 ) -> tuple[CellSums, float]:
-    release = system.config.release
-    reports = _sampled(system, key, address, closed)
+    release, terms = system.config.release, terms_of(system)
+    reports = _sampled(terms, key, address, closed)
     everyone = np.ones(len(reports), dtype=np.bool_)
     if release.mode == "tuples":
         return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
     if release.mode == "paper":
         return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
-    shape = (2, system.codes, system.config.arms)
+    shape = (2, terms.domain.codes, terms.domain.arms)
     if running is not None:
         exact = slot_sums(reports)
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
         return CellSums(ones, zeros), step.variance
-    numerator, denominator = laplace_scale(system.noise_epsilon, release.levels)
+    assert terms.scale is not None
+    numerator, denominator = terms.scale
     noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, int(np.prod(shape)))
     return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
 
 
-def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
+def _sampled(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
     """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
-    release = system.config.release
-    coins = bernoulli(
-        KeyedStream(key, address.at("sampling")), probability_units(release.sampling), len(closed.contents)
-    )
-    slots = unpack_all(closed.contents, system.codes, system.config.arms, release.levels)
-    domain = Domain(system.codes, system.config.arms, release.levels)
+    domain = terms.domain
+    coins = bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
+    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
     return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
 
-def _parameters(system: P2BSystem) -> dict[str, int | str]:
+def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
     """Every parameter that the noise depends on, as whole numbers."""
     release = system.config.release
     parameters: dict[str, int | str] = {
@@ -167,24 +208,18 @@ def _parameters(system: P2BSystem) -> dict[str, int | str]:
     return {**parameters, "threshold": system.threshold}
 
 
-def _crowd(system: P2BSystem, key: Key, window_id: bytes, sums: CellSums, variance: float, slots: int) -> WindowRelease:
-    config = system.config
-    price = system.guarantee()
+def _crowd(
+    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums, variance: float, slots: int
+) -> WindowRelease:
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
-    as_stated = price.private_as_stated and not key.reproducible
+    as_stated = terms.private_as_stated and not key.reproducible
     crowd = {
+        **terms.crowd,
         "window_id": window_id,
-        "config_digest": system.digest,
-        "mode": config.release.mode,
-        "codes": system.codes,
-        "arms": config.arms,
-        "levels": config.release.levels,
         "slots": slots,
         "ones": sums.ones.astype("<i8").tobytes(),
         "zeros": sums.zeros.astype("<i8").tobytes(),
         "variance": variance,
-        "epsilon_micro": price.epsilon_micro,
-        "delta_units": delta_to_bytes(price.delta_units),
         "private_as_stated": as_stated,
     }
     return WindowRelease(window_id, crowd, as_stated)

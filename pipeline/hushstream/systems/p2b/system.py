@@ -17,6 +17,7 @@ from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size
 from hushstream.systems.p2b.deployment import P2BSystem, require_record_sizes
+from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
 from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
@@ -129,7 +130,7 @@ def _notes(config: P2BConfig) -> Sequence[str]:
         return ()
     hours = tree.horizon * release.window_seconds / 3600
     return (
-        f"release.windows: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
+        f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
         f"as many as the deployment's life has, or sums: fresh",
     )
@@ -143,6 +144,8 @@ KIND = Kind(
     name=NAME,
     summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
     config=P2BConfig,
+    unit="slot",
+    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     prepare=files.prepare,

@@ -67,8 +67,8 @@ class VendorConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.name)
-        whole("vendors.arms", self.arms, 1, LARGEST_ARMS)
-        whole("vendors.reserved", self.reserved, 0, self.arms)
+        whole("vendors.items.capacity", self.arms, 1, LARGEST_ARMS)
+        whole("vendors.items.reserved", self.reserved, 0, self.arms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class BlockConfig:
         first_window: n0; the first window closes at so many outcomes.
         window_ratio: each window closes at so many times the outcomes of the one before.
         seconds: a window closes so much log time after its first outcome, too; null for never.
-        events_per_person: c, events of one person that are priced together.
+        events_per_person: c, events of one person that are priced together; a supposition: nobody counts them.
         horizon: most outcomes that a counter ever takes; beyond it they are refused.
     """
 
@@ -135,21 +135,21 @@ class BlockConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        epsilon = positive("release.epsilon", self.epsilon)
-        require(epsilon <= LARGEST_EPSILON, "release.epsilon", "at most 20 (more protects nobody)", epsilon)
+        epsilon = positive("privacy.epsilon", self.epsilon)
+        require(epsilon <= LARGEST_EPSILON, "privacy.epsilon", "at most 20 (more protects nobody)", epsilon)
         object.__setattr__(self, "epsilon", epsilon)
         growth = number("release.level_growth", self.level_growth, "a number from 0 to 10", lambda x: 0 <= x <= 10)
         object.__setattr__(self, "level_growth", growth)
         require(self.placement in PLACEMENTS, "release.placement", " or ".join(PLACEMENTS), self.placement)
         object.__setattr__(self, "kappa", positive("release.kappa", self.kappa))
-        whole("release.reward_levels", self.reward_levels, 1, 256)
-        whole("release.first_window", self.first_window, 1, 1 << 40)
+        whole("feedback.reward_levels", self.reward_levels, 1, 256)
+        whole("release.window_units", self.first_window, 1, 1 << 40)
         ratio = number("release.window_ratio", self.window_ratio, "a number in (1, 100]", lambda x: 1 < x <= 100)
         object.__setattr__(self, "window_ratio", ratio)
         if self.seconds is not None:
-            object.__setattr__(self, "seconds", seconds("release.seconds", self.seconds, 0.001))
-        whole("release.events_per_person", self.events_per_person, 1, LARGEST_LIFE)
-        whole("release.horizon", self.horizon, 1, 1 << 40)
+            object.__setattr__(self, "seconds", seconds("release.window_seconds", self.seconds, 0.001))
+        whole("privacy.units_per_person", self.events_per_person, 1, LARGEST_LIFE)
+        whole("release.horizon_units", self.horizon, 1, 1 << 40)
 
     @property
     def schedule(self) -> Schedule:
@@ -187,14 +187,14 @@ class EstimateConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         for name in ("reward_variance", "arm_variance", "arm_spread", "vendor_variance"):
-            object.__setattr__(self, name, positive(f"estimate.{name}", getattr(self, name)))
+            object.__setattr__(self, name, positive(f"model.{name}", getattr(self, name)))
         for name in ("arm_steps", "vendor_steps"):
             steps = tuple(getattr(self, name))
-            require(bool(steps), f"estimate.{name}", "at least one variance", steps)
-            object.__setattr__(self, name, tuple(positive(f"estimate.{name}", step) for step in steps))
-        share = number("estimate.prior_share", self.prior_share, "a number from 0 to 1", lambda x: 0 <= x <= 1)
+            require(bool(steps), f"model.{name}", "at least one variance", steps)
+            object.__setattr__(self, name, tuple(positive(f"model.{name}", step) for step in steps))
+        share = number("model.prior_share", self.prior_share, "a number from 0 to 1", lambda x: 0 <= x <= 1)
         object.__setattr__(self, "prior_share", share)
-        temper = number("estimate.temper", self.temper, "a number from 0 to 10", lambda x: 0 <= x <= 10)
+        temper = number("model.temper", self.temper, "a number from 0 to 10", lambda x: 0 <= x <= 10)
         object.__setattr__(self, "temper", temper)
 
 
@@ -245,13 +245,15 @@ class PdapConfig:
         require(len(set(names)) == len(names), "vendors", "names that differ", names)
         require(self.arms <= LARGEST_ARMS, "vendors", f"at most {LARGEST_ARMS} arms in all", self.arms)
         held = len(self.reserved)
-        require(held < self.arms, "vendors.reserved", "an arm at least that is not reserved", f"{held} of {self.arms}")
-        whole("dimension", self.dimension, 1, 10)
+        require(
+            held < self.arms, "vendors.items.reserved", "an arm at least that is not reserved", f"{held} of {self.arms}"
+        )
+        whole("features.dimension", self.dimension, 1, 10)
         shufflers = self.partitions.shuffler
-        require(shufflers == 1, "partitions.shuffler", "1 (there is no shuffler)", shufflers)
+        require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         require(self.system == "pdap", "system", "pdap", self.system)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
         try:
             deepest = self.grid.levels
         except PdapError as error:

@@ -106,7 +106,7 @@ class PdapSystem:
             tracks=self.homes,
             items=self.config.items,
             good_reward=lambda reward: self.within_levels(reward) is not None,
-            expected_reward=f"a multiple of 1/{levels} from 0 to 1 (release.reward_levels)",
+            expected_reward=f"a multiple of 1/{levels} from 0 to 1 (feedback.reward_levels)",
         )
 
     @cached_property

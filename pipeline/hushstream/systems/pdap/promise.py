@@ -13,13 +13,11 @@ from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
-from hushstream.engine.noise.caps import with_cap
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
 from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.noise import residue
 from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
-from hushstream.privacy.sentence import Prices
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.contents import pdap_contents
 from hushstream.systems.pdap.noise import MECHANISM, block_scales
@@ -58,7 +56,7 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         unit=UNIT,
         cost=cost,
         replace_one=cost,
-        lifetime=Lifetime(release.events_per_person, 1, life, life),
+        lifetime=Lifetime(release.events_per_person, 1, life, life, counted=False),
         sensitivity=release.reward_levels,
         norm="L1 distance of all block sums together, in reward levels",
         zone="counter",
@@ -98,13 +96,6 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
         ConfigurationError: not even one epoch fits.
     """
 
-    def life_of(events: int) -> Prices:
-        return _over_epochs(replace(config, release=replace(config.release, events_per_person=events))).life_prices
-
-    return with_cap(_over_epochs(config), "release.events_per_person", life_of)
-
-
-def _over_epochs(config: PdapConfig) -> Guarantee:
     one, terms = epoch_guarantee(config), spending_terms(config)
     if terms.fits == 1:
         return one

@@ -15,6 +15,7 @@ from hushstream.privacy.promise import Promises
 from hushstream.systems.pdap import artefacts as files
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
+from hushstream.systems.pdap.keys import KEYS
 from hushstream.systems.pdap.plan import notes, plan
 from hushstream.systems.pdap.promise import budget_facts, release_guarantee
 from hushstream.systems.pdap.roles import HOME_ROLES, ROLES
@@ -108,6 +109,8 @@ KIND = Kind(
     name=NAME,
     summary="vendors recommend one another's items; what they share is noised blocks of disjoint rewards",
     config=PdapConfig,
+    unit="reward",
+    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     artefacts=(),

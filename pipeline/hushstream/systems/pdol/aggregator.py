@@ -5,16 +5,16 @@ A version follows when enough domains have released (`Aggregate.due`), and when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
 from hushstream.engine.learner.models import aggregator_identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputRecord
+from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Single, State, boolean
 from hushstream.privacy.amounts import delta_to_bytes
@@ -42,6 +42,9 @@ def _unpack_arrays(arrays: Mapping[str, bytes], aggregate: Aggregate) -> Aggrega
     return aggregate
 
 
+_KINDS = frozenset({"GradientSum", "Membership", "Seal"})
+
+
 class AggregatorMachine(PublishingRole):
     """The aggregator of the one model track."""
 
@@ -53,9 +56,6 @@ class AggregatorMachine(PublishingRole):
         as_stated=boolean(),
         aggregate=Single({"type": "map", "values": "bytes"}, _pack_arrays, _unpack_arrays, disk="arrays"),
     )
-    # Whole numbers, the same on every machine: nothing may differ by a rounding.
-    floats: ClassVar[Mapping[str, str]] = {}
-    margin: ClassVar[float] = 0.0
     system: PdolSystem
 
     def __init__(self, system: PdolSystem, track: int) -> None:
@@ -65,13 +65,28 @@ class AggregatorMachine(PublishingRole):
         self.aggregate = Aggregate(system.config)
         self.as_stated = True
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return frozenset({"GradientSum", "Membership", "Seal"})
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: a version when enough domains have released, and when all have ended a phase."""
+        gathered = Gathered(self)
+        for record, name, fields, reason in self.read(slices, _KINDS):
+            due = False
+            try:
+                if reason:
+                    raise Refused(reason)
+                if name == "Seal":
+                    # Whoever waits for the phase's model is given one in any case.
+                    due = self.ends_phase(fields, gathered)
+                elif name == "Membership":
+                    due = self._on_membership(fields, gathered)
+                else:
+                    due = self._on_release(fields, gathered)
+            except Refused as error:
+                gathered.refuse(error.reason, record)
+            if due:
+                self.publish(record.offset + 1, self._version(), gathered)
+        return self.finished(slices, gathered)
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        if name == "Membership":
-            return self._on_membership(fields, gathered)
+    def _on_release(self, fields: dict[str, Any], gathered: Gathered) -> bool:
         if not self.first_time(fields["release_id"].hex()):
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
             return False
@@ -92,11 +107,8 @@ class AggregatorMachine(PublishingRole):
         gathered.counts[PdolOutcome.MEMBERSHIP] += 1
         return self.aggregate.due
 
-    def on_phase_end(self) -> bool:
-        """See `PublishingRole.on_phase_end`: whoever waits for the phase's model is given one in any case."""
-        return True
-
-    def version_fields(self) -> dict[str, Any]:
+    def _version(self) -> dict[str, Any]:
+        """What the next version holds beside head and number."""
         model = self.aggregate.publish()
         weights = model.weights.astype("<i4").tobytes()
         price = self.system.guarantee().price
@@ -109,7 +121,7 @@ class AggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self._digester.digest("model", weights),
+            "digest": self.chain.digester.digest("model", weights),
         }
 
 

@@ -48,7 +48,7 @@ def promise_of(config: PdolConfig) -> Guarantee:
         fewer = replace(config, records=replace(config.records, records_per_user=records))
         return over_epochs(guarantee_of(fewer), terms).life_prices
 
-    return with_cap(over_epochs(guarantee_of(config), terms), "records.records_per_user", life_of)
+    return with_cap(over_epochs(guarantee_of(config), terms), "privacy.units_per_person", life_of)
 
 
 def budget_facts(config: PdolConfig) -> BudgetFacts:

@@ -63,10 +63,10 @@ class RecordConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        whole("records.dimension", self.dimension, 1, LARGEST_DIMENSION)
-        whole("records.records_per_user", self.records_per_user, 1, LARGEST_LIFE)
-        whole("records.label_slots", self.label_slots, 0, 4096)
-        whole("records.remembered_events", self.remembered_events, 1, 10_000_000)
+        whole("features.dimension", self.dimension, 1, LARGEST_DIMENSION)
+        whole("privacy.units_per_person", self.records_per_user, 1, LARGEST_LIFE)
+        whole("feedback.label_slots", self.label_slots, 0, 4096)
+        whole("feedback.remembered_events", self.remembered_events, 1, 10_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +99,17 @@ class SharingConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         kinds = ("blt", "negative-digit", "exact")
-        require(self.counter in kinds, "sharing.counter", " or ".join(kinds), self.counter)
-        object.__setattr__(self, "epsilon", positive("sharing.epsilon", self.epsilon))
-        require(self.epsilon <= 20, "sharing.epsilon", "at most 20 (more protects nobody)", self.epsilon)
-        delta = number("sharing.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
+        require(self.counter in kinds, "release.mechanism", " or ".join(kinds), self.counter)
+        object.__setattr__(self, "epsilon", positive("privacy.epsilon", self.epsilon))
+        require(self.epsilon <= 20, "privacy.epsilon", "at most 20 (more protects nobody)", self.epsilon)
+        delta = number("privacy.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
         object.__setattr__(self, "delta", delta)
         for slots in self.sizes:
-            whole("sharing.slots_per_release", slots, 1, 1 << 20)
-        whole("sharing.horizon", self.horizon, 1, LARGEST_HORIZON)
+            whole("release.window_units", slots, 1, 1 << 20)
+        whole("release.horizon", self.horizon, 1, LARGEST_HORIZON)
         if self.domains is not None:
-            whole("sharing.domains", self.domains, 1, 4096)
-        whole("sharing.epochs", self.epochs, 1, 1000)
+            whole("release.domains", self.domains, 1, 4096)
+        whole("privacy.epochs", self.epochs, 1, 1000)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -201,8 +201,8 @@ class GossipConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        object.__setattr__(self, "epsilon", positive("gossip.epsilon", self.epsilon))
-        require(self.epsilon <= 1e6, "gossip.epsilon", "at most a million", self.epsilon)
+        object.__setattr__(self, "epsilon", positive("privacy.epsilon", self.epsilon))
+        require(self.epsilon <= 1e6, "privacy.epsilon", "at most a million", self.epsilon)
         whole("gossip.rounds", self.rounds, 1, 1 << 24)
         require(self.graph in GRAPHS, "gossip.graph", " or ".join(GRAPHS), self.graph)
         whole("gossip.graph_seed", self.graph_seed, 0, 2**31 - 1)
@@ -226,7 +226,7 @@ class PdolConfig:
         model: how releases become a model (sound form).
         prediction: where labels are predicted.
         gossip: the form of the paper in place of the sound one; null for the sound one.
-        budget: limits what one record may cost over all epochs of noise, of which sharing.epochs are planned; null for
+        budget: limits what one record may cost over all epochs of noise, of which privacy.epochs are planned; null for
             what these cost.
         privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
@@ -251,17 +251,19 @@ class PdolConfig:
         whole("nodes", self.nodes, 1, 1 << 16)
         require(self.system == "pdol", "system", "pdol", self.system)
         expected = f"at most one for each of {self.nodes} nodes"
-        require(self.domains <= self.nodes, "sharing.domains", expected, self.sharing.domains)
+        require(self.domains <= self.nodes, "release.domains", expected, self.sharing.domains)
         several = isinstance(self.sharing.slots_per_release, tuple)
         expected = f"one number, or one for each of {self.domains} domains"
         fits = not several or len(self.sharing.sizes) == self.domains
-        require(fits, "sharing.slots_per_release", expected, len(self.sharing.sizes))
+        require(fits, "release.window_units", expected, len(self.sharing.sizes))
         if self.gossip is not None:
             require(self.nodes >= 2, "nodes", "at least 2 where neighbours exchange parameters", self.nodes)
         if self.budget is not None:
-            require(self.budget.lift == 0, "budget.lift", "0 (there is no lift)", self.budget.lift)
+            require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
             priced = self.gossip is None and self.sharing.counter != "exact"
-            require(priced, "budget", "none where no budget is kept (exact sums, and the paper's form)", "one")
+            require(
+                priced, "privacy.lifetime", "none where no budget is kept (exact sums, and the paper's form)", "one"
+            )
 
     @property
     def domains(self) -> int:

@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Chain, Identity, head_fields, ranges_of
-from hushstream.engine.journal.digests import digest_outputs, digest_records
+from hushstream.engine.journal.batch import covered, head_of
+from hushstream.engine.journal.chain import Chain, Identity
+from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.noise.budget import Place, debit_fields
@@ -164,7 +165,7 @@ class HomeBatch(Protocol):
     def outputs(self) -> Sequence[Output]:
         """What is released after the journal record."""
 
-    def run(self, covered: Sequence[InputSlice]) -> None:
+    def run(self, parts: Mapping[TopicPartition, InputSlice]) -> None:
         """Fold one slice of every input."""
 
     def fields(self) -> dict[str, Any]:
@@ -377,7 +378,8 @@ class HomeMachine(OwnsJournal, Declared, ABC):
             HushstreamError: the inputs are as they were, and give something else: this is another program.
         """
         fields = self.chain.check(value, self.positions())
-        if self.input_digest(self._covered(slices)) != fields["head"]["input_digest"]:
+        parts = covered(self.positions(), slices)
+        if self.input_digest(list(parts.values())) != fields["head"]["input_digest"]:
             raise ReplayMismatch(f"{self._record()}: its inputs are not those that it was made from; nothing is sent")
         before = self.snapshot() if self.diverged else b""
         if fields["debits"]:
@@ -402,7 +404,7 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         fields = self.chain.accept(value, self.positions())
         self.diverged = True
         fold = self.begin_fold(adopting=True)
-        fold.run(self._covered(slices))
+        fold.run(covered(self.positions(), slices))
         self._decoded = None
         own, debits = self.spending.terms.own, fields["debits"]
         self.skip(len(debits))
@@ -419,34 +421,16 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None
     ) -> tuple[HomeBatch, dict[str, Any]]:
         """Fold a batch, and say what the journal record that covers it holds."""
-        covered = self._covered(slices)
-        inputs = self.input_digest(covered)
+        parts = covered(self.positions(), slices)
         fold = self.begin_fold(journaled)
-        fold.run(covered)
+        fold.run(parts)
         self._decoded = None
-        outputs = digest_outputs(self.key, fold.outputs)
-        sequence, schema_generation = self.chain.sequence + 1, self.chain.schema_generation
-        head = head_fields(sequence, self.epoch.number, ranges_of(covered), inputs, outputs, schema_generation)
+        sequence = self.chain.sequence + 1
+        head = head_of(self.chain, self.key, sequence, self.epoch.number, parts.values(), fold.outputs)
         return fold, {"head": head, **fold.fields(), "turned_to": turned_to}
-
-    def _covered(self, slices: Sequence[InputSlice]) -> list[InputSlice]:
-        """One slice for every input, empty ones included, models first."""
-        given = {(part.topic, part.partition): part for part in slices}
-        return [
-            given.get(source, InputSlice(*source, low=position, high=position, records=()))
-            for source, position in sorted(self.positions().items())
-        ]
 
     def _record(self) -> str:
         return f"predictions/{self.partition} record {self.chain.sequence + 1}"
-
-    # State on disk.
-
-    def snapshot(self) -> bytes:
-        return self.state.pack(self)
-
-    def restore(self, snapshot: bytes) -> None:
-        self.state.restore(self, snapshot)
 
 
 _EVENTS = 1 << 128
@@ -508,11 +492,11 @@ class HomeFold(ABC):
     def phase_ends(self) -> TopicPartition:
         """Where ends of phases are passed on, and who joins and leaves."""
 
-    def run(self, covered: Sequence[InputSlice]) -> None:
-        """Fold what others published, then records."""
+    def run(self, parts: Mapping[TopicPartition, InputSlice]) -> None:
+        """Fold what others published, then records: so their topics are sorted."""
         source = self._machine.inputs[0]
-        for part in covered:
-            if (part.topic, part.partition) == source:
+        for place, part in parts.items():
+            if place == source:
                 self._fold_records(part)
             else:
                 self.hear(part)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Refusal
-from hushstream.engine.learner.intake import cut
+from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.schemas import codec

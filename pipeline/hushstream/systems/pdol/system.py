@@ -15,6 +15,7 @@ from hushstream.systems.pdol.advice import Advice, advise
 from hushstream.systems.pdol.budget import budget_facts, promise_of
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.keys import KEYS
 from hushstream.systems.pdol.requests import RecordRules
 from hushstream.systems.pdol.roles import ROLES, roles_of
 from hushstream.systems.pdol.topics import TOPICS, topics_of
@@ -144,6 +145,8 @@ KIND = Kind(
     name=NAME,
     summary="holders of labelled records learn one linear model of noised sums, and show one another no record",
     config=PdolConfig,
+    unit="record",
+    keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
     artefacts=(),

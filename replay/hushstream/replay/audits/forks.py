@@ -3,8 +3,8 @@
 Three branches go on from one genesis: one as it was, one in which an event has another content, and one in which an
 event has the same content under another id. What is known of the contents is taken off, so noise is left; branches that
 share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. Whoever
-goes on after a rollback may doubt (`Machine.distrust`): noise that is drawn ahead of its content is protected by that
-alone, so the other branches begin with a doubt, which changes nothing where noise is named by ids and contents.
+goes on after a rollback may doubt (`ReleasingMachine.distrust`): noise that is drawn ahead of its content is protected
+by that alone, so the other branches begin with a doubt, which changes nothing where noise is named by ids and contents.
 
 Cells, users or features beside one another are runs here: other rows say that these share no noise.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hushstream.engine.machine import Machine
+from hushstream.engine.machine import Machine, releasing, reopening
 from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.replay.audits.draws import fresh_nonce
 from hushstream.replay.runners.memory import MemoryLog
@@ -39,8 +39,9 @@ class PlayedRole:
         self.machine = make()
         self._genesis = self.machine.genesis(fresh_nonce() if nonce is None else nonce)
         self.machine.start(self._genesis)
-        if doubt:
-            self.machine.distrust(doubt)
+        releases = releasing(self.machine)
+        if doubt and releases is not None:
+            releases.distrust(doubt)
         self.journal: list[bytes] = []
         self.kept = b"", 0
         """The last snapshot that was kept, and how many journal records it covers."""
@@ -84,10 +85,10 @@ class PlayedRole:
             try:
                 step = self.machine.replay(value, slices)
             except ReplayMismatch:
-                adopted = self.machine.reopen(value, slices)
-                if adopted is None:
+                reopens = reopening(self.machine)
+                if reopens is None:
                     raise
-                step = adopted
+                step = reopens.reopen(value, slices)
             self._publish(step)
 
     def published(self, topic: str, schema: str, partition: int = 0) -> list[dict[str, Any]]:

@@ -98,6 +98,10 @@ def promise(guarantee: Guarantee) -> str:
     return "; ".join([*parts, "null-slot relation", f"deployment {guarantee.deployment}"])
 
 
+MEASURED = "measured on public datasets and simulations; no noise was added to the figures themselves"
+"""What the figures of every experiment are."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
     """All that an experiment found.
@@ -125,12 +129,12 @@ class Findings:
         }
 
     def as_csv(self) -> str:
-        """The rows, with every column that any of them has."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        """The rows, with every column that any of them has, and one that says what their figures are."""
+        names = [*dict.fromkeys(name for row in self.rows for name in row), "figures"]
         target = io.StringIO()
         writer = csv.DictWriter(target, names, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self.rows)
+        writer.writerows({**row, "figures": MEASURED} for row in self.rows)
         return target.getvalue()
 
     def table(self) -> Group:
@@ -189,7 +193,9 @@ _LINE = ("users", "T", "calibration", "algorithm")
 def _rows_table(findings: Findings) -> Table:
     names = [name for name in dict.fromkeys(name for row in findings.rows for name in row) if name not in _HIDDEN]
     shown = [name for name in names if not name.endswith(("_low", "_high"))]
-    table = Table(*(Column(name, overflow="fold") for name in shown), title=findings.description.title)
+    table = Table(
+        *(Column(name, overflow="fold") for name in shown), title=f"{findings.description.title}\n({MEASURED})"
+    )
     rows = _ends(findings.rows)
     for row in rows:
         table.add_row(*(_cell(row, name) for name in shown))

@@ -20,7 +20,7 @@ ROWS = 20_000
 """So many rows are looked at."""
 
 MOST_CATEGORIES = 40
-_MEANT = {
+MEANT = {
     "user": (
         "user",
         "user_id",
@@ -57,15 +57,20 @@ def draft_mapping(path: Path) -> str:
     Raises:
         LogError: the file cannot be read, or has no rows.
     """
-    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else _delimiter(path)
+    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
     names = columns_in(path, delimiter)
     chunk = next(read_chunks(path, _Columns(tuple(names), delimiter), ROWS))
-    meant = {key: _first(names, among) for key, among in _MEANT.items()}
+    meant = {key: first_of(names, among) for key, among in MEANT.items()}
     lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_context(chunk.columns, names, meant)]
     return "\n".join([*lines, *_what(chunk.columns, meant)]) + "\n"
 
 
-def _delimiter(path: Path) -> str:
+def delimiter_of(path: Path) -> str:
+    """The delimiter of a CSV file, from its first lines.
+
+    Raises:
+        LogError: it cannot be read.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             head = "".join(islice(stream, 5))
@@ -76,7 +81,8 @@ def _delimiter(path: Path) -> str:
         return ","
 
 
-def _first(names: Sequence[str], among: Sequence[str]) -> str | None:
+def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
+    """The first of ``among`` that is a column, in whatever case; None where none is."""
     lower = {name.lower(): name for name in reversed(names)}
     return next((lower[name] for name in among if name in lower), None)
 
@@ -85,7 +91,7 @@ def _head(path: Path, delimiter: str) -> Iterator[str]:
     yield f"# What the columns of {path.name} mean; drafted from its first rows, so read it through."
     yield "data: internal          # or public, if anybody may see exact figures on it; internal marks every output"
     if delimiter != ",":
-        yield f"delimiter: {_yaml(delimiter)}"
+        yield f"delimiter: {flow_yaml(delimiter)}"
 
 
 def _who(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
@@ -93,54 +99,56 @@ def _who(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Ite
     yield (
         "# user: COLUMN          # without it every row is a user of its own"
         if user is None
-        else f"user: {_yaml(user)}"
+        else f"user: {flow_yaml(user)}"
     )
     if timestamp is None:
         yield "# timestamp: COLUMN     # without it rows are a millisecond apart, in the order of the file"
     else:
-        yield f"timestamp: {_yaml(timestamp)}"
+        yield f"timestamp: {flow_yaml(timestamp)}"
         yield f"timestamp_unit: {_unit(columns[timestamp])}     # iso (ISO 8601, without zone: UTC), s or ms since 1970"
 
 
 def _unit(values: Sequence[Any]) -> str:
-    if isinstance(values[0], datetime) or not (found := _numbers(values)):
+    if isinstance(values[0], datetime) or not (found := numbers_in(values)):
         return "iso"
     return "ms" if max(found) > 1e11 else "s"
 
 
 def _context(columns: dict[str, Sequence[Any]], names: Sequence[str], meant: dict[str, str | None]) -> Iterator[str]:
     left = [name for name in names if name not in meant.values()]
-    bounds = {name: _bounds(found) for name in left if (found := _numbers(columns[name]))}
+    bounds = {name: bounds_of(found) for name in left if (found := numbers_in(columns[name]))}
     texts = {name: sorted({str(value) for value in columns[name]}) for name in left if name not in bounds}
     kept = {name: found for name, found in texts.items() if len(found) <= MOST_CATEGORIES}
     known = [name for name in left if name in bounds or name in kept]
-    yield f"context: {_yaml(known)}   # what was known when it was shown"
+    yield f"context: {flow_yaml(known)}   # what was known when it was shown"
     if bounds:
         yield f"bounds:                 # of numbers; {_FROM_ROWS}"
-        yield from (f"  {_yaml(name)}: {_yaml(list(pair))}" for name, pair in bounds.items())
+        yield from (f"  {flow_yaml(name)}: {flow_yaml(list(pair))}" for name, pair in bounds.items())
     if kept:
         yield f"categories:             # of columns of names; {_FROM_ROWS}"
-        yield from (f"  {_yaml(name)}: {_yaml(found)}" for name, found in kept.items())
+        yield from (f"  {flow_yaml(name)}: {flow_yaml(found)}" for name, found in kept.items())
     for name in texts.keys() - kept.keys():
         yield f"# {name}: left out, as it has more than {MOST_CATEGORIES} different values"
 
 
 def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
     arm, reward, propensity = meant["arm"], meant["reward"], meant["propensity"]
-    yield f"arm: {_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} of what was shown"
+    yield f"arm: {flow_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} of what was shown"
     if arm is not None:
-        yield f"arms: {_yaml(_arms(columns[arm]))}   # how many (numbered from 0), or all their names"
+        yield f"arms: {flow_yaml(_arms(columns[arm]))}   # how many (numbered from 0), or all their names"
     yield (
-        f"reward: {_yaml(reward)}          # from 0 to 1" if reward else f"reward: COLUMN          {_ASK}, from 0 to 1"
+        f"reward: {flow_yaml(reward)}          # from 0 to 1"
+        if reward
+        else f"reward: COLUMN          {_ASK}, from 0 to 1"
     )
     if propensity is not None:
-        yield f"propensity: {_yaml(propensity)}   # with which that arm was shown, above 0"
+        yield f"propensity: {flow_yaml(propensity)}   # with which that arm was shown, above 0"
     else:
         yield "# propensity: COLUMN    # with which that arm was shown; without it it is estimated, and marked so"
         yield "# uniform: true         # if every eligible arm was shown with the same probability"
     yield "# eligible: COLUMN      # the arms that could be shown, joined by eligible_separator (default |)"
     if meant["position"] is not None:
-        yield f"position: {_yaml(meant['position'])}"
+        yield f"position: {flow_yaml(meant['position'])}"
 
 
 def _arms(values: Sequence[Any]) -> int | list[str]:
@@ -149,7 +157,7 @@ def _arms(values: Sequence[Any]) -> int | list[str]:
     return max(map(int, found)) + 1 if numbered else found
 
 
-def _numbers(values: Sequence[Any]) -> list[float]:
+def numbers_in(values: Sequence[Any]) -> list[float]:
     """The values as numbers; empty where one is none."""
     try:
         found = [float(value) for value in values]
@@ -158,12 +166,13 @@ def _numbers(values: Sequence[Any]) -> list[float]:
     return found if all(map(math.isfinite, found)) else []
 
 
-def _bounds(values: Sequence[float]) -> tuple[float, float]:
+def bounds_of(values: Sequence[float]) -> tuple[float, float]:
     """Least and largest, rounded outward to one digit, so that they tell less of single rows."""
     low, high = min(values), max(values)
     unit = 10.0 ** math.floor(math.log10(max(abs(low), abs(high), 1e-9)))
     return math.floor(low / unit) * unit, max(math.ceil(high / unit) * unit, (math.floor(low / unit) + 1) * unit)
 
 
-def _yaml(value: Any) -> str:
+def flow_yaml(value: Any) -> str:
+    """A value as YAML on one line."""
     return str(yaml.safe_dump(value, default_flow_style=True, width=10**6)).removesuffix("\n").removesuffix("\n...")

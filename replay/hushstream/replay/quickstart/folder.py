@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hushstream.agents.worker.deployment import KEYS, prepare, read_config
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import key_names
 from hushstream.privacy.keys import generate_keys
 from hushstream.schemas.errors import HushstreamError
 
@@ -42,5 +43,5 @@ def lay_out(folder: Path) -> System:
     made.mkdir()
     (made / _MADE_HERE).touch()
     system = prepare(made, config)
-    generate_keys(made / KEYS, sorted({zone for role in system.roles for zone in role.key_zones}))
+    generate_keys(made / KEYS, key_names(system.roles))
     return system

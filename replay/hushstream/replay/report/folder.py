@@ -38,6 +38,11 @@ def json_bytes(document: Mapping[str, Any]) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
+def figures_csv(columns: Iterable[str], rows: Iterable[Sequence[Any]], figures: Iterable[str]) -> bytes:
+    """Rows as a file, the last column of which says what the figures of a row are: one text for each row."""
+    return csv_bytes((*columns, "figures"), ((*row, text) for row, text in zip(rows, figures, strict=True)))
+
+
 def csv_bytes(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> bytes:
     """Rows as a file."""
     target = io.StringIO()

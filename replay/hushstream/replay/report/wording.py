@@ -38,6 +38,10 @@ _MEASURES = {
 }
 
 
+EXACT = "exact figures of the dataset that is replayed, without noise"
+"""What rewards, errors and exact sums are: every table, CSV file and picture that holds some says so (PRIVACY.md)."""
+
+
 class Ran(Protocol):
     """What the results of all systems have."""
 
@@ -104,11 +108,17 @@ def deployment_text(result: Ran) -> str:
     return f"{result.deployment} ({result.privacy.values['deployment']})"
 
 
-def provenance(result: Ran) -> tuple[tuple[str, str], ...]:
-    """Where figures come from: at the end of a page, and below every picture that is a file of its own."""
+def provenance(result: Ran, figures: str = EXACT) -> tuple[tuple[str, str], ...]:
+    """Where figures come from: at the end of a page, and below every picture that is a file of its own.
+
+    Args:
+        result: whose they are.
+        figures: what they are.
+    """
     guarantee = "; ".join((result.privacy.summary, *result.privacy.marks))
     made_with = ", ".join(f"{name} {value}" for name, value in result.environment.items())
     return (
+        ("Figures", figures),
         ("Seed", seed_text(result)),
         ("Guarantee", guarantee),
         ("Deployment", deployment_text(result)),
@@ -140,6 +150,6 @@ def overall_status(checks: Iterable[RoleCheck]) -> str:
     return next(status for status in ("changed", "uncheckable", "float tie", "equal") if status in found)
 
 
-def provenance_lines(result: Ran) -> list[str]:
+def provenance_lines(result: Ran, figures: str = EXACT) -> list[str]:
     """`provenance` as lines below a picture."""
-    return [f"{name}: {value}." for name, value in provenance(result)]
+    return [f"{name}: {value}." for name, value in provenance(result, figures)]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from hushstream.engine.declare.conversation import DECISIONS
-from hushstream.engine.machine import Machine
+from hushstream.engine.machine import Machine, waiting
 from hushstream.engine.records import InputSlice, OffChain, Step
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas.codec import CodecError
@@ -69,10 +69,11 @@ class DirectDriver:
 
     def _wait_no_more(self, machine: Machine) -> bool:
         """A log in memory ends where it ends: whether what a record waits for is not in it, so that it need not."""
-        if (awaited := machine.awaited) is None:
+        waits = waiting(machine)
+        if waits is None or (awaited := waits.awaited) is None:
             return False
         end = self._log.end(*awaited.source)
-        machine.ends_at(self._log.end(*machine.inputs[0]), end)
+        waits.ends_at(self._log.end(*machine.inputs[0]), end)
         return awaited.offset >= end
 
     def _release(self, machine: Machine, step: Step) -> None:

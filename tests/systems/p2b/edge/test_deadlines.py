@@ -13,7 +13,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.deadlines import Deadlines, _waits
+from hushstream.systems.p2b.edge.users import Deadlines, _waits
 
 WAIT_MS = 5_000
 CONTEXT = np.array([0.5, 0.5], np.float32)
@@ -89,7 +89,7 @@ def test_what_is_rewarded_late_holds_three_waits_at_most_and_no_decision_pays_fo
         looked += 1
         return _waits(*entry)
 
-    monkeypatch.setattr("hushstream.systems.p2b.edge.deadlines._waits", waits)
+    monkeypatch.setattr("hushstream.systems.p2b.edge.users._waits", waits)
     deadlines, agent = Deadlines(), _agent()
     wait, most, longest = 3000, 0, 0
     for number in range(8 * wait):

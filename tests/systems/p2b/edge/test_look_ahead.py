@@ -10,9 +10,9 @@ import pytest
 
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.look_ahead import LookAhead
 from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, UserState
 from hushstream.systems.p2b.edge.policy import UNSCORED
+from hushstream.systems.p2b.machines.learner import LookAhead
 
 FOLD = "hushstream.systems.p2b.machines.learner"
 
@@ -108,3 +108,32 @@ def test_what_was_found_for_a_state_that_is_given_up_is_void(rigs: Any) -> None:
     assert ahead.best(0, loaded) == agent.decide("next", rigs.point(0), rig.now_ms).arm
     loaded.give_up()
     assert ahead.best(0, loaded) == UNSCORED
+
+
+def _answered(rigs: Any, decoded_apart: bool) -> dict[str, int]:
+    """Eight users who have learned ask once, and three of them again, with another context, in the same batch."""
+    rig, users = rigs.LearnerRig(), [f"user-{number}" for number in range(8)]
+    for user in users:
+        for turn in range(24):
+            event_id = f"{user}:{turn}"
+            rig.wait(0.01)
+            rig.context(event_id, user, rigs.point(turn))
+            arm = rig.fold().arms[event_id]
+            rig.shown(event_id, arm, user)
+            rig.reward(event_id, arm, float(turn % rigs.ARMS == arm), user)
+            rig.fold()
+    for number, user in enumerate(users):
+        rig.context(f"first-{number}", user, rigs.point(number))
+    if decoded_apart:
+        rig.machine.ready(rig.arrived())
+    for number, user in enumerate(users[:3]):
+        rig.context(f"second-{number}", user, rigs.point(number + 1))
+    arms: dict[str, int] = rig.fold().arms
+    return arms
+
+
+def test_contexts_that_were_decoded_apart_are_answered_as_together(rigs: Any) -> None:
+    """What was found for a row of the first piece was taken for the same row of the second, too few to be looked at."""
+    together = _answered(rigs, decoded_apart=False)
+    assert any(together[f"first-{number}"] != together[f"second-{number}"] for number in range(3))
+    assert _answered(rigs, decoded_apart=True) == together

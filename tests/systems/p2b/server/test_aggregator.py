@@ -7,7 +7,7 @@ import pytest
 
 from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.schemas import codec
-from hushstream.systems.p2b.server.accumulate import CrowdTotals
+from hushstream.systems.p2b.machines.aggregator import CrowdTotals
 from hushstream.systems.p2b.server.estimate import model_from_sums, onehot_from_sums
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.p2b.server.accumulate import CrowdTotals
+from hushstream.systems.p2b.machines.aggregator import CrowdTotals
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.exact import LARGEST_ENTRY, STEPS, ExactSums
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hushstream.engine.learner.intake import cut
+from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError

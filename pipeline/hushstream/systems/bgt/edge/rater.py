@@ -5,36 +5,54 @@ sends one slot in each round that ends after that: null where their ratings were
 and when, follows from who takes part and from the ends of rounds alone, which are logged and public.
 
 The journal holds what was predicted, and pays for the slots: a round was answered once its record stands. Which rounds
-are asked for, and the model, are read before a batch's records.
+are asked for, and the model, are read before a batch's records (`RaterMachine.fold`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.journal.batch import Batch, append, covered, ranges_of, replaying
 from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputSlice, TopicPartition
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part
-from hushstream.engine.state.parts import array, record
+from hushstream.engine.state.parts import array
+from hushstream.engine.state.parts import record as avro_record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
+from hushstream.schemas.codec import CodecError
 from hushstream.schemas.partitioning import partition_of
+from hushstream.schemas.rows import id_fault
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.hearing import HEARD, ROUNDS_TOPIC, Heard
-from hushstream.systems.bgt.edge.incoming import Incoming, decode_slice, ready_slice
+from hushstream.systems.bgt.edge.incoming import KINDS, MAX_PREDICTED, Incoming, decode_slice, ready_slice
 from hushstream.systems.bgt.edge.users import USERS, Users
+from hushstream.systems.bgt.errors import BadRatings, BgtError
+from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
+from hushstream.systems.bgt.records import item_column, rating_columns
+from hushstream.systems.bgt.rounds import ROUNDS
+from hushstream.systems.bgt.slots import Float64
 from hushstream.systems.bgt.topics import EDGE_ZONE
 
 REMEMBERED_EVENTS = 50_000
 """How many past questions a partition knows again, to tell whose they were."""
 
-_QUESTIONS = array(record("Question", event_id="string", user="bytes"))
+_MARGIN = 1e-9
+"""A replayed prediction may differ by so much (another CPU's rounding), of the scale's length; then the journaled one
+stands, and it is counted."""
+
+_QUESTIONS = array(avro_record("Question", event_id="string", user="bytes"))
 
 
 def _pack_questions(asked: BoundedMap[bytes]) -> list[dict[str, Any]]:
@@ -48,7 +66,28 @@ def _unpack_questions(value: list[dict[str, Any]], before: BoundedMap[bytes]) ->
     return asked
 
 
-class Rater(OwnsJournal, Declared):
+@dataclass(slots=True)
+class _Said:
+    """What one batch gives.
+
+    Attributes:
+        journaled: what the journal says was predicted; None where new input is folded.
+        outputs, dead, counts: see `Step`.
+        event_ids, lengths, values: of the questions that were answered, and what was predicted.
+        slots: how many were sent.
+    """
+
+    journaled: Float64 | None
+    outputs: list[Output] = field(default_factory=list)
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    event_ids: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    values: list[Float64] = field(default_factory=list)
+    slots: int = 0
+
+
+class RaterMachine(OwnsJournal, Declared):
     """The users of one partition."""
 
     state = State(
@@ -141,10 +180,172 @@ class Rater(OwnsJournal, Declared):
             held = self._decoded = part.low, part.high, decode_slice(part)
         return held[2][: len(part.records)]
 
-    # State on disk.
-
     def snapshot(self) -> bytes:
         return self.state.pack(self)
 
     def restore(self, snapshot: bytes) -> None:
         self.state.restore(self, snapshot)
+
+    # The fold.
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for one batch."""
+        batch, said = self._folded(slices, None)
+        return [Step(append(self.chain, batch), batch.outputs, tuple(said.dead), said.counts)]
+
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay`: what the journal says was predicted stands where it is the same but for a rounding.
+
+        After a `ReplayMismatch` the machine must be thrown away.
+        """
+        with replaying(self.chain, value, self.positions()) as journaled:
+            batch, said = self._folded(slices, np.frombuffer(journaled.fields["values"], "<f8"))
+            journaled.follow(batch)
+        return Step(None, batch.outputs, tuple(said.dead), said.counts)
+
+    def _folded(self, slices: Sequence[InputSlice], journaled: Float64 | None) -> tuple[Batch, _Said]:
+        """Take what was published, then fold ratings; ``journaled`` is what was predicted, given on replay only."""
+        parts, said = covered(self.positions(), slices), _Said(journaled)
+        self._hear_models(parts[self.heard.reader.topic], said)
+        self._hear_rounds(parts[ROUNDS_TOPIC], said)
+        ratings = parts[self.inputs[0]]
+        for one in self.decode(ratings):
+            self._take(one, said)
+        self.position, self._decoded = ratings.high, None
+        fields = {
+            "event_ids": said.event_ids,
+            "counts": np.array(said.lengths, dtype="<i4").tobytes(),
+            "values": np.concatenate([*said.values, np.zeros(0)]).astype("<f8").tobytes(),
+            "model_version": self.heard.version,
+            "slots": said.slots,
+        }
+        return Batch(ranges_of(parts.values()), self.input_digest([*parts.values()]), fields, tuple(said.outputs)), said
+
+    # What the server publishes.
+
+    def _hear_models(self, part: InputSlice, said: _Said) -> None:
+        taken = self.heard.read_models(part)
+        if taken:
+            said.counts[Outcome.MODEL_ADOPTED] += taken
+
+    def _hear_rounds(self, part: InputSlice, said: _Said) -> None:
+        heard = self.heard
+        for record in part.records:
+            try:
+                if heard.read_round(record):
+                    said.counts[BgtOutcome.ROUND] += 1
+            except (CodecError, BgtError):
+                self._refuse(BgtRefusal.BAD_ROUND, ROUNDS_TOPIC, record, said)
+        heard.rounds_read = part.high
+
+    # What users write.
+
+    def _take(self, one: Incoming, said: _Said) -> None:
+        if one.name not in KINDS:
+            self._reject(one.name, one, said)
+        elif one.name == "Seal":
+            self._phase_end(one, said)
+        else:
+            reason = self._stranger(one.fields)
+            if reason is not None:
+                self._reject(reason, one, said)
+            else:
+                {"Ratings": self._rate, "RatingQuery": self._predict, "Forget": self._forget}[one.name](one, said)
+
+    def _stranger(self, fields: dict[str, Any]) -> str | None:
+        fault = id_fault(fields["user"])
+        if fault is not None:
+            return str(fault)
+        return None if self.is_home_of(fields["user"]) else Refusal.FOREIGN_USER
+
+    def _rate(self, one: Incoming, said: _Said) -> None:
+        try:
+            self.users.rate(one.fields["user"], *rating_columns(one.fields))
+        except BadRatings:
+            self._reject(BgtRefusal.BAD_RATINGS, one, said)
+            return
+        said.counts[BgtOutcome.RATED] += 1
+
+    def _predict(self, one: Incoming, said: _Said) -> None:
+        reason = self._event_fault(one.fields)
+        if reason is not None:
+            self._reject(reason, one, said)
+            return
+        try:
+            found = self._answered(one.fields)
+        except BadRatings:
+            self._reject(BgtRefusal.BAD_QUESTION, one, said)
+            return
+        event_id = one.fields["event_id"]
+        self.asked.put(event_id, self.users.tag(one.fields["user"]))
+        said.values.append(self._as_journaled(found, said))
+        said.event_ids.append(event_id)
+        said.lengths.append(len(found))
+        said.counts[BgtOutcome.ASKED] += 1
+
+    def _event_fault(self, fields: dict[str, Any]) -> str | None:
+        """Why a question may not have its name: answers are found by it, so nobody else's may."""
+        fault = id_fault(fields["event_id"])
+        if fault is not None:
+            return str(fault)
+        whose = self.asked.get(fields["event_id"])
+        others = whose is not None and whose != self.users.tag(fields["user"])
+        return Refusal.EVENT_OF_ANOTHER_USER if others else None
+
+    def _answered(self, fields: dict[str, Any]) -> Float64:
+        items = item_column(fields["items"], "question").tolist()
+        if not 0 < len(items) <= MAX_PREDICTED:
+            raise BadRatings(f"question: expected 1 to {MAX_PREDICTED} items, got {len(items)}")
+        return self.users.predict(fields["user"], items, self.heard.model)
+
+    def _as_journaled(self, found: Float64, said: _Said) -> Float64:
+        """What the journal says was predicted, where it is the same but for a rounding."""
+        if said.journaled is None:
+            return found
+        before = sum(said.lengths)
+        journaled = said.journaled[before : before + len(found)]
+        scale = self.system.config.scale
+        margin = _MARGIN * (scale.highest - scale.lowest)
+        if journaled.shape != found.shape or not np.allclose(journaled, found, rtol=0.0, atol=margin):
+            return found
+        self.float_ties += int(np.count_nonzero(journaled != found))
+        return journaled
+
+    def _forget(self, one: Incoming, said: _Said) -> None:
+        if one.fields["config_digest"] != self.system.digest:
+            self._reject(Refusal.OTHER_CONFIGURATION, one, said)
+            return
+        self.users.forget(one.fields["user"])
+        said.counts[Outcome.FORGOTTEN] += 1
+
+    # The end of a round.
+
+    def _phase_end(self, one: Incoming, said: _Said) -> None:
+        phase = one.fields["phase"]
+        if phase != self.ended_rounds or phase >= ROUNDS or one.fields["origin"] != -1:
+            self._reject(Refusal.BAD_PHASE, one, said)
+            return
+        self.ended_rounds += 1
+        said.counts[Outcome.PHASE_END] += 1
+        asked, opening = self.heard.round(phase), self.heard.opening(phase)
+        if asked is None:
+            return
+        if opening is not None:
+            self._send(opening, said)
+        for sent in self.users.answers(asked):
+            self._send(self.chain.encode("RatingSlot", sent.fields()), said)
+            said.slots += 1
+            said.counts[Outcome.SLOT_SENT] += 1
+        end = {"phase": phase, "origin": self.partition, "config_digest": self.system.digest, "after_click": -1}
+        self._send(self.chain.encode("Seal", end), said)
+
+    def _send(self, value: bytes, said: _Said) -> None:
+        said.outputs.append(Output("updates", 0, value))
+
+    def _reject(self, reason: str, one: Incoming, said: _Said) -> None:
+        self._refuse(reason, self.inputs[0], one.record, said)
+
+    def _refuse(self, reason: str, source: TopicPartition, record: InputRecord, said: _Said) -> None:
+        letters = self.letters
+        said.dead.append(letters.letter(str(reason), *source, record.offset, value=record.value))
+        said.counts[Outcome.REJECTED] += 1

@@ -7,16 +7,17 @@ from there: it is the same however often it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
+from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.learner.models import aggregator_identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputRecord, Output
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import State, after, boolean, listed, raw
 from hushstream.privacy.amounts import delta_to_bytes
@@ -28,6 +29,9 @@ from hushstream.systems.bgt.server.rounds import Server
 from hushstream.systems.bgt.topics import SERVER_ZONE
 
 _COLLECTORS = 1
+
+
+_KINDS = frozenset({"RatingSums", "Seal"})
 
 
 class BgtAggregatorMachine(PublishingRole):
@@ -44,14 +48,9 @@ class BgtAggregatorMachine(PublishingRole):
         stopped=boolean(),
         server=after("_learn_again"),
     )
-    floats: ClassVar[Mapping[str, str]] = {
-        "biases": "<f8",
-        "factors": "<f8",
-        "gains": "<f8",
-        "edge": "<f8",
-        "largest": "<f8",
-    }
-    margin: ClassVar[float] = 1e-9
+    rounding = Rounding(
+        {"biases": "<f8", "factors": "<f8", "gains": "<f8", "edge": "<f8", "largest": "<f8"}, 1e-9, ("digest",)
+    )
     system: BgtSystem
 
     def __init__(self, system: BgtSystem, track: int) -> None:
@@ -66,15 +65,29 @@ class BgtAggregatorMachine(PublishingRole):
         """A release whose round has not ended."""
         self.stopped = False
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return frozenset({"RatingSums", "Seal"})
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: a version for each round, and with it the next round."""
+        gathered = Gathered(self)
+        for record, name, fields, reason in self.read(slices, _KINDS):
+            due = False
+            try:
+                if reason:
+                    raise Refused(reason)
+                if name == "Seal":
+                    due = self.ends_phase(fields, gathered) and self._round_ended()
+                else:
+                    self._on_release(fields, record, gathered)
+            except Refused as error:
+                gathered.refuse(error.reason, record)
+            if due:
+                self.publish(record.offset + 1, self._version(), gathered, self._announced)
+        return self.finished(slices, gathered)
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        """See `PublishingRole.on_record`: a release waits for the end of its round."""
+    def _on_release(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
+        """A release waits for the end of its round."""
         if fields["release_id"].hex() in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
-            return False
+            return
         asked = self.server.asked
         try:
             if asked is None or self.waiting:
@@ -86,9 +99,9 @@ class BgtAggregatorMachine(PublishingRole):
         self.waiting = record.value
         self.as_stated = self.as_stated and fields["private_as_stated"]
         gathered.counts[Outcome.RELEASE] += 1
-        return False
 
-    def on_phase_end(self) -> bool:
+    def _round_ended(self) -> bool:
+        """Learn from the round's release, if there was one; whether a version follows."""
         if self.server.asked is None:
             return False
         if self.waiting:
@@ -98,7 +111,8 @@ class BgtAggregatorMachine(PublishingRole):
             self._stop()
         return True
 
-    def version_fields(self) -> dict[str, Any]:
+    def _version(self) -> dict[str, Any]:
+        """What the next version holds beside head and number."""
         server, columns = self.server, model_columns(self.server.model)
         asked = round_fields(server.asked, self.version + 1, self.system.digest)
         spectrum, price = server.spectrum, self.system.guarantee().price
@@ -113,11 +127,11 @@ class BgtAggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self._digester.digest("model", columns["biases"], columns["factors"]),
+            "digest": self.chain.digester.digest("model", columns["biases"], columns["factors"]),
         }
 
-    def announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
-        """See `PublishingRole.announced`: the next round."""
+    def _announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
+        """The next round; it follows from the version in the journal alone."""
         items = self.system.config.items
         asked = {
             "config_digest": self.system.digest,

@@ -1,45 +1,360 @@
-"""The collector: the trusted curator of one round. It takes slots, and releases their sums with noise, once."""
+"""The collector role: padded slots of one round come in, their sums go out with noise, once (shuffler zone).
+
+A round ends when all partitions of users have ended it; what it holds then is released, and nothing of it later. What
+is released is a function of the slots as a set, of the key and of the journal's genesis, so it does not matter how
+partitions of users raced. Slots are folded many at a time: which of them break a bound is known at the end of a batch.
+
+Which round is next, its items and how many factors it has follow from releases alone; whoever sends slots puts the
+round before them in this log, so no slot can come before its round. The first one follows from the configuration.
+
+Each round is paid for with its release (`hushstream.systems.bgt.budget`). Where inputs changed under the journal
+(`hushstream.engine.releasing`), the round whose sums were released is over: its slots are not summed again, and the
+next release opens an epoch, for which users pay again. Where the budget has no room for a release there is none, and
+the end of the round is passed on alone: the server then asks for no more.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum
 from functools import partial
 from itertools import compress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Identity
+from hushstream.engine.noise.spending import Asked
+from hushstream.engine.one_input import Gathered, Read
+from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
+from hushstream.engine.records import InputSlice, Output, Step
+from hushstream.engine.refusals import Refused
+from hushstream.engine.releasing import ReopeningRole, releasing_state
+from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
 from hushstream.privacy.gaussian import discrete_gaussian
+from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.noise import KeyedStream, NoiseAddress, checked_add
+from hushstream.schemas import codec
+from hushstream.systems.bgt.budget import MECHANISM
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.errors import BadSlots
-from hushstream.systems.bgt.rounds import Release, Round
+from hushstream.systems.bgt.deployment import NAMED_BY, BgtSystem
+from hushstream.systems.bgt.errors import BadSlots, BgtError
+from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
+from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
+from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
 from hushstream.systems.bgt.sensitivity import variance_of
-from hushstream.systems.bgt.shuffler.admission import Refusal, admit
+from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
+from hushstream.systems.bgt.shuffler.admission import admit
 from hushstream.systems.bgt.shuffler.sums import Sums
-from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots, packed_slots
+from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Int32, Slots, packed_slots
+from hushstream.systems.bgt.topics import SHUFFLER_ZONE
 
-COLLECTED = {"sums": "bytes", "slots": "long", "history": "bytes"}
+COLLECTED = {"sums": "bytes", "slots": "long", "contents": "bytes", "pairs": "bytes"}
 """Avro fields of `Collector.dump`."""
+
+IDS_GENERATION = 2
+"""The first schema generation whose rounds have ids in the name of their noise."""
 
 _HISTORY_BYTES = 32
 _HISTORIES = 1 << 8 * _HISTORY_BYTES
 """Digests of slots are added up within so much, so that their order does not matter."""
 
 
-class Naming(IntEnum):
-    """What of a slot is in the name of its round's noise; the number is in the packed state."""
+class Naming(Enum):
+    """What of a slot is in the name of its round's noise; the value ends that name's history."""
 
-    CONTENTS = 1
-    """Its content alone, as in rounds that an earlier release began. Then a rolled back round that holds a guess under
-    another id has the same noise exactly if the guess is right."""
-    IDS = 2
+    CONTENTS = b""
+    """Its content alone, as in journals of the first schema generation. Then a rolled back round that holds a guess
+    under another id has the same noise exactly if the guess is right."""
+    IDS = b"\x02"
     """Its id and its content."""
+
+
+_KINDS = frozenset({"RatingRound", "RatingSlot", "Seal"})
+_AT_ONCE = 1024
+"""Slots that are folded together."""
+
+_NO_NONCE = bytes(32)
+"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+
+
+def _unpack_ids(value: bytes, before: set[bytes]) -> set[bytes]:
+    return {value[place : place + ID_BYTES] for place in range(0, len(value), ID_BYTES)}
+
+
+def _pack_round(role: CollectorMachine) -> Mapping[str, Any]:
+    """All that slots left in the round that is open, if one is."""
+    if role.collector is None:
+        return {"round": b"", "sums": b"", "slots": 0, "contents": b"", "pairs": b""}
+    asked = round_fields(role.collector.asked, role.next, role.system.digest)
+    return {"round": role.chain.encode("RatingRound", asked), **role.collector.dump()}
+
+
+def _unpack_round(role: CollectorMachine, values: Mapping[str, Any]) -> None:
+    role.collector, role._rows = None, []
+    if values["round"]:
+        config, fields = role.system.config, codec.decode(values["round"])[1]
+        asked = parse_round(fields, blank_model(config, fields["kept"]), config)
+        assert asked is not None
+        role.collector = role.opened(asked)
+        role.collector.load(values)
+
+
+class CollectorMachine(ReopeningRole):
+    """The one collector."""
+
+    state = releasing_state(
+        "a collector's state",
+        2,
+        "CollectorState",
+        noise="open_noise",
+        phase_ends=Flat(PHASE_ENDS),
+        known=Single("bytes", lambda known: b"".join(sorted(known)), _unpack_ids, saved=False),
+        next=integer("int"),
+        ended=boolean(),
+        collector=Several({"round": "bytes", **COLLECTED}, _pack_round, _unpack_round),
+    )
+    derived: ClassVar[Mapping[str, str]] = {
+        "_rows": "empty between two folds (`_settle`)",
+    }
+
+    system: BgtSystem
+
+    def __init__(self, system: BgtSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
+        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
+        journal = ("journal-collector", partition)
+        identity = Identity("collector", system.config.deployment, system.digest, journal, begun_in=IDS_GENERATION)
+        source, terms = ("updates", partition), system.spending_terms
+        super().__init__(system, identity, "RoundJournal", source, SHUFFLER_ZONE, key, ring, terms)
+        self.phase_ends = PhaseEnds(system.config.partitions.learner)
+        self.known: set[bytes] = set()
+        """Ids of all slots that came in any round: a slot counts once."""
+        self.next = 0
+        """The round that is open, or comes next."""
+        self.ended = False
+        """Whether a round was withheld: nothing is summed any more."""
+        self.collector: Collector | None = self.opened(first_round(system.config))
+        self._rows: list[tuple[bytes, Int32]] = []
+        """Slots that came and are not folded yet, each with its id."""
+
+    def start(self, genesis: bytes) -> None:
+        super().start(genesis)
+        self.open_noise()
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each round that ends, and one for what is left."""
+        gathered = Gathered(self)
+        for one in self.read(slices, _KINDS):
+            if self._take(one, gathered):
+                self._release(one.record.offset + 1, gathered)
+        self.releases.require_followed()
+        self._settle(gathered)
+        return self.finished(slices, gathered)
+
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Reopens.reopen`: what the record released is over, whatever its slots were."""
+        charged = self.charge
+        fields = self.chain.accept(value, self.committed())
+        gathered = Gathered(self)
+        for one in self.read(slices, _KINDS):
+            self._take(one, gathered)
+        self._settle(gathered)
+        self._close_round(fields["round"], fields["released"])
+        return self.reopened(fields, charged, gathered)
+
+    # One record.
+
+    def _take(self, one: Read, gathered: Gathered) -> bool:
+        """Take one record; whether the open round ends with it."""
+        record, name, fields, reason = one
+        try:
+            if reason:
+                raise Refused(reason)
+            if name == "Seal":
+                return self._end_round(fields, gathered)
+            if name == "RatingRound":
+                self._open(fields, gathered)
+            else:
+                self._slot(fields, gathered)
+        except Refused as error:
+            gathered.refuse(error.reason, record)
+        return False
+
+    def _end_round(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+        """The end of the open round, once all partitions of users have come to it."""
+        if fields["phase"] > self.next or self.ended or self.next >= ROUNDS:
+            raise Refused(BgtRefusal.OTHER_ROUND)
+        complete = self.phase_ends.note(fields["origin"], fields["phase"])
+        if complete is None:
+            raise Refused(Refusal.UNKNOWN_ORIGIN)
+        gathered.counts[Outcome.PHASE_END] += 1
+        if complete:
+            self._fold_rows(gathered)
+        return complete
+
+    def _open(self, fields: dict[str, Any], gathered: Gathered) -> None:
+        """Every partition of users says which round its slots answer: the first one opens it, the others agree."""
+        if self.ended or fields["number"] != self.next:
+            raise Refused(BgtRefusal.OTHER_ROUND)
+        if self.collector is not None:
+            if round_fields(self.collector.asked, self.next, self.system.digest) != fields:
+                raise Refused(BgtRefusal.BAD_ROUND)
+            return
+        try:
+            asked = parse_round(fields, blank_model(self.system.config, fields["kept"]), self.system.config)
+        except BgtError:
+            raise Refused(BgtRefusal.BAD_ROUND) from None
+        if asked is None:
+            raise Refused(BgtRefusal.BAD_ROUND)
+        self.collector = self.opened(asked)
+        gathered.counts[BgtOutcome.ROUND] += 1
+
+    def _slot(self, fields: dict[str, Any], gathered: Gathered) -> None:
+        if self.collector is None or fields["round"] != self.next:
+            raise Refused(BgtRefusal.OTHER_ROUND)
+        try:
+            row = parse_slot(fields["content"], self.system.config)
+        except BadSlots:
+            raise Refused(Refusal.MALFORMED_SLOT) from None
+        name = fields["slot_id"].hex()
+        if fields["slot_id"] in self.known or name in gathered.ids:
+            gathered.counts[Outcome.REPEATED_SLOT] += 1
+            return
+        gathered.ids[name] = None
+        gathered.counts[Outcome.SLOT] += 1
+        self._rows.append((fields["slot_id"], row))
+        if len(self._rows) >= _AT_ONCE:
+            self._fold_rows(gathered)
+
+    def _fold_rows(self, gathered: Gathered) -> None:
+        if self.collector is None or not self._rows:
+            return
+        ids, rows = zip(*self._rows, strict=True)
+        why = self.collector.fold(slots_of_rows(np.stack(rows), self.system.config), ids)
+        self._rows = []
+        gathered.counts[BgtOutcome.NULLED_SLOT] += int(np.count_nonzero(why != Inadmissible.TAKEN))
+
+    def _settle(self, gathered: Gathered) -> None:
+        """What came counts for certain: slots are folded, and their ids are known again."""
+        self._fold_rows(gathered)
+        self.known.update(map(bytes.fromhex, gathered.ids))
+        gathered.ids.clear()
+
+    # One round.
+
+    def _release(self, high: int, gathered: Gathered) -> None:
+        """Release the open round, which ended with the input below ``high``; where nothing may be, it ends without."""
+        releases, collector, number, release = self.releases, self.collector, self.next, None
+        if releases.opens_epoch():
+            self.open_noise()
+        # 1. Charge: each round is charged for itself.
+        asked = releases.ask(self.charge)
+        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        if collector is not None and asked.refused is None:
+            release = collector.release(self.naming)
+        fields = self._journaled(collector, release)
+        self._close_round(number, release is not None)
+        outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
+        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
+        turns = self.released(high, fields, outputs, asked, gathered)
+        self._settle(gathered)
+        if turns:
+            # Nothing is open.
+            self.open_noise()
+
+    def open_noise(self) -> None:
+        """Noise the open round under this epoch."""
+        if self.collector is not None:
+            self.collector.draw_under(*self._noise())
+
+    def _close_round(self, number: int, released: bool) -> None:
+        self.next, self.ended, self.collector, self._rows = number + 1, not released, None, []
+
+    def opened(self, asked: Round) -> Collector:
+        """A collector of this round that nothing was put into, under the noise of this epoch."""
+        return Collector(asked, self.system.config, *self._noise())
+
+    def _noise(self) -> tuple[Key | None, Any]:
+        nonce = self.releases.nonce or _NO_NONCE
+        address = self.system.address(nonce, self.releases.epoch.number, self.partition)
+        return None if self.system.config.release.noise == "exact" else self.releases.key, address
+
+    def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
+        """What the journal record holds beside its head, debit and key; a round that nobody opened has no slots."""
+        history = b"" if collector is None else collector.history(self.naming)
+        return {
+            "round": self.next,
+            "kind": "" if collector is None else collector.asked.kind,
+            "slots": 0 if collector is None else collector.sums.slots,
+            "released": release is not None,
+            "mechanism": MECHANISM,
+            "parameters": "{}" if collector is None else self._parameters(collector),
+            "history": self.releases.key.digest("slots", history),
+        }
+
+    def _parameters(self, collector: Collector) -> str:
+        return self.system.parameters(self.next, collector.asked.kind, self.naming is Naming.IDS)
+
+    def _released(self, release: Release | None) -> tuple[Output, ...]:
+        if release is None:
+            return ()
+        place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
+        return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
+
+    def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
+        """The ledger's copy of what the round adds to the price, or of nothing, where that was refused."""
+        if not asked.opens:
+            return ()
+        entry = self.system.ledger_entry(self._release_id(number), asked.debit, self.releases.key.reproducible)
+        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+
+    def _passed_on(self, number: int) -> tuple[Output, ...]:
+        """The end of the round, for the server."""
+        fields = {
+            "phase": number,
+            "origin": self.partition,
+            "config_digest": self.system.digest,
+            "after_click": -1,
+        }
+        return (Output("releases", 0, self.chain.encode("Seal", fields)),)
+
+    def _release_id(self, number: int) -> bytes:
+        place = struct.pack("<qqq", self.partition, self.releases.epoch.number, number)
+        return self.releases.key.digest("release-id", self.releases.nonce, place)
+
+    # What a driver asks.
+
+    @property
+    def charge(self) -> int:
+        """See `ReleasingRole.charge`: each round is charged for itself."""
+        return self.next
+
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise, but for their ids where the journal
+        is still written in the first schema generation: noise without them answers doubts as noise without a name."""
+        return self.naming is Naming.CONTENTS
+
+    @property
+    def naming(self) -> Naming:
+        """Of the noise of the next release.
+
+        A journal that is written in the first schema generation may be followed by a release that knows contents
+        alone: with ids it would find another release than was journaled, and open an epoch. So ids wait for the next
+        generation, which that one refuses to read. A journal that this release begins is in it from the beginning.
+        A record that is replayed says by what its noise is named.
+        """
+        replayed = self.releases.replayed
+        if replayed is not None:
+            return Naming.IDS if f'"{NAMED_BY}":' in replayed.fields["parameters"] else Naming.CONTENTS
+        return Naming.IDS if self.chain.schema_generation >= IDS_GENERATION else Naming.CONTENTS
 
 
 @dataclass(slots=True)
@@ -63,23 +378,18 @@ class Collector:
     themselves. So a collector that was rolled back and met other slots, or equal contents under other ids, draws other
     noise, and one that meets the same slots in another order or in other batches the same.
 
+    Both sums of digests are kept, whichever is asked for at the end: a worker that writes another schema generation
+    than the one before it goes on with the same state.
+
     Attributes:
         asked: what users were asked for.
         sums: of what was taken.
-        history: the sum of its digests.
-        naming: what these are of.
+        histories: the sum of its digests, for each naming.
     """
 
-    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "history", "naming", "sums")
+    __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "histories", "sums")
 
-    def __init__(
-        self,
-        asked: Round,
-        config: BgtConfig,
-        key: Key | None,
-        address: NoiseAddress,
-        naming: Naming = Naming.IDS,
-    ) -> None:
+    def __init__(self, asked: Round, config: BgtConfig, key: Key | None, address: NoiseAddress) -> None:
         """Begin a round.
 
         Args:
@@ -87,7 +397,6 @@ class Collector:
             config: of the deployment.
             key: of the collector's zone; None where there is no noise.
             address: see `hushstream.systems.bgt.deployment.bgt_address`.
-            naming: of its noise; another one only to replay what an earlier release journaled.
 
         Raises:
             BadSlots: noise without a key.
@@ -97,7 +406,7 @@ class Collector:
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
-        self.history, self.naming = 0, naming
+        self.histories = dict.fromkeys(Naming, 0)
         self._released = False
 
     def draw_under(self, key: Key | None, address: NoiseAddress) -> None:
@@ -134,16 +443,19 @@ class Collector:
         if self._released:
             raise BadSlots(f"take: expected an open round, got {self.asked.number}, which was released")
         why = self.refusals(slots)
-        taken = _nulled(slots, why != Refusal.TAKEN)
+        taken = _nulled(slots, why != Inadmissible.TAKEN)
         self.sums.add(taken)
-        digests = self._digests(packed_slots(taken), ids)
-        self.history = (self.history + sum(int.from_bytes(one, "little") for one in digests)) % _HISTORIES
+        packed = packed_slots(taken)
+        self._remember(Naming.CONTENTS, (_content_digest(slot) for slot in packed))
+        self._remember(Naming.IDS, self._pair_digests(packed, ids))
         return why
 
-    def _digests(self, packed: Sequence[bytes], ids: Sequence[bytes]) -> Iterator[bytes]:
-        """Of each slot; keyed, so that whoever sends slots cannot look for some whose digests add up alike."""
-        if self.naming is Naming.CONTENTS:
-            return (hashlib.blake2b(slot, digest_size=32, person=b"hush-bgt-slots").digest() for slot in packed)
+    def _remember(self, naming: Naming, digests: Iterator[bytes]) -> None:
+        added = sum(int.from_bytes(one, "little") for one in digests)
+        self.histories[naming] = (self.histories[naming] + added) % _HISTORIES
+
+    def _pair_digests(self, packed: Sequence[bytes], ids: Sequence[bytes]) -> Iterator[bytes]:
+        """Of each slot and its id; keyed, so that nobody who sends slots can look for some that add up alike."""
         key = b"" if self._key is None else self._key.prf("bgt-slots")
         digest = partial(hashlib.blake2b, digest_size=_HISTORY_BYTES, key=key, person=b"hush-bgt-named")
         # Ids have one size, and so have slots: the joined bytes can be read in one way.
@@ -152,8 +464,11 @@ class Collector:
     def refusals(self, slots: Slots) -> NDArray[np.int8]:
         return admit(slots, self.asked, self._config)
 
-    def release(self) -> Release:
+    def release(self, naming: Naming = Naming.IDS) -> Release:
         """The sums with noise. A round is released once.
+
+        Args:
+            naming: of the noise.
 
         Raises:
             BadSlots: it was released.
@@ -162,16 +477,16 @@ class Collector:
             raise BadSlots(f"round {self.asked.number}: expected to be released once, got a second request")
         self._released = True
         cells = self.sums.cells()
-        noised = checked_add(cells, self.noise(cells.size).reshape(cells.shape))
+        noised = checked_add(cells, self.noise(cells.size, naming).reshape(cells.shape))
         return Release(self.asked.number, self.asked.kind, self.sums.slots, noised)
 
-    def noise(self, size: int) -> NDArray[np.int64]:
+    def noise(self, size: int, naming: Naming = Naming.IDS) -> NDArray[np.int64]:
         """What is added to so many cells; it follows from key, address and everything that was taken."""
         if self._key is None:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
         exact = self.sums.exact.astype("<i8").tobytes()
-        content = self._key.digest("bgt-round", self.history_bytes, exact)
+        content = self._key.digest("bgt-round", self.history(naming), exact)
         parameters = {"kind": self.asked.kind, "variance": "/".join(map(str, variance))}
         address = replace(self._address, window=self.asked.number, parameters=parameters, content=content)
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)
@@ -181,25 +496,24 @@ class Collector:
         return {
             "sums": self.sums.exact.astype("<i8").tobytes(),
             "slots": self.sums.slots,
-            "history": self.history_bytes,
+            "contents": self._packed(Naming.CONTENTS),
+            "pairs": self._packed(Naming.IDS),
         }
 
-    @property
-    def history_bytes(self) -> bytes:
-        """The sum of digests, and behind it what they are of; earlier releases, which named contents, said nothing."""
-        told = bytes((self.naming,)) if self.naming is not Naming.CONTENTS else b""
-        return self.history.to_bytes(_HISTORY_BYTES, "little") + told
+    def history(self, naming: Naming) -> bytes:
+        """What a name of the noise holds of all that was taken: no two namings have a history in common."""
+        return self._packed(naming) + naming.value
+
+    def _packed(self, naming: Naming) -> bytes:
+        return self.histories[naming].to_bytes(_HISTORY_BYTES, "little")
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Return to a dumped state of the same round."""
         exact = np.frombuffer(state["sums"], "<i8").astype(np.int64)
         self.sums.exact, self.sums.slots = exact.reshape(self.sums.exact.shape), state["slots"]
-        history, told = state["history"][:_HISTORY_BYTES], state["history"][_HISTORY_BYTES:]
-        self.history, self._released = int.from_bytes(history, "little"), False
-        if told:
-            self.naming = Naming(told[0])
-        elif self.sums.slots:
-            self.naming = Naming.CONTENTS
+        for naming, packed in ((Naming.CONTENTS, state["contents"]), (Naming.IDS, state["pairs"])):
+            self.histories[naming] = int.from_bytes(packed, "little")
+        self._released = False
 
     def repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
         """Which ids came before; all of them are known from then on."""
@@ -208,6 +522,10 @@ class Collector:
             repeated[place] = one in self._known
             self._known.add(one)
         return repeated
+
+
+def _content_digest(slot: bytes) -> bytes:
+    return hashlib.blake2b(slot, digest_size=_HISTORY_BYTES, person=b"hush-bgt-slots").digest()
 
 
 def _nulled(slots: Slots, refused: NDArray[np.bool_]) -> Slots:

@@ -9,7 +9,7 @@ The journal record holds a keyed hash chain of all rows of the epoch and of the 
 finds other leaves than the journal says, nothing is sent for that record again; the next release opens an epoch with
 new noise, at its full price (PRIVACY rule 7), or nothing more is released if that price is not allowed. What is drawn
 at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
-draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`Machine.distrust`).
+draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`ReleasingMachine.distrust`).
 
 A user who is forgotten leaves no exact sum here; what was released of them stands, and no later release names them.
 
@@ -21,18 +21,17 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
-from hushstream.engine.one_input import START
+from hushstream.engine.one_input import START, Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
-from hushstream.engine.records import InputRecord, Output
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.state.declared import Flat, Several, integer, known_ids, own_part, raw, rows, whole_bytes
@@ -60,13 +59,14 @@ def _unpack_pending(role: CounterMachine, values: Mapping[str, Any]) -> None:
     role.pending = [parse_rows(*columns, role.system)] if values["nodes"] else []
 
 
-class CounterMachine(ReopeningRole[str]):
+class CounterMachine(ReopeningRole):
     """The counter on one partition of rewards; a step closes by its rows, a phase end or log time."""
 
     state = releasing_state(
         "a counter's state",
         8,
         "CounterState",
+        noise="open_noise",
         leaf=integer(),
         leaves=raw(),
         open_since_ms=integer(),
@@ -98,60 +98,67 @@ class CounterMachine(ReopeningRole[str]):
         """How many rewards of each user have counted: their allowance."""
         self.noised_sums = system.noised_sums(key, b"", 0, partition)
 
-    @property
-    def _events(self) -> bytes:
-        return self.batches.to_bytes(16, "little")
+    def start(self, genesis: bytes) -> None:
+        super().start(genesis)
+        self.open_noise()
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return _KINDS
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each release, and one for what is left."""
+        gathered = Gathered(self)
+        for one in self.read(slices, _KINDS):
+            closed = self._take(one, gathered)
+            if closed:
+                self._release(closed, one.record.offset + 1, gathered)
+        self.releases.require_followed()
+        self._settle(gathered)
+        return self.finished(slices, gathered)
 
-    @property
-    def draws_ahead(self) -> bool:
-        return self.noised_sums.reaches_ahead
-
-    @property
-    def waits(self) -> bool:
-        return bool(self.pending)
-
-    @property
-    def open_ms(self) -> int | None:
-        return self.system.open_ms
-
-    def adopt(self, fields: Mapping[str, Any]) -> None:
-        """See `ReopeningRole.adopt`: the record published the rows' features already, so they go into the sums."""
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Reopens.reopen`: the record published the rows' features already, so they go into the sums."""
+        fields = self.chain.accept(value, self.committed())
+        gathered = Gathered(self)
+        for one in self.read(slices, _KINDS):
+            self._take(one, gathered)
+        self._settle(gathered)
         if self.pending:
             self._add(Rows.joined(self.pending))
         self.leaf = fields["leaf"]
+        return self.reopened(fields, self.charge, gathered)
 
-    # One record; what closes the step, if it does.
+    # One record.
 
-    def on_time(self, log_time_ms: int) -> str | None:
-        """See `ReleasingRole.on_time`: a record that comes late for its step joins it still."""
-        return None
-
-    def after(self, record: InputRecord) -> str | None:
+    def _take(self, one: Read, gathered: Gathered) -> str:
+        """Take one record; what closes the step with it, if it does. Late ones join it still."""
+        record, name, fields, reason = one
+        ended = False
+        try:
+            if reason:
+                raise Refused(reason)
+            if name == "Tick":
+                gathered.counts[Outcome.TICK] += 1
+            elif name == "Seal":
+                ended = self._end_phase(fields, gathered)
+            elif name == "Erasure":
+                self._erase(fields["node"], gathered)
+            else:
+                self._rewards(fields, record, gathered)
+        except Refused as error:
+            gathered.refuse(error.reason, record)
         if not self.pending:
-            return None
+            return ""
+        if ended:
+            return "seal"
         if sum(len(rows) for rows in self.pending) >= self.system.config.release.rows:
             return "rows"
-        open_ms = self.open_ms
-        if open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms:
-            return "time"
-        return None
+        open_ms = self.system.open_ms
+        return "time" if open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms else ""
 
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> str | None:
+    def _end_phase(self, fields: dict[str, Any], gathered: Gathered) -> bool:
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        return "seal" if complete and self.pending else None
-
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
-        """See `ReleasingRole.on_record`: rewards, or the erasure of a user."""
-        if name == "Erasure":
-            self._erase(fields["node"], gathered)
-        else:
-            self._rewards(fields, record, gathered)
+        gathered.counts[Outcome.PHASE_END] += 1
+        return complete
 
     def _erase(self, node: int, gathered: Gathered) -> None:
         """Drop a user's open rows and exact sums; nothing of them counts, or is released, from here on."""
@@ -185,29 +192,82 @@ class CounterMachine(ReopeningRole[str]):
             self.batches = (self.batches + int.from_bytes(fields["batch_id"], "little")) % (1 << 128)
             gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
 
-    def settle(self, gathered: Gathered) -> None:
-        """See `ReleasingRole.settle`: their ids are known again."""
+    def _settle(self, gathered: Gathered) -> None:
+        """What came counts for certain: its ids are known again."""
         for batch_id in gathered.ids:
             self.known.add(bytes.fromhex(batch_id))
+        gathered.ids.clear()
 
     # One step.
 
-    def place_of(self, closed: str | None) -> int:
-        """See `ReleasingRole.place_of`: an epoch has one price."""
-        return 0
+    def _release(self, closed_by: str, high: int, gathered: Gathered) -> None:
+        """Release the open step, which closed with the input below ``high``."""
+        releases = self.releases
+        if releases.opens_epoch():
+            self._redraw()
+        # 1. Charge: an epoch has one price.
+        asked = releases.ask()
+        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        rows = Rows.joined(self.pending)
+        self._add(rows)
+        self.leaf += 1
+        fields = {
+            "leaf": self.leaf,
+            "rows": len(rows),
+            "closed_by": closed_by,
+            "mechanism": self.noised_sums.mechanism,
+            "parameters": json.dumps(dict(self.noised_sums.parameters), sort_keys=True, separators=(",", ":")),
+            "leaves": self.leaves,
+        }
+        outputs = self._outputs(rows, asked)
+        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
+        turns = self.released(high, fields, outputs, asked, gathered)
+        self._settle(gathered)
+        if turns:
+            self._rotate(not asked.refused)
+
+    def _add(self, rows: Rows) -> None:
+        """The open step's rows go into the sums, and into the chain of the journal."""
+        columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
+        content = [column.tobytes() for column in columns]
+        self.leaves = self.releases.key.digest("leaves", self.leaves, self._events, *content)
+        self.noised_sums.add(rows, self._events)
+        self.pending = []
+
+    def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
+        place = struct.pack("<qqq", self.partition, self.releases.epoch.number, self.leaf)
+        release_id = self.releases.key.digest("release-id", self.releases.nonce, place)
+        if asked.refused:
+            return self._entry(release_id, asked)
+        release = self.system.release_record(
+            self.noised_sums, rows, release_id, self.leaf, self.releases.epoch.number, self.releases.key.reproducible
+        )
+        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
+
+    def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
+        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        if not asked.opens:
+            return ()
+        entry = self.system.ledger_entry(release_id, asked.debit, self.releases.key.reproducible)
+        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+
+    # Its noise.
 
     def open_noise(self) -> None:
-        self.noised_sums = self.system.noised_sums(self.key, self.nonce, self.epoch.number, self.partition)
+        """Begin sums that nothing was put into, under the noise of this epoch."""
+        key, nonce = self.releases.key, self.releases.nonce
+        self.noised_sums = self.system.noised_sums(key, nonce, self.releases.epoch.number, self.partition)
 
-    def redraw(self) -> None:
-        """See `ReleasingRole.redraw`: all exact sums that are held are noised, and pay, again."""
+    def _redraw(self) -> None:
+        """An epoch was opened: all exact sums that are held are noised, and pay, again."""
         earlier = self.noised_sums
         self.open_noise()
         self.noised_sums.redraw(earlier, self._events)
         self.leaves = START
 
-    def rotated(self, released: bool) -> None:
-        """See `ReleasingRole.rotated`: the next epoch goes on with what the one before released, if it did.
+    def _rotate(self, released: bool) -> None:
+        """The next key's epoch has begun: it goes on with what the one before released, if it did.
 
         All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
         """
@@ -216,44 +276,22 @@ class CounterMachine(ReopeningRole[str]):
         self.noised_sums.continue_from(earlier, released)
         self.leaves = START
 
-    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        rows = Rows.joined(self.pending)
-        self._add(rows)
-        self.leaf += 1
-        fields = {
-            "leaf": self.leaf,
-            "rows": len(rows),
-            "closed_by": closed,
-            "mechanism": self.noised_sums.mechanism,
-            "parameters": json.dumps(dict(self.noised_sums.parameters), sort_keys=True, separators=(",", ":")),
-            "leaves": self.leaves,
-        }
-        return fields, self._outputs(rows, asked)
+    # What a driver asks.
 
-    def count_release(self, released: bool, gathered: Gathered) -> None:
-        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
+    @property
+    def charge(self) -> int:
+        """See `ReleasingRole.charge`: an epoch has one price."""
+        return 0
 
-    def _add(self, rows: Rows) -> None:
-        """The open step's rows go into the sums, and into the chain of the journal."""
-        columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
-        content = [column.tobytes() for column in columns]
-        self.leaves = self.key.digest("leaves", self.leaves, self._events, *content)
-        self.noised_sums.add(rows, self._events)
-        self.pending = []
+    @property
+    def draws_ahead(self) -> bool:
+        return self.noised_sums.reaches_ahead
 
-    def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
-        place = struct.pack("<qqq", self.partition, self.epoch.number, self.leaf)
-        release_id = self.key.digest("release-id", self.nonce, place)
-        if asked.refused:
-            return self._entry(release_id, asked)
-        release = self.system.release_record(
-            self.noised_sums, rows, release_id, self.leaf, self.epoch.number, self.key.reproducible
-        )
-        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Ticks.tick`: while a step with rows waits for its end."""
+        open_ms = self.system.open_ms
+        return self.tick_record() if open_ms is not None and self.pending and idle_ms >= open_ms else None
 
-    def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
-        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
-        if not asked.opens:
-            return ()
-        entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
-        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+    @property
+    def _events(self) -> bytes:
+        return self.batches.to_bytes(16, "little")

@@ -2,11 +2,8 @@
 
 A user has no model of their own here: what they see follows from the last published version, which is why their
 decisions tell others nothing. The row of a decision leaves when its settle time has passed in log time, or at a phase
-end: the features of the arm that was on screen, and its reward, 0 if none came by then. Log time is cut into spans as
-long as the settle time, and the rows decided in one leave together (`DecisionRole.settled`). So whether a row leaves
-depends on what was shown alone, and when, and in which record, on the log times of contexts and on phase ends: a
-reward, or the lack of one, moves the number in its own row and nothing else. That holds for feedback before its
-context, too (`hushstream.engine.learner.shown_feedback`).
+end: the features of the arm that was on screen, and its reward, 0 if none came by then
+(`hushstream.engine.learner.awaiting`).
 
 Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
 and noised sums are released from here.
@@ -15,27 +12,40 @@ and noised sums are released from here.
 from __future__ import annotations
 
 import struct
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.awaiting import Awaiting, AwaitingFold
-from hushstream.engine.deciding import DECIDING, MEMORIES, Journaled, only_reader
-from hushstream.engine.deciding_fold import CERTAIN, MODEL
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.intake import DecodedContexts, decode_checked, eligible_mask
-from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.learner.shown_feedback import ShownEarlyFeedback
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.learner.answering import only_reader
+from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
+from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
+from hushstream.engine.learner.batch import (
+    CERTAIN,
+    MODEL,
+    Batch,
+    Clicks,
+    Contexts,
+    Forget,
+    PhaseEnd,
+    Published,
+    eligible_mask,
+)
+from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.spending import SPENDING, Spending
-from hushstream.engine.records import InputSlice, Output
+from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, rows
-from hushstream.engine.state.parts import array, record
-from hushstream.feedback.memory import PastDecision
+from hushstream.engine.state.parts import record
+from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.reasons import Reason
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters, decode_parameters
 from hushstream.systems.colin.noised_sums import NoisedRewardSums
@@ -46,6 +56,7 @@ class OpenRow(NamedTuple):
     """A decision whose reward is awaited: its log time, the chosen arm's features, what feedback has said so far."""
 
     decided_ms: int
+    user: str
     node: int
     arm: int
     model_version: int
@@ -87,22 +98,15 @@ def _unpack_shared(role: CollaborativeLearnerMachine, values: Mapping[str, Any])
     )
 
 
-def _pack_open(role: CollaborativeLearnerMachine) -> Mapping[str, Any]:
-    rows = ((event_id, role.open[event_id]) for _, event_id in role.due)
-    return {
-        "open": [
-            {"event_id": event_id, **row._asdict(), "features": row.features.astype("<f4").tobytes()}
-            for event_id, row in rows
-        ]
-    }
+def _pack_row(role: CollaborativeLearnerMachine, row: OpenRow) -> Mapping[str, Any]:
+    fields = {**row._asdict(), "features": row.features.astype("<f4").tobytes()}
+    del fields["user"]
+    return fields
 
 
-def _unpack_open(role: CollaborativeLearnerMachine, values: Mapping[str, Any]) -> None:
-    role.open, role.due = {}, deque()
-    for item in values["open"]:
-        event_id = item.pop("event_id")
-        role.due.append((item["decided_ms"], event_id))
-        role.open[event_id] = OpenRow(**{**item, "features": np.frombuffer(item["features"], "<f4")})
+def _unpack_row(role: CollaborativeLearnerMachine, fields: dict[str, Any]) -> OpenRow:
+    user, features = role.system.graph.users[fields["node"]], np.frombuffer(fields["features"], "<f4")
+    return OpenRow(**{**fields, "user": user, "features": features})
 
 
 def _pack_sums(role: CollaborativeLearnerMachine) -> Mapping[str, Any]:
@@ -115,7 +119,7 @@ def _unpack_sums(role: CollaborativeLearnerMachine, values: Mapping[str, Any]) -
         role.noised_sums.load(values["noised_sums"])
 
 
-class CollaborativeLearnerMachine(Awaiting[OpenRow]):
+class CollaborativeLearnerMachine(DecisionRole):
     """The learner of a collaborative system on one partition of contexts and clicks."""
 
     state = State(
@@ -127,7 +131,7 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
         shared=Several(
             {"model_version": "int", "parameters": "bytes", "widths": "bytes"}, _pack_shared, _unpack_shared
         ),
-        open=Several({"open": array(_OPEN)}, _pack_open, _unpack_open),
+        open=open_rows(_OPEN, _pack_row, _unpack_row),
         **MEMORIES,
         taken=rows("<i8"),
         leaf=integer(),
@@ -135,8 +139,10 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
         noised_sums=Several({"noised_sums": "bytes"}, _pack_sums, _unpack_sums),
         spending=own_part(SPENDING),
     )
-    derived: ClassVar[Mapping[str, str]] = {"due": "the open rows, in their order", "foreign": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {"foreign": FIXED}
     system: CollaborativeSystem
+    early: ShownEarlyFeedback
+    spending: Spending
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
@@ -144,9 +150,10 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
         settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
         # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))
-        super().__init__(system, partition, key, models, early, feedback.remembered_events, settle_ms)
+        decode = partial(decode_checked, rules=system.requests)
+        super().__init__(system, partition, key, models, early, feedback.remembered_events, decode)
         self.shared: SharedParameters = cold_parameters(system)
-        self.open: dict[str, OpenRow] = {}
+        self.open: OpenRows[OpenRow] = OpenRows(settle_ms, self.arms)
         self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))
         """Users of other partitions."""
         self.taken = np.zeros(system.nodes, dtype=np.int64)
@@ -155,20 +162,18 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
         self.records = 0
         """Releases made from here: each is named by its number, so a cut changes no name."""
         self.noised_sums: NoisedRewardSums | None = None
-        self.spending: Spending = Spending(system.spending_terms, partition)
+        self.spending = Spending(system.spending_terms, partition)
         """What this role spends where the noise is added here; otherwise nothing is asked of it."""
 
     @property
     def refused(self) -> Exhausted | None:
         return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_place())
 
-    @property
-    def _releases(self) -> bool:
-        return self.noised_sums is not None
-
-    @property
-    def _reaches_ahead(self) -> bool:
-        return self.noised_sums is not None and self.noised_sums.reaches_ahead
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
+        """See `Machine.distrust`: trees draw noise before what it covers is all there."""
+        if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
+            self.epoch.ask(nonce, lives)
+        return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
         """16 opaque bytes that stand for the event of a row, in this journal and for this role alone."""
@@ -182,159 +187,227 @@ class CollaborativeLearnerMachine(Awaiting[OpenRow]):
     def open_noised_sums(self) -> NoisedRewardSums:
         """Running sums of this partition's users, under noise of this journal and epoch."""
         noise_key = self.key.derive("local-counters")
-        return self.system.noised_sums(noise_key, self.nonce, self.epoch.number, self.partition)
+        nonce = self.epoch.nonce(self.chain.genesis_nonce)
+        return self.system.noised_sums(noise_key, nonce, self.epoch.number, self.partition)
 
-    def _redraw(self) -> None:
-        if self.noised_sums is not None:
-            earlier = self.noised_sums
-            self.noised_sums = self.open_noised_sums()
-            self.noised_sums.redraw(earlier)
+    # A batch, from its first turn to its journal record.
 
-    def _batch(self, sequence: int, journaled: Journaled | None) -> CollaborativeFold:
-        return CollaborativeFold(self, journaled)
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for one batch."""
+        batch = self.begin_decisions(slices)
+        self._take(batch)
+        return [self.end_decisions(batch, self.system.config.learner.algorithm)]
 
-    def _decode(self, part: InputSlice) -> DecodedContexts:
-        return decode_checked(part, self.system.requests)
+    @in_its_generation
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
+        batch = self.begin_decisions_again(value, slices)
+        self._take(batch)
+        return self.end_decisions(batch, self.system.config.learner.algorithm)
 
+    def _take(self, batch: Batch) -> None:
+        """Take everything in a batch in its turn."""
+        for turn in batch.turns(self.now_ms):
+            if isinstance(turn, Contexts):
+                times_ms = turn.decoded.columns.timestamps_ms
+                for row in turn.rows:
+                    if times_ms[row] > self.now_ms:
+                        self._advance(times_ms[row], batch)
+                    self._context(turn.decoded, row, batch)
+            elif isinstance(turn, Clicks):
+                for click in turn.rows:
+                    self._feed(click, batch.clicks.part, batch)
+            elif isinstance(turn, Published):
+                self._adopt(turn, batch)
+            elif isinstance(turn, PhaseEnd):
+                self._advance(turn.log_time_ms, batch)
+                self._end_phase(turn.phase, batch)
+            elif isinstance(turn, Forget):
+                self._advance(turn.log_time_ms, batch)
+                self._forget(turn.user, batch)
 
-class CollaborativeFold(AwaitingFold[CollaborativeLearnerMachine, OpenRow]):
-    """See `AwaitingFold`."""
+    def _adopt(self, published: Published, batch: Batch) -> None:
+        try:
+            self.shared = decode_parameters(self.system, published.record.fields)
+        except HushstreamError:
+            batch.refuse(Refusal.MALFORMED_MODEL, published.part, published.record.offset)
+        else:
+            batch.counts[Outcome.MODEL_ADOPTED] += 1
 
-    _machine: CollaborativeLearnerMachine
+    # Clicks.
 
-    @property
-    def _policy(self) -> str:
-        return self._machine.system.config.learner.algorithm
+    def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
+        """Join one piece of feedback to its decision, or let it wait for it."""
+        row, past = self.open.get(click.event_id), self.past.get(click.event_id)
+        if row is not None:
+            self.open.join(row, click, part, batch)
+        elif past is None:
+            # The feedback of users of this partition waits for its context, and nobody else's.
+            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            hold_early(self.early, click, part, batch, unfit)
+        elif past.user != click.user:
+            batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+        else:
+            batch.too_late(click)
 
-    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
-        self._machine.shared = decode_parameters(self._machine.system, record.fields)
+    # Contexts.
 
-    def _past_of(self, row: OpenRow) -> PastDecision:
-        return PastDecision(self._machine.system.graph.users[row.node], row.arm, CERTAIN, row.model_version)
+    def _context(self, decoded: DecodedContexts, row: int, batch: Batch) -> None:
+        """Answer one context, or refuse it; log time has come as far as it."""
+        columns = decoded.columns
+        event_id, user = columns.event_ids[row], columns.users[row]
+        waiting = self.open.get(event_id)
+        past = self.past.get(event_id) if waiting is None else _past_of(waiting)
+        reason = decoded.refused.get(row) or self._objection(decoded, row, batch)
+        if reason is None and past is not None and past.user != user:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        if reason is not None:
+            batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
+        elif past is not None:
+            batch.repeat(event_id, past)
+        else:
+            self._decide(decoded, row, batch)
 
-    def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
+    def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:
         columns = decoded.columns
         stranger = self._stranger(columns.users[row])
         if stranger is not None:
             return stranger
         if columns.tracks[row] != TRACK:
             return Refusal.UNKNOWN_TRACK
-        return self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
+        return batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
     def _stranger(self, user: str) -> Refusal | None:
-        machine = self._machine
-        if user not in machine.system.graph.index:
+        if user not in self.system.graph.index:
             return Refusal.UNKNOWN_USER
-        return Refusal.FOREIGN_USER if user in machine.foreign else None
+        return Refusal.FOREIGN_USER if user in self.foreign else None
 
-    def _decide(self, decoded: DecodedContexts, row: int) -> None:
-        machine, columns = self._machine, decoded.columns
-        system = machine.system
+    def _decide(self, decoded: DecodedContexts, row: int, batch: Batch) -> None:
+        system, columns = self.system, decoded.columns
         event_id, user = columns.event_ids[row], columns.users[row]
         node = system.graph.index[user]
-        features = columns.contexts[row].reshape(machine.arms, -1)
-        scores = machine.shared.scores(node, features.astype(np.float64), system.alpha)
+        features = columns.contexts[row].reshape(self.arms, -1)
+        scores = self.shared.scores(node, features.astype(np.float64), system.alpha)
         if columns.eligible[row]:
-            scores[~eligible_mask(columns.eligible[row], machine.arms)] = -np.inf
-        past = PastDecision(user, int(np.argmax(scores)), CERTAIN, machine.shared.version)
-        if self._journaled is not None:
-            best = scores[past.arm]
-            journaled, _ = self._as_journaled(past, self._journaled, lambda arm: float(best - scores[arm]))
-            past = past._replace(arm=journaled.arm)
-        arm = past.arm
-        machine.past.put(event_id, past)
-        if machine.taken[node] != FORGOTTEN:
-            waiting = OpenRow(machine.now_ms, node, arm, machine.shared.version, features[arm].copy())
-            self._await(event_id, waiting)
-        self._answer(event_id, past, MODEL)
-        self.counts[Outcome.DECIDED] += 1
-        if machine.early:
-            self._claim(event_id)
+            scores[~eligible_mask(columns.eligible[row], self.arms)] = -np.inf
+        arm = int(np.argmax(scores))
+        past = PastDecision(user, arm, CERTAIN, self.shared.version)
+        if batch.journaled is not None:
+            best = scores[arm]
+            arm = batch.as_journaled(past, lambda other: float(best - scores[other])).arm
+            past = past._replace(arm=arm)
+        self.past.put(event_id, past)
+        if self.taken[node] != FORGOTTEN:
+            version, chosen = self.shared.version, features[arm].copy()
+            self.open.add(event_id, OpenRow(self.now_ms, user, node, arm, version, chosen))
+        batch.answer(event_id, past, MODEL)
+        batch.counts[Outcome.DECIDED] += 1
+        if self.early:
+            for click in self.early.claim(event_id):
+                self._feed(click, batch.earlier, batch)
 
-    # Phase ends, and rows that leave.
+    # Log time, and rows that leave.
 
-    def _close_phase(self, phase: int) -> None:
-        machine = self._machine
+    def _advance(self, now_ms: int, batch: Batch) -> None:
+        """Send the rows that have settled."""
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+            self._send(self.open.settled(now_ms, batch), batch)
+
+    def _end_phase(self, phase: int, batch: Batch) -> None:
+        """Send all rows, and pass the phase end on."""
+        self._send(self.open.all_settled(batch), batch)
         fields = {
             "phase": phase,
-            "origin": machine.partition,
-            "config_digest": machine.system.digest,
+            "origin": self.partition,
+            "config_digest": self.system.digest,
             "after_click": -1,
         }
-        topic = "rewards" if machine.noised_sums is None else "releases"
-        self.releases.append(Output(topic, 0, machine.chain.encode("Seal", fields)))
+        topic = "rewards" if self.noised_sums is None else "releases"
+        batch.releases.append(Output(topic, 0, self.chain.encode("Seal", fields)))
 
-    def _give_up(self, user: str) -> None:
+    def _forget(self, user: str, batch: Batch) -> None:
         """Drop a user's open rows and sums; they are answered as before, and nothing is learned from them again."""
-        machine = self._machine
-        node = machine.system.graph.index.get(user)
+        self.forget_events(user)
+        node = self.system.graph.index.get(user)
         if node is None:
             return
-        self._drop_rows(user)
-        machine.taken[node] = FORGOTTEN
-        if machine.noised_sums is not None:
-            machine.noised_sums.erase(node)
+        self.open.drop(user)
+        self.taken[node] = FORGOTTEN
+        if self.noised_sums is not None:
+            self.noised_sums.erase(node)
             return
-        fields = {"node": node, "config_digest": machine.system.digest}
-        self.releases.append(Output("rewards", 0, machine.chain.encode("Erasure", fields)))
+        fields = {"node": node, "config_digest": self.system.digest}
+        batch.releases.append(Output("rewards", 0, self.chain.encode("Erasure", fields)))
 
-    def _send(self, phase: int = 0) -> None:
+    def _send(self, settled: Sequence[tuple[str, OpenRow]], batch: Batch) -> None:
         """Rows that have settled go to the counter in clear, or into the counters of this role."""
-        for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
-            names, part = zip(*self._settled[first : first + MAX_ROWS_A_RECORD], strict=True)
+        for first in range(0, len(settled), MAX_ROWS_A_RECORD):
+            names, part = zip(*settled[first : first + MAX_ROWS_A_RECORD], strict=True)
             rows = Rows(
                 np.array([row.node for row in part], dtype=np.int32),
                 np.array([row.features for row in part], dtype=np.float32),
                 np.array([row.reward or 0.0 for row in part], dtype=np.float64),
-                np.array([self._machine.row_name(event_id) for event_id in names], dtype=EVENT),
+                np.array([self.row_name(event_id) for event_id in names], dtype=EVENT),
             )
-            if self._machine.noised_sums is None:
-                self._send_clear(rows)
+            if self.noised_sums is None:
+                self._send_clear(rows, batch)
             else:
-                self._send_noised(rows)
-        self._settled.clear()
+                self._send_noised(rows, batch)
 
-    def _send_clear(self, rows: Rows) -> None:
-        machine = self._machine
+    def _send_clear(self, rows: Rows, batch: Batch) -> None:
         fields = {
             # A sum over the rows: what it names does not depend on how they are cut into records.
             "batch_id": sum_of_names(rows.events),
-            "config_digest": machine.system.digest,
+            "config_digest": self.system.digest,
             "nodes": rows.nodes.astype("<i4").tobytes(),
             "contexts": rows.features.astype("<f4").tobytes(),
             "rewards": rows.rewards.astype("<f8").tobytes(),
         }
-        self.releases.append(Output("rewards", 0, machine.chain.encode("Rewards", fields)))
-        self._sent += len(rows)
+        batch.releases.append(Output("rewards", 0, self.chain.encode("Rewards", fields)))
+        batch.sent += len(rows)
 
-    def _send_noised(self, rows: Rows) -> None:
-        machine = self._machine
-        allowed = rows.within(machine.taken, machine.system.config.release.rewards_per_user)
+    def _send_noised(self, rows: Rows, batch: Batch) -> None:
+        allowed = rows.within(self.taken, self.system.config.release.rewards_per_user)
         if len(allowed) < len(rows):
-            self.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
+            batch.counts[Outcome.ALLOWANCE_SPENT] += len(rows) - len(allowed)
         if not len(allowed):
             return
-        asked = self._ask(machine.spending, machine.charge())
+        if self.epoch.due:
+            self._redraw(batch.sequence)
+        asked = batch.ask(self.spending, self.epoch.place())
         if asked.refused:
             return
-        noised_sums, ordered = machine.noised_sums, Rows.joined([allowed])
+        noised_sums, ordered = self.noised_sums, Rows.joined([allowed])
         assert noised_sums is not None
         noised_sums.add(ordered)
-        machine.leaf += 1
+        self.leaf += 1
         release_id = self._release_id()
-        reproducible = machine.key.reproducible
-        record = machine.system.release_record(
-            noised_sums, ordered, release_id, machine.leaf, machine.epoch.number, reproducible
+        reproducible = self.key.reproducible
+        record = self.system.release_record(
+            noised_sums, ordered, release_id, self.leaf, self.epoch.number, reproducible
         )
-        self.releases.append(Output("releases", 0, machine.chain.encode("Release", record)))
+        batch.releases.append(Output("releases", 0, self.chain.encode("Release", record)))
         if asked.opens:
-            entry = machine.system.ledger_entry(release_id, asked.debit, machine.key.reproducible)
-            self.releases.append(Output("ledger", machine.partition, machine.chain.encode("LedgerEntry", entry)))
-        self._sent += len(allowed)
-        self.counts[Outcome.RELEASE] += 1
+            entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
+            batch.releases.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
+        batch.sent += len(allowed)
+        batch.counts[Outcome.RELEASE] += 1
 
     def _release_id(self) -> bytes:
-        machine = self._machine
-        place = struct.pack("<qq", machine.partition, machine.records)
-        machine.records += 1
-        return machine.key.digest("release-id", machine.nonce, place)
+        place = struct.pack("<qq", self.partition, self.records)
+        self.records += 1
+        return self.key.digest("release-id", self.epoch.nonce(self.chain.genesis_nonce), place)
+
+    def _redraw(self, sequence: int) -> None:
+        """Open the epoch that is due, with journal record ``sequence``: what is held is noised again."""
+        self.epoch.redraw(sequence)
+        if self.noised_sums is not None:
+            earlier = self.noised_sums
+            self.noised_sums = self.open_noised_sums()
+            self.noised_sums.redraw(earlier)
+
+
+def _past_of(row: OpenRow) -> PastDecision:
+    """What was decided for an open row."""
+    return PastDecision(row.user, row.arm, CERTAIN, row.model_version)

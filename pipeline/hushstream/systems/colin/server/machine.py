@@ -1,24 +1,25 @@
 """The aggregator role of a collaborative system: from noised sums and public features to versions of a model.
 
 Each release gives one more version where a trusted counter makes the releases. Where learners release, a version
-follows when ``release.rows`` rows have come, or when a phase ends. The rows of a version enter the estimator
+follows when ``release.window_units`` rows have come, or when a phase ends. The rows of a version enter the estimator
 in the order of their nodes, so that versions do not depend on how the partitions of learners raced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
+from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.learner.models import aggregator_identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputRecord
+from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Several, State, boolean, own_part, rows
 from hushstream.privacy.amounts import delta_to_bytes
@@ -49,6 +50,9 @@ def _unpack_pending(role: CollaborativeAggregatorMachine, values: Mapping[str, A
     role.pending = [parse_rows(nodes, values["features"], bytes(2 * len(nodes)), role.system)] if nodes else []
 
 
+_KINDS = frozenset({"Release", "Seal"})
+
+
 class CollaborativeAggregatorMachine(PublishingRole):
     """The aggregator of the one model track."""
 
@@ -63,8 +67,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
         moment=rows("<f8"),
         estimator=own_part(),
     )
-    floats: ClassVar[Mapping[str, str]] = {"parameters": "<f8", "widths": "<f4"}
-    margin: ClassVar[float] = 1e-6
+    rounding = Rounding({"parameters": "<f8", "widths": "<f4"}, 1e-6, ("digest",))
     system: CollaborativeSystem
 
     def __init__(self, system: CollaborativeSystem, track: int) -> None:
@@ -79,11 +82,25 @@ class CollaborativeAggregatorMachine(PublishingRole):
         """Newest noised running sum of each user, in units of the reward."""
         self.estimator = system.estimator()
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return frozenset({"Release", "Seal"})
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: a version for each release of a counter, or for enough rows of learners."""
+        gathered = Gathered(self)
+        for record, name, fields, reason in self.read(slices, _KINDS):
+            due = False
+            try:
+                if reason:
+                    raise Refused(reason)
+                if name == "Seal":
+                    due = self.ends_phase(fields, gathered) and bool(self.pending) and self._observe()
+                else:
+                    due = self._on_release(fields, gathered)
+            except Refused as error:
+                gathered.refuse(error.reason, record)
+            if due:
+                self.publish(record.offset + 1, self._version(), gathered)
+        return self.finished(slices, gathered)
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
+    def _on_release(self, fields: dict[str, Any], gathered: Gathered) -> bool:
         release_id = fields["release_id"].hex()
         if release_id in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
@@ -100,10 +117,8 @@ class CollaborativeAggregatorMachine(PublishingRole):
         enough = self.system.counted or sum(map(len, self.pending)) >= self.system.config.release.rows
         return enough and self._observe()
 
-    def on_phase_end(self) -> bool:
-        return bool(self.pending) and self._observe()
-
-    def version_fields(self) -> dict[str, Any]:
+    def _version(self) -> dict[str, Any]:
+        """What the next version holds beside head and number."""
         parameters = self.estimator.parameters().astype("<f8").tobytes()
         factor = self.system.width_factor(self.counts.tolist())
         widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
@@ -118,7 +133,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self._digester.digest("model", parameters, widths),
+            "digest": self.chain.digester.digest("model", parameters, widths),
         }
 
     def _observe(self) -> bool:

@@ -7,29 +7,48 @@ ends. The models topic is the journal; what is in it is public, so its digests n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+from numpy.typing import NDArray
+
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
+from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.learner.models import aggregator_identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputRecord
+from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import FIXED, State, own_part
+from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.models import PrivateTotals, RawTotals
+from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
+from hushstream.systems.p2b.server.exact import ExactSums
 from hushstream.systems.p2b.topics import SERVER_ZONE
+
+Int64 = npt.NDArray[np.int64]
+
+_LIMIT = 1 << 61
+_ROUNDING = 1e-6
+_HEADER = struct.Struct("<4sBxxxIIqqd")
+_MAGIC = b"HTOT"
+_VERSION = 1
+_KINDS = (frozenset({"Crowd"}), frozenset({"Interactions", "Seal"}))
+"""By track."""
 
 
 class AggregatorMachine(PublishingRole):
     """The aggregator of one model track."""
 
     state = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
-    derived: ClassVar[Mapping[str, str]] = {"track": FIXED}
-    floats: ClassVar[Mapping[str, str]] = {"gram": "<f8", "moment": "<f8", "observations": "<f8"}
-    margin: ClassVar[float] = 1e-9
+    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "dimension": FIXED}
+    rounding = Rounding({"gram": "<f8", "moment": "<f8", "observations": "<f8"}, 1e-9, ("digest",))
     system: P2BSystem
 
     def __init__(self, system: P2BSystem, track: int) -> None:
@@ -44,28 +63,36 @@ class AggregatorMachine(PublishingRole):
         origins = system.config.partitions.learner
         super().__init__(system, aggregator_identity(system, track), "Model", source, SERVER_ZONE, origins)
         self.track = track
+        self.dimension = system.model_dimension
         self.totals: PrivateTotals | RawTotals = PrivateTotals(system) if track == 0 else RawTotals(system)
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return frozenset({"Crowd"}) if self.track == 0 else frozenset({"Interactions", "Seal"})
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
+        gathered = Gathered(self)
+        for record, name, fields, reason in self.read(slices, _KINDS[self.track]):
+            due = False
+            try:
+                if reason:
+                    raise Refused(reason)
+                if name == "Crowd":
+                    due = self._crowd(fields, gathered)
+                elif name == "Interactions":
+                    self._interactions(fields, gathered)
+                else:
+                    due = self.ends_phase(fields, gathered)
+            except Refused as error:
+                gathered.refuse(error.reason, record)
+            if due:
+                self.publish(record.offset + 1, self._version(), gathered)
+        return self.finished(slices, gathered)
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        if name == "Crowd":
-            return self._crowd(fields, gathered)
-        self._interactions(fields, gathered)
-        return False
-
-    def on_phase_end(self) -> bool:
-        """See `PublishingRole.on_phase_end`: the non-private track publishes."""
-        return True
-
-    def version_fields(self) -> dict[str, Any]:
+    def _version(self) -> dict[str, Any]:
+        """What the next version holds beside head and number."""
         model = self.totals.model()
         gram, moment = model.gram.astype("<f8").tobytes(), model.moment.astype("<f8").tobytes()
         return {
             "line": TRACKS[self.track],
-            "dimension": self.system.model_dimension,
+            "dimension": self.dimension,
             "arms": self.system.config.arms,
             "features": model.features,
             "gram": gram,
@@ -74,7 +101,7 @@ class AggregatorMachine(PublishingRole):
             "epsilon_micro": model.epsilon_micro,
             "delta_units": model.delta_units,
             "private_as_stated": model.private_as_stated,
-            "digest": self._digester.digest("model", gram, moment),
+            "digest": self.chain.digester.digest("model", gram, moment),
         }
 
     def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:
@@ -98,3 +125,200 @@ class AggregatorMachine(PublishingRole):
             raise Refused(Refusal.MALFORMED_INTERACTIONS)
         elif batch_id:
             self.known.put(batch_id, None)
+
+
+# What a track has gathered.
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFields:
+    """What a published model says beside its chain: arrays, and the price of the slots under it."""
+
+    gram: NDArray[np.float64]
+    moment: NDArray[np.float64]
+    features: str
+    observations: float
+    epsilon_micro: int
+    delta_units: bytes
+    private_as_stated: bool
+
+
+class PrivateTotals:
+    """The running totals of all crowds of a deployment (post-processing of what was released)."""
+
+    def __init__(self, system: P2BSystem) -> None:
+        """Start with none."""
+        config, price = system.config, system.guarantee()
+        self._config = config
+        self._domain = (system.codes, config.arms, config.release.levels)
+        self._centroids = system.encoder.centroids
+        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
+        self._totals = CrowdTotals(system.codes, config.arms)
+        self._as_stated = True
+
+    def add(self, crowd: Mapping[str, Any]) -> bool:
+        """Add a crowd record; False (and nothing changes) when it is not of this deployment's domain."""
+        if (crowd["codes"], crowd["arms"], crowd["levels"]) != self._domain:
+            return False
+        shape = self._domain[:2]
+        try:
+            ones, zeros = (
+                np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros")
+            )
+            self._totals.add(ones, zeros, crowd["variance"], crowd["slots"])
+        except (ValueError, AggregationError):
+            return False
+        self._as_stated = self._as_stated and crowd["private_as_stated"]
+        return True
+
+    def model(self) -> ModelFields:
+        """The model that follows from the totals."""
+        config, totals = self._config, self._totals
+        if config.encoder.features == "onehot":
+            sums = onehot_from_sums(
+                totals.ones, totals.zeros, config.release.levels, totals.variance, config.learner.ridge
+            )
+        else:
+            sums = model_from_sums(
+                totals.ones,
+                totals.zeros,
+                config.release.levels,
+                totals.variance,
+                self._centroids,
+                config.learner.ridge,
+            )
+        epsilon_micro, delta_units, as_stated = self._price
+        return ModelFields(
+            sums.gram,
+            sums.moment,
+            config.encoder.features,
+            sums.observations,
+            epsilon_micro,
+            delta_units,
+            as_stated and self._as_stated,
+        )
+
+    def dump(self) -> bytes:
+        """Packed, for a snapshot."""
+        return bytes([self._as_stated]) + self._totals.dump()
+
+    def load(self, dumped: bytes) -> None:
+        """Back from packed."""
+        self._totals = CrowdTotals.load(dumped[1:])
+        self._as_stated = dumped[:1] == b"\x01"
+
+
+class RawTotals:
+    """Sums of raw interactions, for the non-private arm of an experiment on public data."""
+
+    def __init__(self, system: P2BSystem) -> None:
+        """Start with none."""
+        self._system = system
+        self._sums = ExactSums(system.config.arms, system.model_dimension)
+
+    def add(self, record: Mapping[str, Any]) -> bool:
+        """Add an interactions record; False (and nothing changes) when its columns do not fit."""
+        try:
+            contexts = np.frombuffer(record["contexts"], "<f4").reshape(-1, self._system.config.context.dimension)
+            arms = np.frombuffer(record["arms"], "<i4").astype(np.int64)
+            rewards = np.frombuffer(record["rewards"], "<f8")
+            if self._system.config.encoder.features == "onehot":
+                contexts = np.eye(self._system.codes, dtype=np.float32)[self._system.encoder.encode(contexts)]
+            self._sums.add(contexts, arms, rewards)
+        except (ValueError, AggregationError):
+            return False
+        return True
+
+    def model(self) -> ModelFields:
+        """The model that follows from the sums."""
+        sums: ModelSums = self._sums.model(self._system.config.learner.ridge)
+        gram, features = sums.gram, "raw"
+        if self._system.config.encoder.features == "onehot":
+            gram, features = np.ascontiguousarray(np.diagonal(gram, axis1=1, axis2=2)), "onehot"
+        return ModelFields(gram, sums.moment, features, sums.observations, 0, b"", False)
+
+    def dump(self) -> bytes:
+        """Packed, for a snapshot."""
+        return self._sums.dump()
+
+    def load(self, dumped: bytes) -> None:
+        """Back from packed."""
+        self._sums = ExactSums.load(dumped)
+
+
+class CrowdTotals:
+    """What all crowds so far say about every (code, arm)."""
+
+    def __init__(self, codes: int, arms: int) -> None:
+        if codes < 1 or arms < 1:
+            raise AggregationError(f"expected at least one code and arm, got {codes} and {arms}")
+        self.ones: Int64 = np.zeros((codes, arms), dtype=np.int64)
+        """(k, K): sums of reward levels, with the noise of every crowd."""
+        self.zeros: Int64 = np.zeros((codes, arms), dtype=np.int64)
+        """(k, K): sums of M minus the level, likewise."""
+        self.variance = 0.0
+        """Of the noise in one sum; what crowds say of it adds up."""
+        self.crowds = 0
+        """How many crowds were added."""
+        self.slots = 0
+        """Slots in their windows (public), nulls included."""
+
+    def add(self, ones: Int64, zeros: Int64, variance: float, slots: int) -> None:
+        """Add one crowd; nothing changes when it is refused.
+
+        Args:
+            ones: (k, K) int64.
+            zeros: (k, K) int64.
+            variance: of the noise in one of its sums. Where sums run through a counter, it is how much the variance
+                of the total changes, which may be less than 0.
+            slots: in its window.
+
+        Raises:
+            AggregationError: another shape or type, a bad variance, or totals that could overflow.
+        """
+        if ones.shape != self.ones.shape or zeros.shape != self.ones.shape:
+            raise AggregationError(f"expected sums of shape {self.ones.shape}, got {ones.shape} and {zeros.shape}")
+        if ones.dtype != np.int64 or zeros.dtype != np.int64:
+            raise AggregationError(f"expected int64 sums, got {ones.dtype} and {zeros.dtype}")
+        together = self.variance + variance
+        if not -_ROUNDING <= together < np.inf or slots < 0:
+            raise AggregationError(f"expected a variance and slots of at least 0, got {together} and {slots}")
+        for total, part in ((self.ones, ones), (self.zeros, zeros)):
+            if max(_largest(total), _largest(part)) > _LIMIT:
+                raise AggregationError(f"expected totals within {_LIMIT} of zero, got larger ones")
+        self.ones = self.ones + ones
+        self.zeros = self.zeros + zeros
+        self.variance = max(0.0, together)
+        self.crowds += 1
+        self.slots += slots
+
+    def dump(self) -> bytes:
+        """The totals as bytes: a header, then little-endian int64."""
+        codes, arms = self.ones.shape
+        header = _HEADER.pack(_MAGIC, _VERSION, codes, arms, self.crowds, self.slots, self.variance)
+        return header + self.ones.astype("<i8").tobytes() + self.zeros.astype("<i8").tobytes()
+
+    @classmethod
+    def load(cls, dumped: bytes) -> CrowdTotals:
+        """The totals that `dump` wrote.
+
+        Raises:
+            AggregationError: not such bytes, or of another version or length.
+        """
+        if len(dumped) < _HEADER.size:
+            raise AggregationError(f"expected at least {_HEADER.size} bytes of totals, got {len(dumped)}")
+        magic, version, codes, arms, crowds, slots, variance = _HEADER.unpack_from(dumped)
+        if magic != _MAGIC or version != _VERSION:
+            raise AggregationError(f"expected totals of version {_VERSION}, got something else")
+        if len(dumped) != _HEADER.size + 16 * codes * arms:
+            raise AggregationError(f"expected {_HEADER.size + 16 * codes * arms} bytes of totals, got {len(dumped)}")
+        totals = cls(codes, arms)
+        sums = np.frombuffer(dumped, dtype="<i8", offset=_HEADER.size).astype(np.int64)
+        totals.ones, totals.zeros = sums.reshape(2, codes, arms)
+        totals.crowds, totals.slots, totals.variance = crowds, slots, variance
+        return totals
+
+
+def _largest(sums: Int64) -> int:
+    """The largest distance from zero, as a Python integer (the least int64 has no absolute value)."""
+    return max(int(sums.max()), -int(sums.min()))

@@ -1,50 +1,66 @@
 """The learner role: many `EdgeAgent`s on a stream (edge zone).
 
-What a batch folds (`hushstream.engine.deciding_fold`) and what was decided go into one decisions record, which is at
-once the answer to the client and the journal. Slots follow from it; their bytes are fixed by the fold and their digest
-is journaled before they are sent.
+A batch is folded turn by turn (`LearnerMachine._take`): clicks are joined to decisions, models are adopted, contexts
+are answered, and what falls due with log time leaves as slots. What was decided goes into one decisions record, which
+is at once the answer to the client and the journal. Slots follow from it; their bytes are fixed by the fold and their
+digest is journaled before they are sent.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole, Journaled
-from hushstream.engine.deciding_fold import CERTAIN, MODEL, PUBLIC, DecisionFold
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.early_feedback import UserEarlyFeedback
-from hushstream.engine.learner.intake import DecodedContexts, decode_checked, eligible_mask
-from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
+from hushstream.engine.learner.batch import (
+    CERTAIN,
+    MODEL,
+    PUBLIC,
+    Batch,
+    Clicks,
+    Contexts,
+    Forget,
+    PhaseEnd,
+    Published,
+    eligible_mask,
+    has_settled,
+)
+from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import SPENDING, Spending
-from hushstream.engine.records import InputSlice, Output
+from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, Several, Single, State, after, optional_record
 from hushstream.engine.state.packed import finished
 from hushstream.engine.state.parts import READER, array, record
 from hushstream.engine.state.spilled import MemoryUserStore, StoredUser, UserStore
 from hushstream.feedback.join import JoinOutcome, OpenDecision
-from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.noise import NoiseAddress
+from hushstream.schemas.columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.deadlines import Deadlines
-from hushstream.systems.p2b.edge.look_ahead import AHEAD_AT_LEAST, AHEAD_AT_MOST, LookAhead
+from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState, SharedPolicy
 from hushstream.systems.p2b.edge.user_records import unpack_agent
-from hushstream.systems.p2b.edge.users import Users, UsersCut
+from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut
 from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.machines.sending import TakenSlot, phase_end_outputs, slot_outputs
+
+POLICY = "linucb"
+"""What the journal record calls the policy."""
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 
@@ -133,7 +149,6 @@ def _unpack_readers(value: Sequence[dict[str, Any]], models: Sequence[ModelReade
 class LearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
-    keeps_users = True
     state = State(
         "a learner's state",
         8,
@@ -153,7 +168,7 @@ class LearnerMachine(DecisionRole):
         spending=optional_record(SPENDING),
     )
     derived: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
+        **dict.fromkeys(("settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
         "_resident": "the worker's choice: how many users lie in memory",
     }
 
@@ -171,8 +186,11 @@ class LearnerMachine(DecisionRole):
             [ModelReader(system, track, TRACKS[track], "Model") for track in range(system.track_count)],
             UserEarlyFeedback(config.feedback.early_feedback, config.users.early_feedback),
             config.feedback.remembered_events,
-            round(config.slot.settle_seconds * 1000),
+            partial(decode_checked, rules=system.requests),
         )
+        self.settle_ms = round(config.slot.settle_seconds * 1000)
+        self.due: deque[tuple[int, str]] = deque()
+        """(log time of a decision, its user) of each slot that leaves when it has settled, oldest first."""
         self.terms = system.edge_terms()
         self.agents = self.make_users(None)
         self.deadlines = Deadlines()
@@ -191,17 +209,11 @@ class LearnerMachine(DecisionRole):
         """See `Machine.refused`: the lift's releases."""
         return None if self.spending is None else self.spending.refusal(self.epoch.next_place())
 
-    @property
-    def _releases(self) -> bool:
-        return self.lift is not None
-
-    @property
-    def _reaches_ahead(self) -> bool:
-        return self.lift is not None
-
-    def _redraw(self) -> None:
+    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
+        """See `Machine.distrust`: the lift's noise is drawn before the decisions that it covers are all there."""
         if self.lift is not None:
-            self.lift.redraw(self._lift_address())
+            self.epoch.ask(nonce, lives)
+        return self.epoch.due
 
     def keep_users(self, store: UserStore, resident: int) -> None:
         self._resident = resident
@@ -225,7 +237,8 @@ class LearnerMachine(DecisionRole):
         return LiftCounter(config.lift, config.release.levels, wait_ms, key, self._lift_address())
 
     def _lift_address(self) -> NoiseAddress:
-        return self.system.lift_address(self.nonce, self.partition, self.epoch.number)
+        nonce = self.epoch.nonce(self.chain.genesis_nonce)
+        return self.system.lift_address(nonce, self.partition, self.epoch.number)
 
     def in_holdout(self, agent: EdgeAgent) -> bool:
         """Whether a user is never answered by a model."""
@@ -234,8 +247,9 @@ class LearnerMachine(DecisionRole):
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
         place = b"".join(part.to_bytes(8, "little") for part in (self.partition, *parts))
+        genesis_nonce = self.chain.genesis_nonce
         # The counter keeps its name over all epochs, so that its newest release takes the place of those before.
-        return self.key.digest("lift-id", self.nonce if parts else self.chain.genesis_nonce, place)
+        return self.key.digest("lift-id", self.epoch.nonce(genesis_nonce) if parts else genesis_nonce, place)
 
     def snapshot_portions(self) -> Generator[None, None, bytes]:
         return self.state.portions(self)
@@ -249,15 +263,300 @@ class LearnerMachine(DecisionRole):
         ]
         self.deadlines = Deadlines(sorted(waiting, key=lambda item: item[0]))
 
-    def _batch(self, sequence: int, journaled: Journaled | None) -> LearnerFold:
-        return LearnerFold(self, journaled)
-
-    def _decode(self, part: InputSlice) -> DecodedContexts:
-        return decode_checked(part, self.system.requests)
-
     def user_key(self, user: str) -> Key:
         """The key that a user's coins and report ids come from, derived from the edge key."""
         return self.agents.user_key(user)
+
+    # A batch, from its first turn to its journal record.
+
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for one batch."""
+        batch = self.begin_decisions(slices)
+        self._take(batch)
+        return [self.end_decisions(batch, POLICY)]
+
+    @in_its_generation
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
+        batch = self.begin_decisions_again(value, slices)
+        self._take(batch)
+        return self.end_decisions(batch, POLICY)
+
+    def _take(self, batch: Batch) -> None:
+        """Take everything in a batch in its turn; users whom nobody met for long are spilled after it."""
+        for turn in batch.turns(self.now_ms):
+            if isinstance(turn, Contexts):
+                self._answer_rows(turn, batch)
+            elif isinstance(turn, Clicks):
+                for click in turn.rows:
+                    self._feed(click, batch.clicks.part, batch)
+            elif isinstance(turn, Published):
+                self._adopt(turn, batch)
+            elif isinstance(turn, PhaseEnd):
+                self._advance(turn.log_time_ms, batch)
+                self._end_phase(turn.phase, batch)
+            elif isinstance(turn, Forget):
+                self._advance(turn.log_time_ms, batch)
+                self._forget(turn.user)
+        self.agents.rest()
+
+    def _adopt(self, published: Published, batch: Batch) -> None:
+        try:
+            model = decode_model(self.system, published.record.fields)
+            self.terms.policy.adopt(published.reader.track, model.version, model.gram, model.moment)
+        except HushstreamError:
+            batch.refuse(Refusal.MALFORMED_MODEL, published.part, published.record.offset)
+        else:
+            batch.counts[Outcome.MODEL_ADOPTED] += 1
+
+    # Clicks.
+
+    def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
+        """Join one piece of feedback to its decision, or let it wait for it."""
+        agent = self.agents.get(click.user)
+        decision = None if agent is None else agent.open.get(click.event_id)
+        if agent is not None and decision is not None:
+            self._apply(agent, decision, click, part, batch)
+            return
+        past = self.past.get(click.event_id)
+        if past is None and agent is not None and agent.open.has_answer(click.event_id):
+            batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        elif past is None:
+            self._hold_early(click, part, batch)
+        elif past.user != click.user:
+            batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+        elif past.expired:
+            batch.too_late(click)
+        else:
+            batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+
+    def _hold_early(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
+        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
+        gave_way = self.early.hold(click)
+        if gave_way is None:
+            batch.refuse(Refusal.TOO_MUCH_EARLY_FEEDBACK, part, click.offset, click.row)
+            return
+        batch.counts[Outcome.EARLY_FEEDBACK] += 1
+        for evicted in gave_way:
+            batch.refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+
+    def _apply(
+        self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice, batch: Batch
+    ) -> None:
+        if click.arm >= self.arms:
+            batch.refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
+        elif click.time_ms > decision.deadline_ms:
+            batch.too_late(click)
+        elif click.rewarded:
+            outcome = agent.rewarded_checked(click.event_id, click.arm, click.reward)
+            batch.counts[outcome] += 1
+            if outcome is JoinOutcome.REWARDED:
+                self._count_lift(agent, decision, click.reward)
+        else:
+            batch.counts[agent.shown(click.event_id, click.arm)] += 1
+
+    # Contexts.
+
+    def _answer_rows(self, turn: Contexts, batch: Batch) -> None:
+        """Answer rows that no click or model comes between, so that they can be scored together."""
+        decoded, times_ms, answer = turn.decoded, turn.decoded.columns.timestamps_ms, self._context
+        rows, refused = turn.rows, decoded.refused
+        looked_to, ahead = rows.start, None
+        for row in rows:
+            if row == looked_to:
+                looked_to = row + AHEAD_AT_MOST
+                some = rows[row - rows.start : looked_to - rows.start]
+                ahead = None
+                if len(some) >= AHEAD_AT_LEAST:
+                    good = [one for one in some if one not in refused] if refused else some
+                    ahead = LookAhead(self.terms.policy)
+                    ahead.look(decoded.columns, good, self.agents.peek)
+            if times_ms[row] > self.now_ms:
+                self._advance(times_ms[row], batch)
+            answer(decoded, row, ahead, batch)
+
+    def _context(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
+        """Answer one context, or refuse it; log time has come as far as it."""
+        columns = decoded.columns
+        reason = decoded.refused.get(row) if decoded.refused else None
+        past = self.past.get(columns.event_ids[row])
+        if reason is None and past is None:
+            self._decide(decoded, row, ahead, batch)
+        elif reason is None and past is not None and past.user == columns.users[row]:
+            batch.repeat(columns.event_ids[row], past)
+        else:
+            why = reason or Refusal.EVENT_OF_ANOTHER_USER
+            batch.refuse(why, batch.contexts, columns.offsets[row], columns.rows[row])
+
+    def _decide(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
+        columns, now_ms, mask = decoded.columns, self.now_ms, None
+        event_id, user = columns.event_ids[row], columns.users[row]
+        agent = self.agents.get(user)
+        if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
+            self.agents.give_up(user)
+            batch.counts[Outcome.EXPIRED] += 1
+            agent = None
+        if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
+            reason = self._objection(decoded, row, agent, batch)
+            if reason is not None:
+                batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
+                return
+            if columns.eligible[row]:
+                mask = eligible_mask(columns.eligible[row], self.arms)
+            if agent is None:
+                agent = self.agents.begin(user, columns.tracks[row])
+        known = agent.known(event_id, now_ms)
+        if known is not None:
+            batch.repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
+            return
+        if not agent.within_quota(now_ms):
+            self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
+            return
+        best = UNSCORED if ahead is None else ahead.best(row, agent)
+        choice = agent.decide_new(event_id, columns.contexts[row].copy(), now_ms, mask, best)
+        past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
+        held_out = self.lift is not None and self.in_holdout(agent)
+        if held_out:
+            past = self._held_out(event_id, past, columns.baselines[row], mask)
+            agent.correct(event_id, past.arm, past.propensity)
+        if batch.journaled is not None:
+            recomputed, past = (
+                past,
+                batch.as_journaled(past, _never if held_out else partial(agent.score_gap, event_id)),
+            )
+            if past is not recomputed:
+                agent.correct(event_id, past.arm, past.propensity)
+        self.past.put(event_id, past)
+        self.deadlines.add(now_ms + self.terms.attribution_window_ms, agent, event_id)
+        if choice.slot_due:
+            self.due.append((now_ms, user))
+        batch.answer(event_id, past, PUBLIC if held_out else MODEL)
+        batch.counts[Outcome.DECIDED] += 1
+        if self.early:
+            for click in self.early.claim(event_id):
+                self._feed(click, batch.earlier, batch)
+
+    def _held_out(
+        self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
+    ) -> PastDecision:
+        """The answer of a user in the hold-out: the baseline that the context names, or any eligible arm."""
+        if baseline >= 0:
+            return decided._replace(arm=baseline, propensity=CERTAIN)
+        everyone = np.arange(self.arms)
+        eligible = everyone if mask is None else everyone[mask]
+        arm = holdout_arm(self.agents.user_key(decided.user), event_id, eligible)
+        return decided._replace(arm=arm, propensity=CERTAIN // len(eligible))
+
+    def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None, batch: Batch) -> Refusal | None:
+        """Why a decodable context must not be decided, if it must not."""
+        columns = decoded.columns
+        late = batch.late_click(columns.after_clicks[row])
+        if late is not None:
+            return late
+        if agent is None and not self.is_home_of(columns.users[row]):
+            return Refusal.FOREIGN_USER
+        if agent is None and columns.tracks[row] not in self.system.tracks_for_users:
+            return Refusal.TRACK_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_TRACK
+        return batch.bad_baseline(decoded, row)
+
+    def _decide_publicly(
+        self,
+        agent: EdgeAgent,
+        event_id: str,
+        context: NDArray[np.float32],
+        mask: NDArray[np.bool_] | None,
+        batch: Batch,
+    ) -> None:
+        """Answer a user who asks for more than their share: not from their clicks, and without learning from them."""
+        choice = agent.decide_publicly(context, mask)
+        answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
+        answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
+        batch.answer(event_id, answer, PUBLIC)
+        batch.counts[Outcome.OVER_QUOTA] += 1
+
+    # Log time and slots.
+
+    def _advance(self, now_ms: int, batch: Batch) -> None:
+        """What was shown and not clicked becomes reward 0, and slots that have settled leave."""
+        before_ms = self.now_ms
+        if now_ms <= before_ms:
+            return
+        self.now_ms = now_ms
+        for agent, event_id in self.deadlines.passed(now_ms):
+            self._expire(agent, event_id, batch)
+        due, settled = self.due, []
+        while due and has_settled(due[0][0], now_ms, self.settle_ms):
+            settled.append(due.popleft()[1])
+        if settled:
+            self._send_slots(settled, 0, batch)
+        if self.lift is not None and before_ms and now_ms // self.lift_ms != before_ms // self.lift_ms:
+            self._release_lift(batch)
+        if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
+            batch.counts[Outcome.EXPIRED] += self.agents.expire(now_ms - self.expire_ms + 1)
+
+    def _expire(self, agent: EdgeAgent, event_id: str, batch: Batch) -> None:
+        self.agents.touch(agent)
+        decision = agent.open[event_id]
+        outcome = agent.expire(event_id)
+        batch.counts[outcome] += 1
+        past = self.past.get(event_id)
+        if past is not None:
+            self.past.put(event_id, past._replace(expired=True))
+        if outcome is JoinOutcome.EXPIRED_AS_ZERO and decision.shown_arm == decision.arm:
+            self._count_lift(agent, decision, 0.0)
+
+    def _send_slots(self, users: Sequence[str], phase: int, batch: Batch) -> None:
+        """Send a slot of each; a user whose state was given up meanwhile still owes theirs: with null in it."""
+        period, taken = self.now_ms // self.period_ms, []
+        for user in users:
+            agent = self.agents.get(user)
+            slot = self.agents.take_owed(user) if agent is None else agent.take_slot()
+            taken.append(TakenSlot(slot, period, self.user_key(user)))
+        batch.releases.extend(slot_outputs(self.system, taken, phase, self.chain.encode))
+        batch.sent += len(taken)
+        batch.counts[Outcome.SLOT_SENT] += len(taken)
+
+    def _end_phase(self, phase: int, batch: Batch) -> None:
+        """Send all slots that are due, and pass the phase end on."""
+        if self.due:
+            users = [user for _, user in self.due]
+            self.due.clear()
+            self._send_slots(users, phase, batch)
+        self._release_lift(batch)
+        batch.releases.extend(phase_end_outputs(self.system, self.partition, phase, self.chain.encode))
+
+    # The lift, and erasures.
+
+    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
+        """Note a decision whose own arm was shown."""
+        if self.lift is not None:
+            user, holdout = lift_user(agent.key), self.in_holdout(agent)
+            self.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
+
+    def _release_lift(self, batch: Batch) -> None:
+        """One more release of the lift's running counts, which the log's time or a phase end asks for."""
+        if self.lift is None or self.spending is None:
+            return
+        if self.epoch.due:
+            self.epoch.redraw(batch.sequence)
+            self.lift.redraw(self._lift_address())
+        asked = batch.ask(self.spending, self.epoch.place())
+        if asked.refused:
+            return
+        step = self.lift.release(self.now_ms)
+        record = lift_record(self.system, step, self.lift_id(), self.lift_id(step.leaf), self.key.reproducible)
+        batch.releases.append(Output("lift", self.partition, self.chain.encode("Lift", record)))
+        name, digest, stated = self.system.config.deployment, self.system.digest, record["private_as_stated"]
+        entry = ledger_fields(name, digest, record["release_id"], asked.debit, stated)
+        batch.releases.append(Output("ledger-edge", self.partition, self.chain.encode("LedgerEntry", entry)))
+        batch.counts[Outcome.RELEASE] += 1
+
+    def _forget(self, user: str) -> None:
+        """Drop a user's state, and take their name out of what is remembered of events."""
+        self.agents.give_up(user)
+        if self.lift is not None:
+            self.lift.forget(lift_user(self.user_key(user)))
+        self.forget_events(user)
 
 
 def _never(arm: int) -> float:
@@ -265,260 +564,45 @@ def _never(arm: int) -> float:
     return np.inf
 
 
-class LearnerFold(DecisionFold[LearnerMachine]):
-    """See `DecisionFold`; what is due here is a user's slot."""
+# Contexts that are scored together.
 
-    def __init__(self, machine: LearnerMachine, journaled: Journaled | None) -> None:
-        super().__init__(machine, journaled)
-        self._taken: list[TakenSlot] = []
-        self._ahead = LookAhead(machine.terms.policy)
+AHEAD_AT_MOST = 64
+"""Contexts that are looked at together: of one whose user learns meanwhile the work was in vain."""
 
-    _policy = "linucb"
+AHEAD_AT_LEAST = 4
+"""For fewer the work for all of them costs more than it saves."""
 
-    def run(self, slices: Sequence[InputSlice]) -> None:
-        """See `DecisionFold.run`; users whom nobody met for long are spilled after it."""
-        super().run(slices)
-        self._machine.agents.rest()
 
-    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
-        machine = self._machine
-        model = decode_model(machine.system, record.fields)
-        machine.terms.policy.adopt(reader.track, model.version, model.gram, model.moment)
+class LookAhead:
+    """The best arms of some rows, by what their users knew when they were scored together, before each is decided.
 
-    # Clicks.
+    A decision changes nothing that another one is scored with; what is learned does, and a new shared model does for
+    those without a state of their own. So what was found for a context counts as long as its user knows what they knew
+    then. Nothing else depends on how many are looked at, or on whether anybody is: arms are those of
+    `SharedPolicy.choose`.
+    """
 
-    def _feed(self, click: FeedbackRow, part: InputSlice) -> None:
-        machine = self._machine
-        agent = machine.agents.get(click.user)
-        decision = None if agent is None else agent.open.get(click.event_id)
-        if agent is not None and decision is not None:
-            self._apply(agent, decision, click, part)
-            return
-        past = machine.past.get(click.event_id)
-        if past is None and agent is not None and agent.open.has_answer(click.event_id):
-            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
-        elif past is None:
-            self._park(click, part)
-        elif past.user != click.user:
-            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
-        elif past.expired:
-            self._too_late(click)
-        else:
-            self.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+    __slots__ = ("_found", "_policy")
 
-    def _park(self, click: FeedbackRow, part: InputSlice) -> None:
-        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
-        gave_way = self._machine.early.hold(click)
-        if gave_way is None:
-            self._refuse(Refusal.TOO_MUCH_EARLY_FEEDBACK, part, click.offset, click.row)
-            return
-        self.counts[Outcome.EARLY_FEEDBACK] += 1
-        for evicted in gave_way:
-            self._refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
+    def __init__(self, policy: SharedPolicy) -> None:
+        """Look at none yet."""
+        self._policy = policy
+        self._found: dict[int, tuple[LearnerState, int, int]] = {}
 
-    def _apply(self, agent: EdgeAgent, decision: OpenDecision, click: FeedbackRow, part: InputSlice) -> None:
-        if click.arm >= self._machine.arms:
-            self._refuse(Reason.UNKNOWN_ARM, part, click.offset, click.row)
-        elif click.time_ms > decision.deadline_ms:
-            self._too_late(click)
-        elif click.rewarded:
-            outcome = agent.rewarded_checked(click.event_id, click.arm, click.reward)
-            self.counts[outcome] += 1
-            if outcome is JoinOutcome.REWARDED:
-                self._count_lift(agent, decision, click.reward)
-        else:
-            self.counts[agent.shown(click.event_id, click.arm)] += 1
+    def look(self, columns: ContextColumns, rows: Sequence[int], agent_of: Callable[[str], EdgeAgent | None]) -> None:
+        """Score these rows, as far as they may have any arm and their user is at hand; forget the rows before."""
+        users, eligible = columns.users, columns.eligible
+        found = ((row, agent_of(users[row])) for row in rows if not eligible[row])
+        known = [(row, agent.knows(), agent.steps) for row, agent in found if agent is not None]
+        places = [row for row, _, _ in known]
+        arms = self._policy.best([state for _, state, _ in known], columns.contexts[places])
+        self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
 
-    # Contexts.
-
-    def _decide_rows(self, decoded: DecodedContexts, first: int, last: int, part: InputSlice) -> None:
-        """See `DecisionFold._decide_rows`; rows that no click or model comes between are scored together."""
-        while first < last:
-            # The first row takes what comes before it; what then still waits comes before another row, if at all.
-            super()._decide_rows(decoded, first, first + 1, part)
-            rows = range(first + 1, min(first + AHEAD_AT_MOST, last))
-            undisturbed = self._undisturbed(decoded, rows)
-            if len(undisturbed) >= AHEAD_AT_LEAST:
-                self._ahead.look(decoded.columns, undisturbed, self._machine.agents.peek)
-            super()._decide_rows(decoded, rows.start, rows.stop, part)
-            first = max(first + 1, rows.stop)
-
-    def _undisturbed(self, decoded: DecodedContexts, rows: range) -> range:
-        """The first of these rows, up to where the next click or model comes or one is refused."""
-        times_ms, after_clicks = decoded.columns.timestamps_ms, decoded.columns.after_clicks
-        next_ms, next_click = min(self._clicks.next_ms, self._models.next_ms), self._clicks.next_offset
-        disturbed = (
-            row for row in rows if times_ms[row] >= next_ms or after_clicks[row] >= next_click or row in decoded.refused
-        )
-        return range(rows.start, next(disturbed, rows.stop))
-
-    def _context(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
-        columns = decoded.columns
-        reason = decoded.refused.get(row) if decoded.refused else None
-        past = self._machine.past.get(columns.event_ids[row])
-        if reason is None and past is None:
-            self._decide(decoded, row, part)
-        elif reason is None and past is not None and past.user == columns.users[row]:
-            self._repeat(columns.event_ids[row], past)
-        else:
-            why = reason or Refusal.EVENT_OF_ANOTHER_USER
-            self._refuse(why, part, columns.offsets[row], columns.rows[row])
-
-    def _decide(self, decoded: DecodedContexts, row: int, part: InputSlice) -> None:
-        machine, columns = self._machine, decoded.columns
-        event_id, user = columns.event_ids[row], columns.users[row]
-        agent = machine.agents.get(user)
-        mask = None
-        now_ms = machine.now_ms
-        if agent is not None and machine.expire_ms is not None and agent.seen_ms + machine.expire_ms <= now_ms:
-            machine.agents.give_up(user)
-            self.counts[Outcome.EXPIRED] += 1
-            agent = None
-        if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
-            reason = self._objection(decoded, row, agent)
-            if reason is not None:
-                self._refuse(reason, part, columns.offsets[row], columns.rows[row])
-                return
-            if columns.eligible[row]:
-                mask = eligible_mask(columns.eligible[row], machine.arms)
-            if agent is None:
-                agent = machine.agents.begin(user, columns.tracks[row])
-        known = agent.known(event_id, now_ms)
-        if known is not None:
-            self._repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
-            return
-        if not agent.within_quota(now_ms):
-            self._decide_publicly(agent, event_id, columns.contexts[row], mask)
-            return
-        best = self._ahead.best(row, agent)
-        choice = agent.decide_new(event_id, columns.contexts[row].copy(), now_ms, mask, best)
-        past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
-        held_out = machine.in_holdout(agent)
-        if held_out:
-            past = self._held_out(event_id, past, columns.baselines[row], mask)
-            agent.correct(event_id, past.arm, past.propensity)
-        if self._journaled is not None:
-            gap = _never if held_out else partial(agent.score_gap, event_id)
-            past, changed = self._as_journaled(past, self._journaled, gap)
-            if changed:
-                agent.correct(event_id, past.arm, past.propensity)
-        machine.past.put(event_id, past)
-        machine.deadlines.add(now_ms + machine.terms.attribution_window_ms, agent, event_id)
-        if choice.slot_due:
-            machine.due.append((now_ms, user))
-        self._answer(event_id, past, PUBLIC if held_out else MODEL)
-        self.counts[Outcome.DECIDED] += 1
-        if machine.early:
-            self._claim(event_id)
-
-    def _held_out(
-        self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
-    ) -> PastDecision:
-        """The answer of a user in the hold-out: the baseline that the context names, or any eligible arm."""
-        machine = self._machine
-        if baseline >= 0:
-            return decided._replace(arm=baseline, propensity=CERTAIN)
-        everyone = np.arange(machine.arms)
-        eligible = everyone if mask is None else everyone[mask]
-        arm = holdout_arm(machine.agents.user_key(decided.user), event_id, eligible)
-        return decided._replace(arm=arm, propensity=CERTAIN // len(eligible))
-
-    def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None) -> Refusal | None:
-        """Why a decodable context must not be decided, if it must not."""
-        columns = decoded.columns
-        late = self._late_click(columns.after_clicks[row])
-        if late is not None:
-            return late
-        if agent is None and not self._machine.is_home_of(columns.users[row]):
-            return Refusal.FOREIGN_USER
-        if agent is None and columns.tracks[row] not in self._machine.system.tracks_for_users:
-            return Refusal.TRACK_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_TRACK
-        return self._bad_baseline(decoded, row)
-
-    def _decide_publicly(
-        self, agent: EdgeAgent, event_id: str, context: NDArray[np.float32], mask: NDArray[np.bool_] | None
-    ) -> None:
-        """Answer a user who asks for more than their share: not from their clicks, and without learning from them."""
-        choice = agent.decide_publicly(context, mask)
-        answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
-        if self._journaled is not None:
-            gap = partial(agent.public_score_gap, context, choice.arm)
-            answer, _ = self._as_journaled(answer, self._journaled, gap)
-        self._answer(event_id, answer, PUBLIC)
-        self.counts[Outcome.OVER_QUOTA] += 1
-
-    # Log time and slots.
-
-    def _advance(self, now_ms: int) -> None:
-        """What was shown and not clicked becomes reward 0, what has settled is taken."""
-        machine = self._machine
-        before_ms, machine.now_ms = machine.now_ms, now_ms
-        due = machine.due
-        for agent, event_id in machine.deadlines.passed(now_ms):
-            machine.agents.touch(agent)
-            decision = agent.open[event_id]
-            outcome = agent.expire(event_id)
-            self.counts[outcome] += 1
-            past = machine.past.get(event_id)
-            if past is not None:
-                machine.past.put(event_id, past._replace(expired=True))
-            if outcome is JoinOutcome.EXPIRED_AS_ZERO and decision.shown_arm == decision.arm:
-                self._count_lift(agent, decision, 0.0)
-        while due and machine.settled(due[0][0], now_ms):
-            self._settle(due.popleft()[1])
-        self._send()
-        if machine.lift is not None and before_ms and now_ms // machine.lift_ms != before_ms // machine.lift_ms:
-            self._release_lift()
-        if machine.expire_ms is not None and now_ms // machine.sweep_ms != before_ms // machine.sweep_ms:
-            self.counts[Outcome.EXPIRED] += machine.agents.expire(now_ms - machine.expire_ms + 1)
-
-    def _close_phase(self, phase: int) -> None:
-        machine = self._machine
-        self._release_lift()
-        self.releases.extend(phase_end_outputs(machine.system, machine.partition, phase, machine.chain.encode))
-
-    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
-        """Note a decision whose own arm was shown."""
-        machine = self._machine
-        if machine.lift is not None:
-            user, holdout = lift_user(agent.key), machine.in_holdout(agent)
-            machine.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
-
-    def _release_lift(self) -> None:
-        """One more release of the lift's running counts, which the log's time or a phase end asks for."""
-        machine = self._machine
-        if machine.lift is None or machine.spending is None:
-            return
-        asked = self._ask(machine.spending, machine.charge())
-        if asked.refused:
-            return
-        step = machine.lift.release(machine.now_ms)
-        record = lift_record(
-            machine.system, step, machine.lift_id(), machine.lift_id(step.leaf), machine.key.reproducible
-        )
-        self.releases.append(Output("lift", machine.partition, machine.chain.encode("Lift", record)))
-        name, digest, stated = machine.system.config.deployment, machine.system.digest, record["private_as_stated"]
-        entry = ledger_fields(name, digest, record["release_id"], asked.debit, stated)
-        self.releases.append(Output("ledger-edge", machine.partition, machine.chain.encode("LedgerEntry", entry)))
-        self.counts[Outcome.RELEASE] += 1
-
-    def _give_up(self, user: str) -> None:
-        machine = self._machine
-        machine.agents.give_up(user)
-        if machine.lift is not None:
-            machine.lift.forget(lift_user(machine.user_key(user)))
-
-    def _settle(self, user: str) -> None:
-        """A user whose state was given up meanwhile still owes their slot: with null in it."""
-        machine = self._machine
-        agent = machine.agents.get(user)
-        slot = machine.agents.take_owed(user) if agent is None else agent.take_slot()
-        self._taken.append(TakenSlot(slot, machine.now_ms // machine.period_ms, machine.user_key(user)))
-
-    def _send(self, phase: int = 0) -> None:
-        machine = self._machine
-        if self._taken:
-            self.releases.extend(slot_outputs(machine.system, self._taken, phase, machine.chain.encode))
-            self._sent += len(self._taken)
-            self.counts[Outcome.SLOT_SENT] += len(self._taken)
-            self._taken.clear()
+    def best(self, row: int, agent: EdgeAgent) -> int:
+        """The best arm of a row that its user is asked for now, or `UNSCORED`."""
+        found = self._found.get(row)
+        if found is None:
+            return UNSCORED
+        state, steps, arm = found
+        # A state of one's own changes in place with every step.
+        return arm if agent.steps == steps and agent.knows() is state else UNSCORED

@@ -1,22 +1,24 @@
 """The shuffler role: windows of padded slots, and what a closed window releases (shuffler zone).
 
+`ShufflerMachine.fold` is the way of a slot: it is decoded, checked, and joins the open window; a window that closes is
+charged, drawn, journaled and released (`ShufflerMachine._release`).
+
 Noise is named by what a window holds as well, so a journal that was rolled back draws other noise over other slots; a
-counter over windows draws ahead, so where a rollback cannot be ruled out (`Machine.distrust`) it begins anew in an
-epoch of its own, at its price. It begins anew under a next key, too: no slot is in two of them.
+counter over windows draws ahead, so where a rollback cannot be ruled out (`ReleasingMachine.distrust`) it begins anew
+in an epoch of its own, at its price. It begins anew under a next key, too: no slot is in two of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
-from hushstream.engine.records import InputRecord, Output
-from hushstream.engine.refusals import Refused
+from hushstream.engine.one_input import Gathered, Read
+from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
@@ -26,7 +28,7 @@ from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.release import FIRST_EPOCH, parameters_text, release_address, release_window
+from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow, SlotOutcome, Windows
@@ -35,19 +37,21 @@ from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 _KINDS = frozenset({"SlotReport", "Seal", "Tick"})
 _SEALED_KINDS = frozenset({"SealedSlot", "Seal", "Tick"})
 """Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
+_SLOT_KINDS = frozenset({"SlotReport", "SealedSlot"})
 _OUTCOMES = {
     SlotOutcome.JOINED: Outcome.SLOT,
     SlotOutcome.REPEATED: Outcome.REPEATED_SLOT,
 }
 
 
-class ShufflerMachine(ReleasingRole[ClosedWindow]):
+class ShufflerMachine(ReleasingRole):
     """The shuffler on one partition of reports."""
 
     state = releasing_state(
         "a shuffler's state",
         7,
         "ShufflerState",
+        noise="open_noise",
         windows=Single("bytes", Windows.dump, lambda value, before: Windows.load(before.rules, value)),
         running_sums=optional_part("running sums"),
     )
@@ -77,86 +81,88 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
         self.windows = Windows(system.window_rules())
         self.running_sums: RunningSums | None = None
 
-    @property
-    def windows_covered(self) -> int:
-        """How many windows the counter over windows has taken in this epoch; 0 where there is none."""
-        return 0 if self.running_sums is None else self.running_sums.windows
+    def start(self, genesis: bytes) -> None:
+        super().start(genesis)
+        self.open_noise()
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return _KINDS if self._opener is None else _SEALED_KINDS
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each window that closes, and one for what is left."""
+        gathered, windows = Gathered(self), self.windows
+        for slot in self._checked(self.read(slices, _KINDS if self._opener is None else _SEALED_KINDS)):
+            record, name, fields, reason = slot.read
+            # Log time first, or a slot that comes after the end would be counted in the window that ends before it.
+            closed = windows.advance(record.timestamp_ms)
+            if reason:
+                gathered.refuse(reason, record)
+            elif name == "Tick":
+                gathered.counts[Outcome.TICK] += 1
+            elif name == "Seal":
+                try:
+                    closed = windows.end_phase(fields["phase"], fields["origin"]) or closed
+                    gathered.counts[Outcome.PHASE_END] += 1
+                except ShufflingError:
+                    gathered.refuse(Refusal.UNKNOWN_ORIGIN, record)
+            else:
+                period = int.from_bytes(fields["period"], "little", signed=True)
+                offer = windows.offer(fields["report_id"], period, slot.content)
+                closed = offer.closed or closed
+                if offer.outcome in _OUTCOMES:
+                    gathered.counts[_OUTCOMES[offer.outcome]] += 1
+                else:
+                    gathered.refuse(Refusal.STALE_PERIOD, record)
+            if closed is not None:
+                self._release(closed, record.offset + 1, gathered)
+        return self.finished(slices, gathered)
 
-    @property
-    def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: a counter over windows does."""
-        return self.running_sums is not None
-
-    @property
-    def waits(self) -> bool:
-        return bool(self.windows.slots)
-
-    @property
-    def open_ms(self) -> int | None:
-        return self.windows.rules.open_ms
-
-    # One record.
-
-    def on_time(self, log_time_ms: int) -> ClosedWindow | None:
-        return self.windows.advance(log_time_ms)
-
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> ClosedWindow | None:
-        try:
-            return self.windows.end_phase(fields["phase"], fields["origin"])
-        except ShufflingError:
-            raise Refused(Refusal.UNKNOWN_ORIGIN) from None
-
-    def on_record(
-        self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered
-    ) -> ClosedWindow | None:
-        """See `ReleasingRole.on_record`: a slot."""
-        config = self.system.config
-        try:
-            content = self._content(fields)
-            unpack(content, self.system.codes, config.arms, config.release.levels)
-        except BadSeal:
-            raise Refused(Refusal.SEALED_FOR_ANOTHER) from None
-        except BadSlot:
-            raise Refused(Refusal.MALFORMED_SLOT) from None
-        period = int.from_bytes(fields["period"], "little", signed=True)
-        offer = self.windows.offer(fields["report_id"], period, content)
-        if offer.outcome not in _OUTCOMES:
-            raise Refused(Refusal.STALE_PERIOD)
-        gathered.counts[_OUTCOMES[offer.outcome]] += 1
-        return offer.closed
-
-    def _content(self, fields: dict[str, Any]) -> bytes:
-        if self._opener is None:
-            content: bytes = fields["content"]
-            return content
-        place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
-        return self._opener.open(fields["sealed"], place)
+    def _checked(self, records: Sequence[Read]) -> list[_Slot]:
+        """Open the contents of slots, and refuse those that hold nothing that a slot may hold."""
+        domain = terms_of(self.system).domain
+        checked = []
+        for read in records:
+            content = b""
+            if read.name in _SLOT_KINDS:
+                fields = read.fields
+                try:
+                    content = fields["content"] if self._opener is None else self._opener.open(*_sealed(fields))
+                    unpack(content, domain.codes, domain.arms, domain.levels)
+                except BadSeal:
+                    read = read._replace(reason=Refusal.SEALED_FOR_ANOTHER)
+                except BadSlot:
+                    read = read._replace(reason=Refusal.MALFORMED_SLOT)
+            checked.append(_Slot(read, content))
+        return checked
 
     # One window.
 
-    def place_of(self, closed: ClosedWindow | None) -> int:
-        """See `ReleasingRole.place_of`: each window pays for itself, or all for the counter that they run through."""
-        if self.running_sums is not None:
-            return 0
-        return self.windows.window if closed is None else closed.window
-
-    def close(self, closed: ClosedWindow, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
+    def _release(self, closed: ClosedWindow, high: int, gathered: Gathered) -> None:
+        """Release a window that closed with the input below ``high``; the driver appends the record, then sends."""
+        releases = self.releases
+        if releases.opens_epoch():
+            self.open_noise()
+        # 1. Charge: each window pays for itself, or all for the counter that they run through.
+        asked = releases.ask(0 if self.running_sums is not None else closed.window)
+        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        outputs = () if asked.refused else self._outputs(closed, asked)
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
+        # 3. Journal.
         fields = {
             "window": closed.window,
             "slots": len(closed.contents),
             "closed_by": str(closed.closed_by),
             "mechanism": self.system.config.release.mode,
-            "parameters": parameters_text(self.system),
+            "parameters": terms_of(self.system).text,
         }
-        return fields, () if asked.refused else self._outputs(closed, asked)
+        if self.released(high, fields, outputs, asked, gathered):
+            self.open_noise()
 
     def _outputs(self, closed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
-        nonce, running = self.nonce, self.running_sums
-        release = release_window(self.system, self.key, nonce, self.partition, closed, running, self.epoch.number)
+        key, nonce, running, epoch = (
+            self.releases.key,
+            self.releases.nonce,
+            self.running_sums,
+            self.releases.epoch.number,
+        )
+        release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
@@ -164,15 +170,39 @@ class ShufflerMachine(ReleasingRole[ClosedWindow]):
             Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
         )
 
-    def count_release(self, released: bool, gathered: Gathered) -> None:
-        gathered.counts[Outcome.WINDOW if released else Outcome.RELEASE_WITHHELD] += 1
-
-    def redraw(self) -> None:
-        self.open_noise()
-
-    def rotated(self, released: bool) -> None:
-        self.open_noise()
-
     def open_noise(self) -> None:
-        address = release_address(self.system, self.nonce, self.partition, self.epoch.number)
-        self.running_sums = open_running(self.system.window_tree, self.key, address)
+        """Begin the counter over windows, where there is one, under the noise of this epoch."""
+        address = release_address(self.system, self.releases.nonce, self.partition, self.releases.epoch.number)
+        self.running_sums = open_running(self.system.window_tree, self.releases.key, address)
+
+    # What a driver asks.
+
+    @property
+    def charge(self) -> int:
+        return 0 if self.running_sums is not None else self.windows.window
+
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`: a counter over windows does."""
+        return self.running_sums is not None
+
+    @property
+    def windows_covered(self) -> int:
+        """How many windows the counter over windows has taken in this epoch; 0 where there is none."""
+        return 0 if self.running_sums is None else self.running_sums.windows
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Ticks.tick`: while a window with slots waits for its end."""
+        open_ms = self.windows.rules.open_ms
+        return self.tick_record() if open_ms is not None and self.windows.slots and idle_ms >= open_ms else None
+
+
+class _Slot(NamedTuple):
+    """A record of the input, and the content of the slot that it is."""
+
+    read: Read
+    content: bytes
+
+
+def _sealed(fields: Mapping[str, Any]) -> tuple[bytes, SlotPlace]:
+    return fields["sealed"], SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])

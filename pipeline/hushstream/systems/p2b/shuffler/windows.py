@@ -159,9 +159,10 @@ class Windows:
             )
         if report_id in self._ids:
             return Offer(SlotOutcome.REPEATED, None)
-        if period > self.period:
+        current = self.log_time_ms // self.rules.period_ms
+        if period > current:
             return Offer(SlotOutcome.EARLY, None)
-        if period < self.period - 1:
+        if period < current - 1:
             return Offer(SlotOutcome.LATE, None)
         self._ids.add(report_id)
         if not self._slots:

@@ -19,17 +19,17 @@ changes nothing here: what was shown before counts when its outcome comes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
+from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
-from hushstream.engine.records import InputRecord, Output
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.state.declared import FIXED, Flat, integer, known_ids, own_part
@@ -48,6 +48,8 @@ from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRef
 from hushstream.systems.pdap.records import parse_outcomes, release_parts
 from hushstream.systems.pdap.topics import COUNTER_ZONE
 
+_KINDS = frozenset({"Outcomes", "ArmChange", "Seal", "Tick"})
+
 COUNT, PHASE_END = "count", "seal"
 """As records have it: at once, by what the log says (so many outcomes, so much log time, a change of the catalogue); or
 with the end of a phase."""
@@ -65,13 +67,14 @@ class Closing(NamedTuple):
     change: Mapping[str, Any] | None = None
 
 
-class BlockCounterMachine(ReopeningRole[Closing]):
+class BlockCounterMachine(ReopeningRole):
     """The counter of all vendors' outcomes, or of those of one home vendor."""
 
     state = releasing_state(
         "a counter of blocks' state",
         3,
         "BlockCounterState",
+        noise="open_noise",
         open_since_ms=integer(),
         phase_ends=Flat(PHASE_ENDS),
         known=known_ids(),
@@ -96,54 +99,63 @@ class BlockCounterMachine(ReopeningRole[Closing]):
         """Names of outcomes for life: who dies after a release sends again whatever others have sent since."""
         self.counter = Counter(system.config, system.noise(key, b"", 0, self.number))
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return frozenset({"Outcomes", "ArmChange", "Seal", "Tick"})
+    def start(self, genesis: bytes) -> None:
+        super().start(genesis)
+        self.open_noise()
 
-    @property
-    def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: all outcomes are in the name of the noise."""
-        return False
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for each window that closes, and one for what is left."""
+        gathered = Gathered(self)
+        for one in self.read(slices, _KINDS):
+            closing = self._take(one, gathered)
+            if closing is not None:
+                self._release(closing, one.record.offset + 1, gathered)
+        self.releases.require_followed()
+        self._settle(gathered)
+        return self.finished(slices, gathered)
 
-    @property
-    def waits(self) -> bool:
-        """See `ReleasingRole.waits`: a window without outcomes releases nothing that the one before did not."""
-        return self.counter.open_outcomes > 0
-
-    @property
-    def open_ms(self) -> int | None:
-        return self.system.open_ms
-
-    def adopt(self, fields: Mapping[str, Any]) -> None:
-        """See `ReopeningRole.adopt`: what the record may have released goes on waiting, for the next epoch."""
+    def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Reopens.reopen`: what the record may have released goes on waiting, for the next epoch."""
+        fields = self.chain.accept(value, self.committed())
+        gathered = Gathered(self)
+        for one in self.read(slices, _KINDS):
+            self._take(one, gathered)
+        self._settle(gathered)
         self.counter.withhold()
         self.counter.window = fields["window"] + 1
+        return self.reopened(fields, self.charge, gathered)
 
-    # One record; what closes the window, if it does.
+    # One record.
 
-    def on_time(self, log_time_ms: int) -> Closing | None:
-        """See `ReleasingRole.on_time`: outcomes that come late for their window join it still."""
-        return None
-
-    def after(self, record: InputRecord) -> Closing | None:
-        """See `ReleasingRole.after`: a count of outcomes, or log time; both are public."""
-        open_ms = self.open_ms
+    def _take(self, one: Read, gathered: Gathered) -> Closing | None:
+        """Take one record; what closes the window with it. Outcomes that come late for their window join it still."""
+        record, name, fields, reason = one
+        closing = None
+        try:
+            if reason:
+                raise Refused(reason)
+            if name == "Tick":
+                gathered.counts[Outcome.TICK] += 1
+            elif name == "Seal":
+                closing = self._end_phase(fields, gathered)
+            elif name == "ArmChange":
+                closing = self._changed(fields, gathered)
+            else:
+                self._on_outcomes(fields, record, gathered)
+        except Refused as error:
+            gathered.refuse(error.reason, record)
+        # A count of outcomes, or log time; both are public.
+        open_ms = self.system.open_ms
         late = open_ms is not None and self.waits and record.timestamp_ms - self.open_since_ms >= open_ms
-        return Closing(COUNT) if late or self.counter.room <= 0 else None
+        return closing or (Closing(COUNT) if late or self.counter.room <= 0 else None)
 
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> Closing | None:
-        """See `ReleasingRole.on_phase_end`: it is passed on, so a window closes though it is empty."""
+    def _end_phase(self, fields: dict[str, Any], gathered: Gathered) -> Closing | None:
+        """The end of a phase is passed on, so a window closes though it is empty."""
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
+        gathered.counts[Outcome.PHASE_END] += 1
         return Closing(PHASE_END) if complete else None
-
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> Closing | None:
-        """See `ReleasingRole.on_record`: outcomes, or a change of the catalogue."""
-        if name == "ArmChange":
-            return self._changed(fields, gathered)
-        self._on_outcomes(fields, record, gathered)
-        return None
 
     def _changed(self, fields: dict[str, Any], gathered: Gathered) -> Closing:
         # Which vendor sent it is known here only where each has a counter of its own.
@@ -186,32 +198,24 @@ class BlockCounterMachine(ReopeningRole[Closing]):
             self.counter.take(taken)
             gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
 
-    def settle(self, gathered: Gathered) -> None:
-        """See `ReleasingRole.settle`: their names are known again."""
+    def _settle(self, gathered: Gathered) -> None:
+        """What came counts for certain: its names are known again."""
         for name in gathered.ids:
             self.known.add(bytes.fromhex(name))
+        gathered.ids.clear()
 
     # One window.
 
-    def place_of(self, closed: Closing | None) -> int:
-        """See `ReleasingRole.place_of`: an epoch has one price."""
-        return 0
-
-    def open_noise(self) -> None:
-        self.counter.noise = self.system.noise(self.key, self.nonce, self.epoch.number, self.number)
-
-    def redraw(self) -> None:
-        """See `ReleasingRole.redraw`: what waits is noised anew, for the first or a second time."""
-        self.open_noise()
-
-    def rotated(self, released: bool) -> None:
-        """See `ReleasingRole.rotated`: what waits was never released."""
-        self.open_noise()
-
-    def close(self, closed: Closing, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        """See `ReleasingRole.close`: where nothing may be released, all goes on waiting."""
-        counter, release = self.counter, None
-        outcomes, window = counter.open_outcomes, counter.window
+    def _release(self, closed: Closing, high: int, gathered: Gathered) -> None:
+        """Release the open window, which closed with the input below ``high``; what may not be goes on waiting."""
+        releases, counter = self.releases, self.counter
+        if releases.opens_epoch():
+            # What waits is noised anew, for the first or a second time.
+            self.open_noise()
+        # 1. Charge: an epoch has one price.
+        asked = releases.ask()
+        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        outcomes, window, release = counter.open_outcomes, counter.window, None
         if asked.refused is None:
             release = counter.close(window)
         else:
@@ -223,17 +227,26 @@ class BlockCounterMachine(ReopeningRole[Closing]):
             "closed_by": closed.by,
             "mechanism": MECHANISM,
             "parameters": self.system.parameters,
-            "history": self.key.digest("outcomes", counter.history),
+            "history": releases.key.digest("outcomes", counter.history),
         }
-        return fields, (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
+        outputs = (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
+        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
+        turns = self.released(high, fields, outputs, asked, gathered)
+        self._settle(gathered)
+        if turns:
+            # What waits was never released.
+            self.open_noise()
 
-    def count_release(self, released: bool, gathered: Gathered) -> None:
-        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
+    def open_noise(self) -> None:
+        """Noise what waits under this epoch."""
+        key, nonce = self.releases.key, self.releases.nonce
+        self.counter.noise = self.system.noise(key, nonce, self.releases.epoch.number, self.number)
 
     def _released(self, release: Release | None, closed_by: str) -> list[Output]:
         if release is None:
             return []
-        head = self.system.release_head(self.number, self.epoch.number, self.key.reproducible)
+        head = self.system.release_head(self.number, self.releases.epoch.number, self.releases.key.reproducible)
         head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == PHASE_END else -1}
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
@@ -245,7 +258,7 @@ class BlockCounterMachine(ReopeningRole[Closing]):
         """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
         if not asked.opens:
             return ()
-        entry = self.system.ledger_entry(self._release_id(window, 0), asked.debit, self.key.reproducible)
+        entry = self.system.ledger_entry(self._release_id(window, 0), asked.debit, self.releases.key.reproducible)
         topic = of_party("ledger", self.vendor)
         return (Output(topic, self.partition, self.chain.encode("LedgerEntry", entry)),)
 
@@ -264,5 +277,27 @@ class BlockCounterMachine(ReopeningRole[Closing]):
         return (Output("releases", 0, self.chain.encode("Seal", fields)),)
 
     def _release_id(self, window: int, part: int) -> bytes:
-        place = struct.pack("<qqqq", self.number, self.epoch.number, window, part)
-        return self.key.digest("release-id", self.nonce, place)
+        place = struct.pack("<qqqq", self.number, self.releases.epoch.number, window, part)
+        return self.releases.key.digest("release-id", self.releases.nonce, place)
+
+    # What a driver asks.
+
+    @property
+    def charge(self) -> int:
+        """See `ReleasingRole.charge`: an epoch has one price."""
+        return 0
+
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`: all outcomes are in the name of the noise."""
+        return False
+
+    @property
+    def waits(self) -> bool:
+        """Whether log time may close the window: one without outcomes releases nothing that the one before did not."""
+        return self.counter.open_outcomes > 0
+
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Ticks.tick`: while a window with outcomes waits for its end."""
+        open_ms = self.system.open_ms
+        return self.tick_record() if open_ms is not None and self.waits and idle_ms >= open_ms else None

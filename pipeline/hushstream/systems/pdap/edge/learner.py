@@ -3,33 +3,47 @@
 No click is seen by what chooses: an answer is a function of the context's cell, of a model made of releases alone, and
 of a keyed coin of the event. A learner serves the users of one vendor, which contexts name as their track; it reads no
 other vendor's contexts or clicks.
-The outcome of a decision leaves at its deadline (`hushstream.engine.awaiting`), to the counter of its home, or to the
-one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the context.
+The outcome of a decision leaves when it has settled (`hushstream.engine.learner.awaiting`), to the counter of its home,
+or to the one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the
+context.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from hushstream.engine.awaiting import Awaiting, AwaitingFold
-from hushstream.engine.deciding import DECIDING, MEMORIES, Journaled, only_reader
-from hushstream.engine.deciding_fold import CERTAIN, MODEL
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.intake import DecodedContexts, decode_checked, eligible_mask
-from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.learner.shown_feedback import ShownEarlyFeedback
-from hushstream.engine.records import InputSlice, Output
-from hushstream.engine.refusals import WHOLE_RECORD
-from hushstream.engine.state.declared import FIXED, Several, State, own_part
-from hushstream.engine.state.parts import array, record
-from hushstream.feedback.memory import PastDecision
+from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.learner.answering import only_reader
+from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
+from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
+from hushstream.engine.learner.batch import (
+    CERTAIN,
+    MODEL,
+    Batch,
+    Clicks,
+    Contexts,
+    Forget,
+    Own,
+    PhaseEnd,
+    Published,
+    eligible_mask,
+)
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.records import InputSlice, Output, Step
+from hushstream.engine.state.declared import FIXED, State, own_part
+from hushstream.engine.state.parts import record
+from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.schemas.columns import OwnMark
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdap.aggregate import Aggregate
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
 from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes
@@ -37,6 +51,13 @@ from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
 from hushstream.systems.pdap.serving import SERVING, Serving
 from hushstream.systems.pdap.tickets import TICKETS
+
+POLICY = "tickets"
+NO_DIGEST = bytes(16)
+"""Where a record comes from the client."""
+
+_SHARE = CERTAIN // TICKETS
+"""One ticket of 256, in units of 1e-9: a whole number."""
 
 _OWN = frozenset({"ArmChange"})
 
@@ -79,19 +100,7 @@ _OPEN = record(
 )
 
 
-def _pack_open(role: PdapLearnerMachine) -> Mapping[str, Any]:
-    return {"open": [{"event_id": event_id, **role.open[event_id]._asdict()} for _, event_id in role.due]}
-
-
-def _unpack_open(role: PdapLearnerMachine, values: Mapping[str, Any]) -> None:
-    role.open, role.due = {}, deque()
-    for item in values["open"]:
-        event_id = item.pop("event_id")
-        role.due.append((item["decided_ms"], event_id))
-        role.open[event_id] = OpenRow(**item)
-
-
-class PdapLearnerMachine(Awaiting[OpenRow]):
+class PdapLearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
     state = State(
@@ -101,11 +110,12 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
         DECIDING,
         models=only_reader(),
         serving=own_part(record("Serving", **SERVING)),
-        open=Several({"open": array(_OPEN)}, _pack_open, _unpack_open),
+        open=open_rows(_OPEN, lambda _, row: row._asdict(), lambda _, fields: OpenRow(**fields)),
         **MEMORIES,
     )
-    derived: ClassVar[Mapping[str, str]] = {"due": "the open rows, in their order", "vendor": FIXED, "home": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {"vendor": FIXED, "home": FIXED}
     system: PdapSystem
+    early: ShownEarlyFeedback
     spending = None
 
     def __init__(self, system: PdapSystem, vendor: str, partition: int, key: Key) -> None:
@@ -114,21 +124,11 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
         # What was shown is public, so that users may share the places; no reward takes one.
         early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
         models = [ModelReader(system, 0, TRACK, "TicketModel")]
-        super().__init__(system, partition, key, models, early, feedback.remembered_events, system.settle_ms, vendor)
+        decode = partial(_decode, system)
+        super().__init__(system, partition, key, models, early, feedback.remembered_events, decode, vendor)
         self.vendor, self.home = vendor, system.homes[vendor]
-        self.open: dict[str, OpenRow] = {}
+        self.open: OpenRows[OpenRow] = OpenRows(system.settle_ms, self.arms)
         self.serving = cold_serving(system, key)
-
-    @property
-    def _releases(self) -> bool:
-        return False
-
-    @property
-    def _reaches_ahead(self) -> bool:
-        return False
-
-    def _redraw(self) -> None:
-        """Nothing is noised here."""
 
     def outcome_name(self, user: str, event_id: str) -> bytes:
         """16 opaque bytes that stand for the outcome of a user's event, for its counter alone.
@@ -143,141 +143,180 @@ class PdapLearnerMachine(Awaiting[OpenRow]):
         """16 opaque bytes that stand for the forward of an event, for the serving vendor alone."""
         return self.key.digest("forward", self.chain.genesis_nonce, event_id.encode())
 
-    def _batch(self, sequence: int, journaled: Journaled | None) -> PdapFold:
-        return PdapFold(self, journaled)
+    # A batch, from its first turn to its journal record.
 
-    def _decode(self, part: InputSlice) -> PathContexts:
-        grid = self.system.config.grid
-        found = decode_checked(part, self.system.requests, _OWN)
-        contexts = found.columns.contexts
-        # What is refused has no path; any stands for it.
-        paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
-        return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: one step for one batch."""
+        batch = self.begin_decisions(slices)
+        self._take(batch)
+        return [self.end_decisions(batch, POLICY)]
 
+    @in_its_generation
+    def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
+        batch = self.begin_decisions_again(value, slices)
+        self._take(batch)
+        return self.end_decisions(batch, POLICY)
 
-def cold_serving(system: PdapSystem, key: Key) -> Serving:
-    """What stands before the first version: the tickets that follow from the configuration alone."""
-    serving = Serving(system.config.grid, key)
-    serving.apply(Aggregate(system.config).publish())
-    return serving
+    def _take(self, batch: Batch) -> None:
+        """Take everything in a batch in its turn; forwards leave with their batch."""
+        forwards: dict[int, list[Forward]] = {}
+        for turn in batch.turns(self.now_ms):
+            if isinstance(turn, Contexts):
+                times_ms = turn.decoded.columns.timestamps_ms
+                for row in turn.rows:
+                    if times_ms[row] > self.now_ms:
+                        self._advance(times_ms[row], batch)
+                    self._context(turn.decoded, row, forwards, batch)
+            elif isinstance(turn, Clicks):
+                for click in turn.rows:
+                    self._feed(click, batch.clicks.part, batch)
+            elif isinstance(turn, Published):
+                self._adopt(turn, batch)
+            elif isinstance(turn, PhaseEnd):
+                self._advance(turn.log_time_ms, batch)
+                self._end_phase(turn.phase, batch)
+            elif isinstance(turn, Forget):
+                self._advance(turn.log_time_ms, batch)
+                self._forget(turn.user)
+            elif isinstance(turn, Own):
+                self._change_arm(turn.mark, batch)
+        for serving, fields in sorted(forwards.items()):
+            topic = self.system.own_topic("forwards", serving)
+            value = self.chain.encode("Forwards", forward_fields(serving, self.system.digest, fields))
+            batch.releases.append(Output(topic, 0, value))
 
+    def _adopt(self, published: Published, batch: Batch) -> None:
+        try:
+            self.serving.apply(parse_model(published.record.fields, self.arms))
+        except HushstreamError:
+            batch.refuse(Refusal.MALFORMED_MODEL, published.part, published.record.offset)
+        else:
+            batch.counts[Outcome.MODEL_ADOPTED] += 1
 
-POLICY = "tickets"
-NO_DIGEST = bytes(16)
-"""Where a record comes from the client."""
+    # Clicks.
 
-_SHARE = CERTAIN // TICKETS
-"""One ticket of 256, in units of 1e-9: a whole number."""
+    def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
+        """Join one piece of feedback to its decision, or let it wait for it."""
+        row, past = self.open.get(click.event_id), self.past.get(click.event_id)
+        if row is not None:
+            self.open.join(row, click, part, batch, self._bad_reward(click))
+        elif past is None:
+            # The feedback of users of this partition waits for its context, and nobody else's.
+            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            hold_early(self.early, click, part, batch, unfit)
+        elif past.user != click.user:
+            batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
+        else:
+            batch.too_late(click)
 
-
-class PdapFold(AwaitingFold[PdapLearnerMachine, OpenRow]):
-    """See `AwaitingFold`."""
-
-    _machine: PdapLearnerMachine
-
-    def __init__(self, machine: PdapLearnerMachine, journaled: Journaled | None) -> None:
-        super().__init__(machine, journaled)
-        self._forwards: dict[int, list[Forward]] = {}
-
-    def run(self, slices: Sequence[InputSlice]) -> None:
-        """See `DecisionFold.run`: forwards leave with their batch."""
-        super().run(slices)
-        machine = self._machine
-        for serving, forwards in sorted(self._forwards.items()):
-            fields = forward_fields(serving, machine.system.digest, forwards)
-            topic = machine.system.own_topic("forwards", serving)
-            self.releases.append(Output(topic, 0, machine.chain.encode("Forwards", fields)))
-
-    @property
-    def _policy(self) -> str:
-        return POLICY
-
-    def _adopt(self, reader: ModelReader, record: OnChain) -> None:
-        self._machine.serving.apply(parse_model(record.fields, self._machine.arms))
-
-    def _past_of(self, row: OpenRow) -> PastDecision:
-        return PastDecision(row.user, row.arm, row.propensity, row.model_version)
-
-    def _stranger(self, user: str) -> Refusal | None:
-        return None if self._machine.is_home_of(user) else Refusal.FOREIGN_USER
-
-    def _bad_reward(self, reward: float) -> str | None:
-        return None if self._machine.system.requests.good_reward(reward) else PdapRefusal.REWARD_OFF_LEVELS
+    def _bad_reward(self, click: FeedbackRow) -> str | None:
+        """Why a reward cannot count, if it cannot."""
+        good = not click.rewarded or self.system.requests.good_reward(click.reward)
+        return None if good else PdapRefusal.REWARD_OFF_LEVELS
 
     # Contexts.
 
-    def _objection(self, decoded: DecodedContexts, row: int) -> Refusal | None:
+    def _context(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
+        """Answer one context, or refuse it; log time has come as far as it."""
         columns = decoded.columns
-        if columns.tracks[row] != self._machine.vendor:
+        event_id, user = columns.event_ids[row], columns.users[row]
+        waiting = self.open.get(event_id)
+        past = self.past.get(event_id) if waiting is None else _past_of(waiting)
+        reason = decoded.refused.get(row) or self._objection(decoded, row, batch)
+        if reason is None and past is not None and past.user != user:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        if reason is not None:
+            batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
+        elif past is not None:
+            batch.repeat(event_id, past)
+        else:
+            self._decide(decoded, row, forwards, batch)
+
+    def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:
+        columns = decoded.columns
+        if columns.tracks[row] != self.vendor:
             return Refusal.UNKNOWN_TRACK
         stranger = self._stranger(columns.users[row])
-        return stranger or self._late_click(columns.after_clicks[row]) or self._bad_baseline(decoded, row)
+        return stranger or batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
-    def _decide(self, decoded: DecodedContexts, row: int) -> None:
-        machine, columns = self._machine, decoded.columns
+    def _decide(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
+        columns = decoded.columns
         event_id, user = columns.event_ids[row], columns.users[row]
         mask = columns.eligible[row]
-        eligible = eligible_mask(mask, machine.arms) if mask else None
+        eligible = eligible_mask(mask, self.arms) if mask else None
         path = cast("PathContexts", decoded).paths[row]
-        found = machine.serving.one(path, user.encode(), event_id.encode(), eligible)
-        version = machine.serving.version
+        found = self.serving.one(path, user.encode(), event_id.encode(), eligible)
+        version = self.serving.version
         past = PastDecision(user, found.arm, found.propensity * _SHARE, version)
-        if self._journaled is not None:
-            # Whole numbers alone decide, so no other arm is as good.
-            self._as_journaled(past, self._journaled, lambda arm: float("inf"))
-        machine.past.put(event_id, past)
+        # Whole numbers alone decide, so no other arm is as good.
+        batch.as_journaled(past, lambda arm: float("inf"))
+        self.past.put(event_id, past)
         place = (found.arm, past.propensity, version, found.cell, found.arrival)
-        self._await(event_id, OpenRow(machine.now_ms, user, *place))
-        serving = int(machine.system.owners[found.arm])
-        if serving != machine.home:
-            name = machine.forward_name(event_id)
-            forward = Forward(machine.home, name, found.cell, found.arm, found.ticket, version)
-            self._forwards.setdefault(serving, []).append(forward)
-        self._answer(event_id, past, MODEL)
-        self.counts[Outcome.DECIDED] += 1
-        if machine.early:
-            self._claim(event_id)
+        self.open.add(event_id, OpenRow(self.now_ms, user, *place))
+        serving = int(self.system.owners[found.arm])
+        if serving != self.home:
+            name = self.forward_name(event_id)
+            forward = Forward(self.home, name, found.cell, found.arm, found.ticket, version)
+            forwards.setdefault(serving, []).append(forward)
+        batch.answer(event_id, past, MODEL)
+        batch.counts[Outcome.DECIDED] += 1
+        if self.early:
+            for click in self.early.claim(event_id):
+                self._feed(click, batch.earlier, batch)
+
+    def _stranger(self, user: str) -> Refusal | None:
+        """Why nothing is taken of a user here, if they are none of this partition's."""
+        return None if self.is_home_of(user) else Refusal.FOREIGN_USER
+
+    # Log time, and rows that leave.
+
+    def _advance(self, now_ms: int, batch: Batch) -> None:
+        """Send the rows that have settled."""
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+            self._send(self.open.settled(now_ms, batch), batch)
 
     # Changes of the catalogue, phase ends, and rows that leave.
 
-    def _hear(self, mark: OwnMark, part: InputSlice) -> None:
+    def _change_arm(self, mark: OwnMark, batch: Batch) -> None:
         """A vendor changes its own catalogue: passed on, as no model is made here."""
-        machine, fields = self._machine, mark.fields
+        fields = mark.fields
         reason: str | None = None
-        if fields["config_digest"] not in (NO_DIGEST, machine.system.digest):
+        if fields["config_digest"] not in (NO_DIGEST, self.system.digest):
             reason = Refusal.OTHER_CONFIGURATION
         else:
-            reason = machine.system.bad_change(fields["arm"], machine.home)
+            reason = self.system.bad_change(fields["arm"], self.home)
         if reason is not None:
-            self._refuse(reason, part, mark.offset, WHOLE_RECORD)
+            batch.refuse(reason, batch.contexts, mark.offset)
             return
-        self._to_counter("ArmChange", {**fields, "config_digest": machine.system.digest})
-        self.counts[ARM_CHANGED] += 1
+        self._to_counter("ArmChange", {**fields, "config_digest": self.system.digest}, batch)
+        batch.counts[ARM_CHANGED] += 1
 
-    def _close_phase(self, phase: int) -> None:
-        machine = self._machine
+    def _end_phase(self, phase: int, batch: Batch) -> None:
+        """Send all rows, and pass the phase end on."""
+        self._send(self.open.all_settled(batch), batch)
         fields = {
             "phase": phase,
-            "origin": machine.system.origin_of(machine.home, machine.partition),
-            "config_digest": machine.system.digest,
+            "origin": self.system.origin_of(self.home, self.partition),
+            "config_digest": self.system.digest,
             "after_click": -1,
         }
-        self._to_counter("Seal", fields)
+        self._to_counter("Seal", fields, batch)
 
-    def _give_up(self, user: str) -> None:
+    def _forget(self, user: str) -> None:
         """Drop the open rows: nothing of what is awaited will count."""
-        self._drop_rows(user)
+        self.open.drop(user)
+        self.forget_events(user)
 
-    def _send(self, phase: int = 0) -> None:
+    def _send(self, settled: Sequence[tuple[str, OpenRow]], batch: Batch) -> None:
         """Rows that have settled go to the counter."""
-        for first in range(0, len(self._settled), MAX_ROWS_A_RECORD):
-            self._send_some(self._settled[first : first + MAX_ROWS_A_RECORD])
-        self._settled.clear()
+        for first in range(0, len(settled), MAX_ROWS_A_RECORD):
+            self._send_some(settled[first : first + MAX_ROWS_A_RECORD], batch)
 
-    def _send_some(self, rows: Sequence[tuple[str, OpenRow]]) -> None:
-        machine = self._machine
-        levels = [machine.system.within_levels(row.reward or 0.0) or 0 for _, row in rows]
-        names = b"".join(machine.outcome_name(row.user, event_id) for event_id, row in rows)
+    def _send_some(self, rows: Sequence[tuple[str, OpenRow]], batch: Batch) -> None:
+        levels = [self.system.within_levels(row.reward or 0.0) or 0 for _, row in rows]
+        names = b"".join(self.outcome_name(row.user, event_id) for event_id, row in rows)
         outcomes = Outcomes(
             np.array([row.cell for _, row in rows], dtype=np.int64),
             np.array([row.arrival for _, row in rows], dtype=np.int64),
@@ -285,11 +324,31 @@ class PdapFold(AwaitingFold[PdapLearnerMachine, OpenRow]):
             np.array(levels, dtype=np.int64),
             np.frombuffer(names, np.uint8).reshape(-1, NAME_BYTES),
         )
-        counter = machine.system.counter_of(machine.home)
-        self._to_counter("Outcomes", outcome_fields(counter, machine.system.digest, outcomes))
-        self._sent += len(rows)
+        counter = self.system.counter_of(self.home)
+        self._to_counter("Outcomes", outcome_fields(counter, self.system.digest, outcomes), batch)
+        batch.sent += len(rows)
 
-    def _to_counter(self, name: str, fields: dict[str, Any]) -> None:
-        machine = self._machine
-        topic = machine.system.counters_topic("outcomes", machine.vendor)
-        self.releases.append(Output(topic, 0, machine.chain.encode(name, fields)))
+    def _to_counter(self, name: str, fields: dict[str, Any], batch: Batch) -> None:
+        topic = self.system.counters_topic("outcomes", self.vendor)
+        batch.releases.append(Output(topic, 0, self.chain.encode(name, fields)))
+
+
+def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
+    grid = system.config.grid
+    found = decode_checked(part, system.requests, _OWN)
+    contexts = found.columns.contexts
+    # What is refused has no path; any stands for it.
+    paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
+    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
+
+
+def _past_of(row: OpenRow) -> PastDecision:
+    """What was decided for an open row."""
+    return PastDecision(row.user, row.arm, row.propensity, row.model_version)
+
+
+def cold_serving(system: PdapSystem, key: Key) -> Serving:
+    """What stands before the first version: the tickets that follow from the configuration alone."""
+    serving = Serving(system.config.grid, key)
+    serving.apply(Aggregate(system.config).publish())
+    return serving

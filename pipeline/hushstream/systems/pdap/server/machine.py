@@ -6,15 +6,15 @@ enter in the order of their counters, so that the version does not depend on how
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
 from hushstream.engine.learner.models import aggregator_identity
+from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputRecord
+from hushstream.engine.records import InputRecord, InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Flat, State, boolean, listed
 from hushstream.privacy.amounts import delta_to_bytes
@@ -27,6 +27,8 @@ from hushstream.systems.pdap.outcomes import Release
 from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
 from hushstream.systems.pdap.topics import SERVER_ZONE
+
+_KINDS = frozenset({"BlockRelease", "ArmChange", "Seal"})
 
 
 class PdapAggregatorMachine(PublishingRole):
@@ -42,8 +44,6 @@ class PdapAggregatorMachine(PublishingRole):
         waiting=listed("bytes"),
     )
     derived: ClassVar[Mapping[str, str]] = {"update": "read once, for the record that publishes it"}
-    floats: ClassVar[Mapping[str, str]] = {}
-    margin: ClassVar[float] = 0.0
     system: PdapSystem
 
     def __init__(self, system: PdapSystem, track: int) -> None:
@@ -58,13 +58,27 @@ class PdapAggregatorMachine(PublishingRole):
         self.waiting: list[bytes] = []
         """Records of releases that did not enter yet: parts of one, and what waits for the end of its phase."""
 
-    @property
-    def expects(self) -> frozenset[str]:
-        return frozenset({"BlockRelease", "ArmChange", "Seal"})
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: a version for each release that a count closed, change of the catalogue, and phase."""
+        gathered = Gathered(self)
+        for record, name, fields, reason in self.read(slices, _KINDS):
+            due = False
+            try:
+                if reason:
+                    raise Refused(reason)
+                if name == "Seal":
+                    due = self.ends_phase(fields, gathered) and self._phase_ended()
+                elif name == "ArmChange":
+                    due = self._on_change(fields, gathered)
+                else:
+                    due = self._on_release(fields, record, gathered)
+            except Refused as error:
+                gathered.refuse(error.reason, record)
+            if due:
+                self.publish(record.offset + 1, self._version(), gathered)
+        return self.finished(slices, gathered)
 
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
-        if name == "ArmChange":
-            return self._on_change(fields, gathered)
+    def _on_release(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
         release_id = fields["release_id"].hex()
         if release_id in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
@@ -95,11 +109,13 @@ class PdapAggregatorMachine(PublishingRole):
             self.update = self.aggregate.publish()
         return changed
 
-    def on_phase_end(self) -> bool:
+    def _phase_ended(self) -> bool:
+        """All counters have ended the phase: what waits for that enters."""
         self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
-    def version_fields(self) -> dict[str, Any]:
+    def _version(self) -> dict[str, Any]:
+        """What the next version holds beside head and number."""
         columns = model_fields(self.update, self.system.config.arms)
         price = self.system.guarantee().price
         return {
@@ -109,7 +125,7 @@ class PdapAggregatorMachine(PublishingRole):
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
             "private_as_stated": self.as_stated,
-            "digest": self._digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
+            "digest": self.chain.digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
         }
 
     def _require(self, fields: Mapping[str, Any]) -> None:

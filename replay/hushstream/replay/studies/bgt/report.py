@@ -21,7 +21,7 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.folder import PAGE, RESULTS, figures_csv, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import closing, guarantee_tile, interval_text, verify_tile, with_meanings
 from hushstream.replay.report.payoff import Payoff, reached
@@ -29,7 +29,7 @@ from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
+from hushstream.replay.report.wording import EXACT, provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 
 CURVE, PICTURE = "rounds.csv", "rmse.png"
@@ -229,7 +229,9 @@ def write_bgt_report(result: BgtResult, directory: Path | str) -> list[Path]:
     """
     content = {
         RESULTS: json_bytes(result.as_json()),
-        CURVE: csv_bytes((column.name for column in fields(RoundRow)), map(astuple, result.rounds)),
+        CURVE: figures_csv(
+            (column.name for column in fields(RoundRow)), map(astuple, result.rounds), [EXACT] * len(result.rounds)
+        ),
         PICTURE: png(rmse_drawing(result), provenance_lines(result)),
     }
     return write_files(directory, content | {PAGE: bgt_page(result, tuple(content)).encode()})
@@ -241,7 +243,8 @@ def rmse_drawing(result: BgtResult) -> Drawing:
         "rmse",
         "Error of predicted ratings",
         "RMSE on a scale from 0 to 1; shorter is better, and the axis does not begin at 0. Grey costs no privacy, blue "
-        "is after each round.",
+        "is after each round. "
+        f"These are {EXACT}.",
         f"RMSE after the last round {result.rounds[-1].rmse:.4f}, of the device alone {result.local:.4f}.",
         partial(_draw_rmse, result),
     )
@@ -298,6 +301,6 @@ def _outcome(result: BgtResult) -> tuple[str, ...]:
 
 def _scores(result: BgtResult) -> frame.Table:
     rows = ((name, *(f"{score:.4f}" for score in scores)) for name, scores in result.compared)
-    caption = "F1 and balanced accuracy are of being above one half."
+    caption = f"F1 and balanced accuracy are of being above one half. These are {EXACT}."
     columns = ("Predicted by", "RMSE", "F1", "Balanced accuracy")
     return frame.Table(caption, columns, tuple(tuple(map(frame.Cell, row)) for row in rows))

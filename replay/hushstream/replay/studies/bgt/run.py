@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_as, prepare, written
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
 from hushstream.replay.catalogue.played_by import hint
@@ -80,7 +80,7 @@ def config_values(options: BgtOptions, world: RatingWorld) -> dict[str, Any]:
     """The configuration that fits a world, under what the caller asked for."""
     release = ReleaseConfig(epsilon=options.epsilon)
     fitting = BgtConfig("replay", world.item_count, world.features.shape[1], worlds.UNIT_SCALE, release)
-    return merged_values(asdict(fitting), options.config)
+    return merged_values(written(fitting), options.config)
 
 
 def _world(options: BgtOptions) -> RatingWorld:

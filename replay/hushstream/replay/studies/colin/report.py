@@ -22,7 +22,7 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.folder import PAGE, RESULTS, figures_csv, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.payoff import Payoff, reached
@@ -30,7 +30,7 @@ from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
+from hushstream.replay.report.wording import EXACT, provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 
 REGRET, PICTURE = "regret.csv", "regret.png"
@@ -203,7 +203,9 @@ def write_collaborative_report(result: CollaborativeResult, directory: Path | st
     """
     content = {
         RESULTS: json_bytes(result.as_json()),
-        REGRET: csv_bytes((column.name for column in fields(RegretRow)), map(astuple, result.rows)),
+        REGRET: figures_csv(
+            (column.name for column in fields(RegretRow)), map(astuple, result.rows), [EXACT] * len(result.rows)
+        ),
         PICTURE: png(regret_drawing(result), provenance_lines(result)),
     }
     return write_files(directory, content | {PAGE: collaborative_page(result, tuple(content)).encode()})
@@ -216,7 +218,8 @@ def regret_drawing(result: CollaborativeResult) -> Drawing:
         "regret",
         "Cumulative regret",
         "What was missed so far against the best item each time, by all users together; below the random policy is "
-        "better than chance, and a line that bends down has learned.",
+        "better than chance, and a line that bends down has learned. "
+        f"These are {EXACT}.",
         f"Cumulative regret over interactions: {last.regret:.1f} at the end, against {last.random_regret:.1f} of a "
         f"random policy.",
         partial(_draw_regret, result),

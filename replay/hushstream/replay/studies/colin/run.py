@@ -120,11 +120,11 @@ def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: Coll
     values: dict[str, Any] = {
         "system": "colin",
         "deployment": "replay",
-        "arms": world.arms,
+        "items": {"capacity": world.arms},
         "features": {"dimension": world.feature_dimension, **lengths},
-        "settle_seconds": NEVER_SECONDS,
-        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
-        "release": {"rows": 4096, "rewards_per_user": longest},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS, "settle_seconds": NEVER_SECONDS},
+        "privacy": {"units_per_person": longest},
+        "release": {"window_units": 4096},
     }
     return merged_values(values, options.config)
 

@@ -35,11 +35,11 @@ def sample(
         {
             "system": "colin",
             "deployment": "sizes",
-            "arms": world.arms,
+            "items": {"capacity": world.arms},
             "features": {"dimension": world.feature_dimension, **lengths},
-            "settle_seconds": _NEVER_SECONDS,
-            "feedback": {"attribution_window_seconds": _NEVER_SECONDS},
-            "release": {"rows": rows, "rewards_per_user": rounds + 1},
+            "feedback": {"attribution_window_seconds": _NEVER_SECONDS, "settle_seconds": _NEVER_SECONDS},
+            "privacy": {"units_per_person": rounds + 1},
+            "release": {"window_units": rows},
         }
     )
     system = prepare(folder, config, inputs_of(relation_graph(world, _DATASET)), public_dataset=_DATASET)

@@ -14,6 +14,7 @@ import numpy as np
 
 from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import key_names
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.catalogue.known_worlds import system_of
@@ -138,7 +139,7 @@ def _prepared(options: P2BOptions, world: World, arm: Arm, config: P2BConfig, pl
 def _new_keys(folder: Path, config: P2BConfig) -> None:
     """A random key for each zone, unless an earlier run that is gone on with has left them."""
     if not (folder / KEYS).exists():
-        generate_keys(folder / KEYS, sorted({zone for role in kind_of(config.system).roles for zone in role.key_zones}))
+        generate_keys(folder / KEYS, key_names(kind_of(config.system).roles))
 
 
 def _world(options: P2BOptions) -> World:
@@ -165,12 +166,12 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
     """The configuration that fits a world, under what the caller asked for."""
     values: dict[str, Any] = {
         "deployment": "replay",
-        "arms": world.arms,
-        "context": {"dimension": world.dimension},
+        "items": {"capacity": world.arms},
+        "features": {"dimension": world.dimension},
         "expected_slots": max(1, plan.contributors),
-        "slot": {"after_interactions": world.rounds, "settle_seconds": NEVER_SECONDS},
-        "feedback": {"attribution_window_seconds": NEVER_SECONDS},
-        "release": {"window_slots": max(1_000_000, plan.contributors + 1)},
+        "slot": {"after_interactions": world.rounds},
+        "feedback": {"attribution_window_seconds": NEVER_SECONDS, "settle_seconds": NEVER_SECONDS},
+        "release": {"window_units": max(1_000_000, plan.contributors + 1)},
     }
     return merged_values(values, options.config)
 

@@ -33,7 +33,7 @@ def sample(
         "expected_slots": users,
         "encoder": {"codes": codes},
         "slot": {"after_interactions": world.rounds},
-        "release": {"window_slots": window_slots},
+        "release": {"window_units": window_slots},
     }
     system = prepare(folder, parse_config(_config("sizes", world, more)), public_dataset=_DATASET)
     loop = ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64))
@@ -50,9 +50,9 @@ def live(folder: Path, users: int, pace: float) -> Sample:
     more = {
         "expected_slots": world.users,
         "encoder": {"codes": 4},
-        "slot": {"after_interactions": _LIVE_ROUNDS, "settle_seconds": 0.5},
-        "feedback": {"attribution_window_seconds": 0.4},
-        "release": {"window_slots": _LIVE_WINDOW_SLOTS, "sums": "counter", "windows": _LIVE_WINDOWS},
+        "slot": {"after_interactions": _LIVE_ROUNDS},
+        "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5},
+        "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
     }
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         config = parse_config(_config("live", world, more))
@@ -61,4 +61,4 @@ def live(folder: Path, users: int, pace: float) -> Sample:
 
 
 def _config(name: str, world: World, more: Mapping[str, Any]) -> dict[str, Any]:
-    return {"deployment": name, "arms": world.arms, "context": {"dimension": world.dimension}, **more}
+    return {"deployment": name, "items": {"capacity": world.arms}, "features": {"dimension": world.dimension}, **more}

@@ -47,7 +47,7 @@ def _demo(seed: int | None, bootstrap: str | None, security: Path | None) -> P2B
         contributors=1400,
         evaluated=600,
         world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},
-        config={"deployment": "demo", "encoder": {"codes": 8}, "release": {"epsilon": 1.0}},
+        config={"deployment": "demo", "encoder": {"codes": 8}, "privacy": {"epsilon": 1.0}},
         bootstrap=bootstrap,
         security=security,
     )

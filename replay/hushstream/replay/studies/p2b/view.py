@@ -10,7 +10,7 @@ from hushstream.replay.report.wording import provenance_lines, verify_sentence
 from hushstream.replay.studies.p2b.report.plots import plots
 from hushstream.replay.studies.p2b.report.results import RunResult
 from hushstream.replay.studies.p2b.report.summaries import headline
-from hushstream.replay.studies.p2b.report.wording import title
+from hushstream.replay.studies.p2b.report.wording import figures_of, figures_of_rows, title
 from hushstream.replay.views import Headline, View
 
 
@@ -25,6 +25,6 @@ def run_view(result: RunResult) -> View:
         else Headline("mean reward of warm private users over cold ones", compared.ratio, compared.low, compared.high),
         facts=(result.privacy.summary, verify_sentence(result.verify)),
         marks=result.marks,
-        rows=[asdict(row) for row in result.rows],
-        pictures={one.name: partial(png, one, provenance_lines(result)) for one in plots(result)},
+        rows=[{**asdict(row), "figures": text} for row, text in zip(result.rows, figures_of_rows(result), strict=True)],
+        pictures={one.name: partial(png, one, provenance_lines(result, figures_of(result))) for one in plots(result)},
     )

@@ -24,7 +24,7 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.folder import PAGE, RESULTS, figures_csv, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import (
     closing,
@@ -39,7 +39,7 @@ from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
+from hushstream.replay.report.wording import EXACT, provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 
 VENDORS, PICTURE = "vendors.csv", "vendors.png"
@@ -228,7 +228,11 @@ def write_pdap_report(result: PdapResult, directory: Path | str) -> Sequence[Pat
     columns = [*(column.name for column in fields(VendorRow)), "gain", "marks"]
     content = {
         RESULTS: json_bytes(result.as_json()),
-        VENDORS: csv_bytes(columns, ((*astuple(row), row.gain, "; ".join(result.marks)) for row in result.vendors)),
+        VENDORS: figures_csv(
+            columns,
+            ((*astuple(row), row.gain, "; ".join(result.marks)) for row in result.vendors),
+            [EXACT] * len(result.vendors),
+        ),
         PICTURE: png(vendors_drawing(result), [*provenance_lines(result), *result.marks]),
     }
     return write_files(directory, content | {PAGE: pdap_page(result, tuple(content)).encode()})
@@ -241,7 +245,8 @@ def vendors_drawing(result: PdapResult) -> Drawing:
         "vendors",
         "Click rate on the way",
         "Of all answers so far: by vendors that share, and by the same vendors if each kept to its own items, users "
-        "and exact clicks.",
+        "and exact clicks. "
+        f"These are {EXACT}.",
         f"Click rate of all answers so far over contexts: {100 * last.shared:.1f} % at the end, against "
         f"{100 * last.alone:.1f} % of vendors apart.",
         partial(_draw_vendors, result),
@@ -307,7 +312,10 @@ def _first_tile(curve: Sequence[CurveRow]) -> list[frame.Tile]:
 
 def _vendors(rows: Sequence[VendorRow]) -> frame.Table:
     columns = ("Vendor", "Visits", "Click rate", "Alone", "Gain, points", "Sent", "Received")
-    caption = "Sent: visits of its users that got another vendor's item. Received: visits of others that got its own."
+    caption = (
+        "Sent: visits of its users that got another vendor's item. Received: visits of others that got its own. "
+        f"These are {EXACT}."
+    )
     return frame.Table(caption, columns, tuple(_vendor(row) for row in rows))
 
 

@@ -46,7 +46,7 @@ class PdapOptions(PlayOptions):
         first_window: contexts of the first phase.
         window_ratio: each phase ends at so many times the contexts of the one before.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml. Windows are ended
-            by the ends of phases, unless ``release.first_window`` is given here.
+            by the ends of phases, unless ``release.window_units`` is given here.
     """
 
     dataset: str = "vendors"
@@ -103,10 +103,10 @@ def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
     values: dict[str, Any] = {
         "system": "pdap",
         "deployment": "replay",
-        "vendors": [{"name": name, "arms": size} for name, size in zip(own, sizes, strict=True)],
-        "dimension": world.dimension,
+        "vendors": [{"name": name, "items": {"capacity": size}} for name, size in zip(own, sizes, strict=True)],
+        "features": {"dimension": world.dimension},
         "feedback": {"attribution_window_seconds": NEVER_SECONDS, "remembered_events": max(50_000, options.contexts)},
-        "release": {"first_window": _NEVER_OUTCOMES},
+        "release": {"window_units": _NEVER_OUTCOMES},
     }
     return merged_values(values, options.config)
 

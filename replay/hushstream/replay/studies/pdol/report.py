@@ -22,7 +22,7 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.counts import require_classed
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.report.errors import BadResult
-from hushstream.replay.report.folder import PAGE, RESULTS, csv_bytes, json_bytes, write_files
+from hushstream.replay.report.folder import PAGE, RESULTS, figures_csv, json_bytes, write_files
 from hushstream.replay.report.palette import BLUE, GREY, RED
 from hushstream.replay.report.parts import (
     closing,
@@ -37,7 +37,7 @@ from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.wording import provenance, provenance_lines, verify_text
+from hushstream.replay.report.wording import EXACT, provenance, provenance_lines, verify_text
 from hushstream.replay.studies.pdol.play import Accuracy
 from hushstream.replay.views import Headline, View
 
@@ -196,7 +196,9 @@ def write_pdol_report(result: PdolResult, directory: Path | str) -> list[Path]:
     """
     content = {
         RESULTS: json_bytes(result.as_json()),
-        CURVE: csv_bytes((column.name for column in fields(AccuracyRow)), map(astuple, result.rows)),
+        CURVE: figures_csv(
+            (column.name for column in fields(AccuracyRow)), map(astuple, result.rows), [EXACT] * len(result.rows)
+        ),
         PICTURE: png(accuracy_drawing(result), provenance_lines(result)),
     }
     return write_files(directory, content | {PAGE: pdol_page(result, tuple(content)).encode()})
@@ -208,7 +210,8 @@ def accuracy_drawing(result: PdolResult) -> Drawing:
         "accuracy",
         "Labels predicted right so far",
         "Each record is predicted before its label is seen. Isolated nodes learn from their own exact records alone; "
-        "constant is the more frequent label every time.",
+        "constant is the more frequent label every time. "
+        f"These are {EXACT}.",
         f"Share of labels predicted right so far: {result.accuracy.whole:.3f} at the end, against "
         f"{result.isolated.whole:.3f} of nodes that learn alone and {result.constant:.3f} of the more frequent label.",
         partial(_draw_accuracy, result),
@@ -278,6 +281,6 @@ def _first_tile(rows: tuple[AccuracyRow, ...]) -> list[frame.Tile]:
 
 def _compared(result: PdolResult) -> frame.Table:
     rows = ((name, f"{one.whole:.4f}", f"{one.last:.4f}") for name, one in result.compared)
-    caption = "Share of labels right before they were seen."
+    caption = f"Share of labels right before they were seen. These are {EXACT}."
     columns = ("Predicted by", "Whole stream", "Last quarter")
     return frame.Table(caption, columns, tuple(tuple(map(frame.Cell, row)) for row in rows))

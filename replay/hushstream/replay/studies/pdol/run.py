@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import KeySource, parse_as, prepare, written
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.catalogue.worlds import make_world, world_options
@@ -82,10 +82,10 @@ def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
 def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
     """The configuration that fits a stream, under what the caller asked for."""
     fitting = gossip_config(stream, options.epsilon) if _gossips(options) else sharing_config(stream, options.epsilon)
-    values = {**asdict(fitting), "deployment": "replay"}
+    values = {**written(fitting), "deployment": "replay"}
     values["model"]["releases_per_version"] = _NEVER
     # No label is late before the end of its phase.
-    values["records"]["label_slots"] = 4096
+    values["feedback"]["label_slots"] = 4096
     return merged_values(values, options.config)
 
 

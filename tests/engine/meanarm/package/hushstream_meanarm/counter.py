@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
+from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
-from hushstream.engine.records import InputRecord, Output
-from hushstream.engine.refusals import Refused
+from hushstream.engine.one_input import Gathered
+from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import integer, listed, recent_ids
 from hushstream.engine.state.parts import record
@@ -26,7 +26,7 @@ MALFORMED = "malformed_slot"
 REMEMBERED_IDS = 100_000
 
 
-class CounterMachine(ReleasingRole[str]):
+class CounterMachine(ReleasingRole):
     """The one counter; a window closes by its slots."""
 
     state = releasing_state(
@@ -38,8 +38,7 @@ class CounterMachine(ReleasingRole[str]):
         known=recent_ids(),
     )
     system: Meanarm
-    draws_ahead, waits, open_ms = False, False, None
-    expects = frozenset({"ArmSlot"})
+    draws_ahead = False
 
     def __init__(self, system: Meanarm, key: Key, ring: KeyRing | None) -> None:
         """Bind to a deployment, the key that its journal begins with, and the zone's key file."""
@@ -49,64 +48,49 @@ class CounterMachine(ReleasingRole[str]):
         self.slots: list[dict[str, Any]] = []
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
 
-    def on_time(self, log_time_ms: int) -> None:
-        """Log time closes nothing."""
-
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> None:
-        """There are no phases."""
-        raise Refused(Refusal.UNKNOWN_ORIGIN)
-
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
-        """Take a slot."""
-        if not (0 <= fields["arm"] < self.system.config.arms and fields["reward"] in (0, 1)):
-            raise Refused(MALFORMED)
-        if (name := fields["slot_id"].hex()) in self.known:
-            gathered.counts[Outcome.REPEATED_SLOT] += 1
-            return
-        self.known.put(name, None)
-        self.slots.append({name: fields[name] for name in ("slot_id", "arm", "reward")})
-        gathered.counts[Outcome.SLOT] += 1
-
-    def after(self, record: InputRecord) -> str | None:
-        """A window closes when it is full."""
-        return "slots" if len(self.slots) >= self.system.config.window_slots else None
-
-    def place_of(self, closed: str | None) -> int:
+    @property
+    def charge(self) -> int:
         """Every window is charged for itself."""
         return self.window
 
-    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        """Release the window, if its price fits."""
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """Take slots; a window is released when it is full."""
+        gathered = Gathered(self)
+        for slot, _, fields, reason in self.read(slices, frozenset({"ArmSlot"})):
+            if reason or not (0 <= fields["arm"] < self.system.config.arms and fields["reward"] in (0, 1)):
+                gathered.refuse(reason or MALFORMED, slot)
+            elif (name := fields["slot_id"].hex()) in self.known:
+                gathered.counts[Outcome.REPEATED_SLOT] += 1
+            else:
+                self.known.put(name, None)
+                self.slots.append({name: fields[name] for name in ("slot_id", "arm", "reward")})
+                gathered.counts[Outcome.SLOT] += 1
+            if len(self.slots) >= self.system.config.window_slots:
+                self._release(slot.offset + 1, gathered)
+        return self.finished(slices, gathered)
+
+    def _release(self, high: int, gathered: Gathered) -> None:
+        """Charge the window, draw its noise if the price fits, and journal it."""
+        self.releases.opens_epoch()
+        asked = self.releases.ask(self.window)
         outputs = () if asked.refused else self._outputs(asked)
-        fields = {"window": self.window}
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
+        self.released(high, {"window": self.window}, outputs, asked, gathered)
         self.slots, self.window = [], self.window + 1
-        return fields, outputs
-
-    def count_release(self, released: bool, gathered: Gathered) -> None:
-        """Count it."""
-        gathered.counts[Outcome.RELEASE if released else Outcome.RELEASE_WITHHELD] += 1
-
-    def open_noise(self) -> None:
-        """Nothing runs from one window to the next."""
-
-    def redraw(self) -> None:
-        """The next window's noise is of the epoch's own nonce."""
-
-    def rotated(self, released: bool) -> None:
-        """So it is after a key rotation."""
 
     def _outputs(self, asked: Asked) -> tuple[Output, ...]:
-        system, arms = self.system, [slot["arm"] for slot in self.slots]
+        system, key, nonce = self.system, self.releases.key, self.releases.nonce
+        arms = [slot["arm"] for slot in self.slots]
         # Two windows that differ in anything, names of slots too, meet other noise.
         chunks = sorted(slot["slot_id"] + bytes([slot["reward"]]) + slot["arm"].to_bytes(4) for slot in self.slots)
-        address = system.address(self.nonce, self.epoch.number, self.window, self.key.digest("window-content", *chunks))
+        address = system.address(nonce, self.releases.epoch.number, self.window, key.digest("window-content", *chunks))
         rewards = [slot["reward"] for slot in self.slots]
         exact = np.array([np.bincount(arms, weights, system.config.arms) for weights in (None, rewards)]).astype(
             np.int64
         )
-        noise = discrete_laplace(KeyedStream(self.key, address), *system.scale, exact.size)
-        name = self.key.digest("sums-id", self.nonce, self.window.to_bytes(8))
-        stated = guarantee_of(system.config).private_as_stated and not self.key.reproducible
+        noise = discrete_laplace(KeyedStream(key, address), *system.scale, exact.size)
+        name = key.digest("sums-id", nonce, self.window.to_bytes(8))
+        stated = guarantee_of(system.config).private_as_stated and not key.reproducible
         sums = checked_add(exact.ravel(), noise).astype("<i8").tobytes()
         fields = {"sums_id": name, "config_digest": system.digest, "sums": sums, "private_as_stated": stated}
         entry = ledger_fields(system.config.deployment, system.digest, name, asked.debit, stated)

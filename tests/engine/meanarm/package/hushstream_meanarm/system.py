@@ -59,7 +59,7 @@ def _aggregator(system: Meanarm, track: int, keys: RoleKeys) -> AggregatorMachin
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
-    return model_gauges(0, machine.reader.published_ms, now_seconds)
+    return model_gauges(0, machine.models[0].published_ms, now_seconds)
 
 
 def _counter_gauges(machine: CounterMachine, now_seconds: float) -> Mapping[str, float]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.gathered import Gathered
+from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
-from hushstream.engine.records import InputRecord, Output
-from hushstream.engine.refusals import Refused
+from hushstream.engine.one_input import Gathered
+from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import Single, Table, integer, recent_ids
 from hushstream.feedback.memory import BoundedMap
@@ -40,7 +39,7 @@ class Ballot:
     option: int
 
 
-class TallyMachine(ReleasingRole[str]):
+class TallyMachine(ReleasingRole):
     """The tally on one partition of votes; a window closes by its votes, or by log time."""
 
     state = releasing_state(
@@ -68,42 +67,30 @@ class TallyMachine(ReleasingRole[str]):
         self.counted: dict[str, int] = {}
         """How many votes of each user counted, under a digest that an erasure leaves."""
 
-    @property
-    def expects(self) -> frozenset[str]:
-        """See `ReleasingRole.expects`."""
-        return frozenset({"Vote", "Forget", "Tick"})
+    def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
+        """See `Machine.fold`: a window closes by its votes, or by log time."""
+        gathered = Gathered(self)
+        for record, name, fields, reason in self.read(slices, frozenset({"Vote", "Forget", "Tick"})):
+            if reason:
+                gathered.refuse(reason, record)
+            elif name == "Tick":
+                gathered.counts[Outcome.TICK] += 1
+            elif name == "Forget":
+                self.ballots = [ballot for ballot in self.ballots if ballot.user != fields["user"]]
+                gathered.counts[Outcome.FORGOTTEN] += 1
+            else:
+                self._vote(Ballot(fields["vote_id"], fields["user"], fields["option"]), record, gathered)
+            closed = self._closed_by(record)
+            if closed:
+                self._release(closed, record.offset + 1, gathered)
+        self.releases.require_followed()
+        self._settle(gathered)
+        return self.finished(slices, gathered)
 
-    @property
-    def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: noise is named by the votes of its window."""
-        return False
-
-    @property
-    def waits(self) -> bool:
-        """See `ReleasingRole.waits`."""
-        return bool(self.ballots)
-
-    @property
-    def open_ms(self) -> int | None:
-        """See `ReleasingRole.open_ms`."""
-        return self.system.config.open_ms
-
-    def on_time(self, log_time_ms: int) -> None:
-        """See `ReleasingRole.on_time`: a vote that comes late for its window joins it still."""
-
-    def on_phase_end(self, fields: dict[str, Any], gathered: Gathered) -> None:
-        """See `ReleasingRole.on_phase_end`: a poll has no phases."""
-        raise Refused(Refusal.UNKNOWN_ORIGIN)
-
-    def on_record(self, name: str, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
-        """See `ReleasingRole.on_record`: a vote, or the erasure of a user."""
-        if name == "Forget":
-            self.ballots = [ballot for ballot in self.ballots if ballot.user != fields["user"]]
-            gathered.counts[Outcome.FORGOTTEN] += 1
-            return
-        ballot = Ballot(fields["vote_id"], fields["user"], fields["option"])
+    def _vote(self, ballot: Ballot, record: InputRecord, gathered: Gathered) -> None:
         if not 0 <= ballot.option < len(self.system.options):
-            raise Refused(UNKNOWN_OPTION)
+            gathered.refuse(UNKNOWN_OPTION, record)
+            return
         if ballot.vote_id in self.known or ballot.vote_id in gathered.ids:
             gathered.counts[REPEATED_VOTE] += 1
             return
@@ -118,60 +105,63 @@ class TallyMachine(ReleasingRole[str]):
         self.ballots.append(ballot)
         gathered.counts[VOTE] += 1
 
-    def after(self, record: InputRecord) -> str | None:
-        """See `ReleasingRole.after`."""
+    def _closed_by(self, record: InputRecord) -> str:
         if len(self.ballots) >= self.system.config.window_votes:
             return "votes"
-        late = self.open_ms is not None and record.timestamp_ms - self.open_since_ms >= self.open_ms
-        return "time" if late and self.ballots else None
+        open_ms = self.system.config.open_ms
+        late = open_ms is not None and record.timestamp_ms - self.open_since_ms >= open_ms
+        return "time" if late and self.ballots else ""
 
-    def settle(self, gathered: Gathered) -> None:
-        """See `ReleasingRole.settle`."""
+    def _settle(self, gathered: Gathered) -> None:
         for vote_id in gathered.ids:
             self.known.put(vote_id, None)
+        gathered.ids.clear()
 
-    def place_of(self, closed: str | None) -> int:
-        """See `ReleasingRole.place_of`: every window is charged for itself."""
-        return self.window
-
-    def close(self, closed: str, asked: Asked) -> tuple[dict[str, Any], tuple[Output, ...]]:
-        """See `ReleasingRole.close`."""
+    def _release(self, closed_by: str, high: int, gathered: Gathered) -> None:
+        """Charge the window, draw its noise if the price fits, and journal it."""
+        self.releases.opens_epoch()
+        asked = self.releases.ask(self.window)
         ballots = sorted(self.ballots, key=lambda ballot: ballot.vote_id)
+        outputs = () if asked.refused else self._outputs(ballots, asked)
         fields = {
             "window": self.window,
             "votes": len(ballots),
-            "closed_by": closed,
+            "closed_by": closed_by,
             "parameters": json.dumps(dict(self.system.parameters), sort_keys=True),
         }
-        outputs = () if asked.refused else self._outputs(ballots, asked)
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else TALLY] += 1
+        self.released(high, fields, outputs, asked, gathered)
+        self._settle(gathered)
         self.ballots, self.window = [], self.window + 1
-        return fields, outputs
 
-    def count_release(self, released: bool, gathered: Gathered) -> None:
-        """See `ReleasingRole.count_release`."""
-        gathered.counts[TALLY if released else Outcome.RELEASE_WITHHELD] += 1
+    @property
+    def charge(self) -> int:
+        """See `ReleasingRole.charge`: every window is charged for itself."""
+        return self.window
 
-    def open_noise(self) -> None:
-        """See `ReleasingRole.open_noise`: nothing runs from one window to the next."""
+    @property
+    def draws_ahead(self) -> bool:
+        """See `ReleasingRole.draws_ahead`: noise is named by the votes of its window."""
+        return False
 
-    def redraw(self) -> None:
-        """See `ReleasingRole.redraw`: the next window's noise is of the epoch's own nonce."""
-
-    def rotated(self, released: bool) -> None:
-        """See `ReleasingRole.rotated`."""
+    def tick(self, idle_ms: int) -> Output | None:
+        """See `Ticks.tick`."""
+        open_ms = self.system.config.open_ms
+        return self.tick_record() if open_ms is not None and self.ballots and idle_ms >= open_ms else None
 
     def _voter(self, user: str) -> str:
         return hashlib.blake2b(user.encode(), digest_size=16, key=self.chain.genesis_nonce).hexdigest()
 
     def _outputs(self, ballots: list[Ballot], asked: Asked) -> tuple[Output, ...]:
         system, promise = self.system, self.system.guarantee
-        place = (self.nonce, self.epoch.number, self.partition, self.window)
-        content = self.key.digest("window-content", *(f"{one.vote_id} {one.option}".encode() for one in ballots))
-        stream = KeyedStream(self.key, system.address(*place, content))
+        key, nonce = self.releases.key, self.releases.nonce
+        place = (nonce, self.releases.epoch.number, self.partition, self.window)
+        content = key.digest("window-content", *(f"{one.vote_id} {one.option}".encode() for one in ballots))
+        stream = KeyedStream(key, system.address(*place, content))
         exact = np.bincount([ballot.option for ballot in ballots], minlength=len(system.options)).astype(np.int64)
         sums = checked_add(exact, discrete_laplace(stream, *system.scale, len(system.options)))
-        name = self.key.digest("tally-id", self.nonce, f"{self.partition} {self.window}".encode())
-        as_stated = promise.private_as_stated and not self.key.reproducible
+        name = key.digest("tally-id", nonce, f"{self.partition} {self.window}".encode())
+        as_stated = promise.private_as_stated and not key.reproducible
         tally = {
             "tally_id": name,
             "config_digest": system.digest,

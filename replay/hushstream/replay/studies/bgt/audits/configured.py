@@ -20,7 +20,7 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
     release = config.release
     if release.noise == "exact":
         raise HushstreamError(
-            "audit: expected release.noise gaussian, got exact, which promises nothing and is for public data alone"
+            "audit: expected release.mechanism gaussian, got exact, which promises nothing and is for public data alone"
         )
     small = audited_config(release.shares)
     same = {name: getattr(release, name) for name in ("epsilon", "delta", "clip", "factor_clip", "count_weight")}

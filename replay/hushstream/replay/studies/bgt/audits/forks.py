@@ -16,7 +16,7 @@ from hushstream.systems.bgt.configuration import UNIT, BgtConfig, Kind
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.records import round_fields
 from hushstream.systems.bgt.rounds import Round
-from hushstream.systems.bgt.shuffler.machine import CollectorMachine
+from hushstream.systems.bgt.shuffler.collector import CollectorMachine
 from hushstream.systems.bgt.shuffler.sums import Sums
 from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
 

@@ -14,7 +14,7 @@ from hushstream.systems.bgt.configuration import BgtConfig, Kind, ReleaseConfig,
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.records import round_fields
 from hushstream.systems.bgt.rounds import Model, Round
-from hushstream.systems.bgt.shuffler.machine import CollectorMachine
+from hushstream.systems.bgt.shuffler.collector import CollectorMachine
 from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
 
 _ITEMS, _FACTORS = 400, 4

@@ -24,8 +24,8 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
     release = config.release
     if release.mode != "slot-sums":
         raise HushstreamError(
-            f"audit: expected release.mode slot-sums, whose noise can be attacked at any size, got {release.mode}; "
-            f"hushstream audit --only {release.mode} attacks that mode in a small deployment"
+            f"audit: expected release.mechanism slot-sums, whose noise can be attacked at any size, got "
+            f"{release.mode}; hushstream audit --only {release.mode} attacks that mode in a small deployment"
         )
     # Whether slots travel sealed changes nothing about what is released of them.
     system = stand_in(replace(config, slot=replace(config.slot, sealed=False)))

@@ -8,7 +8,7 @@ from hushstream.replay.report import frame
 from hushstream.replay.report.palette import BLUE
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.sheet import Drawing, Sheet
-from hushstream.replay.report.wording import provenance
+from hushstream.replay.report.wording import EXACT, provenance
 from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation.verdict import relative_gain
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
@@ -38,7 +38,7 @@ def policies_drawing(found: Evaluation) -> Drawing:
     return Drawing(
         "policies",
         "Mean reward of each policy",
-        "With 95 % intervals, on the rows of users who did not contribute.",
+        f"With 95 % intervals, on the rows of users who did not contribute. These are {EXACT}.",
         f"Dot chart of the mean reward by policy and estimator: {values}.",
         partial(_draw_policies, rows),
     )
@@ -101,7 +101,7 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
 
 
 def _table(found: Evaluation) -> frame.Table:
-    caption = "Mean reward with its 95 % interval; no value is given of too few effective rows."
+    caption = f"Mean reward with its 95 % interval; no value is given of too few effective rows. These are {EXACT}."
     columns = ("Policy and estimator", "Mean reward", "Agrees with the log", "Effective rows")
     return frame.Table(caption, columns, tuple(_row(row) for row in found.policies))
 

@@ -197,12 +197,12 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
     """
     values: dict[str, Any] = {
         "deployment": "evaluate",
-        "arms": log.arms,
-        "context": {"dimension": log.dimension, "digits": 2},
+        "items": {"capacity": log.arms},
+        "features": {"dimension": log.dimension, "digits": 2},
         "expected_slots": contributors,
-        "slot": {"after_interactions": 1, "settle_seconds": NEVER_SECONDS},
-        "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS},
-        "release": {"window_slots": max(1_000_000, contributors + 1)},
+        "slot": {"after_interactions": 1},
+        "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS, "settle_seconds": NEVER_SECONDS},
+        "release": {"window_units": max(1_000_000, contributors + 1)},
     }
     config = parse_as(P2BConfig, merged_values(values, options.config))
     if (config.arms, config.context.dimension) != (log.arms, log.dimension):

@@ -11,12 +11,17 @@ from typing import Any
 
 from rich.table import Table
 
+from hushstream.privacy.promise import NOT_PRIVATE
 from hushstream.replay.report.folder import csv_bytes, write_files
 from hushstream.replay.report.sheet import png
-from hushstream.replay.report.wording import provenance_lines
+from hushstream.replay.report.wording import EXACT, provenance_lines
 from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation.page import evaluation_page, policies_drawing
+from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
 from hushstream.replay.views import View
+
+OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private"})
+"""The policies that are made of contributors' exact rows: nothing in them is private, whatever the rest promises."""
 
 FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
 
@@ -42,7 +47,8 @@ class ShownEvaluation(Evaluation):
         """The policies for a terminal, with what the private condition has above and the warnings below."""
         marks = "".join(f"\n{mark}" for mark in self.marks)
         title = (
-            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{self.privacy.summary}{marks}"
+            f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{EXACT}\n"
+            f"{self.privacy.summary}{marks}"
         )
         warnings = "\n".join(
             f"{row.policy} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
@@ -88,4 +94,5 @@ def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
     for name in ("ci95", "bootstrap95"):
         low, high = values.pop(name) or (None, None)
         values |= {f"{name}_low": low, f"{name}_high": high}
-    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks)}
+    figures = f"{NOT_PRIVATE}: made of contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
+    return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}

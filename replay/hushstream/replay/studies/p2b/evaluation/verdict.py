@@ -53,14 +53,8 @@ def _against(one: Gain, logged: float) -> str:
 
 def _within(one: Gain) -> str:
     low, high = one.interval
-    said = (
-        "all of it is a gain"
-        if one.certain
-        else "all of it is a loss"
-        if high < 0.0
-        else "so there may be no gain at all"
-    )
-    return f"the gain's 95 % interval is {low:+.4f} to {high:+.4f}: {said}"
+    said = "a gain for certain" if one.certain else "a loss for certain" if high < 0.0 else "maybe no gain at all"
+    return f"95 % interval {low:+.4f} to {high:+.4f}, {said}"
 
 
 def _private(found: Gains) -> Gain | None:
@@ -84,7 +78,9 @@ def _share(share: float) -> str:
 
 
 def _left_out(found: Gains) -> list[str]:
-    return [f"Too few rows tell of the others: {_too_few(found)}."] if found.left_out else []
+    """Whom nothing can be said of, by name: how few rows each has stands in the table below."""
+    names = ", ".join(_named(name) for name in found.left_out)
+    return [f"Too few rows tell of {names}."] if names else []
 
 
 def _too_few(found: Gains) -> str:

@@ -6,10 +6,17 @@ from hushstream.replay.experiments.experiment import Experiment
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
 from hushstream.replay.studies.p2b.experiments import drawings
+from hushstream.replay.studies.p2b.experiments import features as p2b_features
 from hushstream.replay.studies.p2b.experiments import modes as p2b_modes
 from hushstream.replay.studies.p2b.experiments import paper as p2b_figures
 
 EXPERIMENTS = (
+    Experiment(
+        p2b_features.NAME,
+        p2b_features.TITLE,
+        lambda scale, progress: p2b_features.run(scale.quick, progress, scale.data_dir),
+        (Picture("", "The share of the non-private gain that is kept", drawings.draw_features),),
+    ),
     Experiment(
         p2b_curve.NAME,
         p2b_curve.TITLE,

@@ -22,6 +22,8 @@ MODE_PENS = {
     "tuples": Pen(GREEN, "-.", "v"),
     "paper": Pen(PURPLE, "-", "D"),
 }
+FEATURE_PENS = {"linear sums": Pen(BLUE, "-", "o"), "codes": Pen(PURPLE, "--", "D")}
+_SWEEP = {0.5: SKY, 8.0: GREEN}
 _THRESHOLD_COLOURS = (SKY, PERIWINKLE, BLUE, BLACK)
 
 
@@ -82,6 +84,24 @@ def draw_lives(rows: Sequence[Row], sheet: Sheet) -> None:
     _from_zero(grid[0], rows)
     sheet.label_left(grid, "Accuracy (mean reward)")
     sheet.legend(*grid)
+
+
+def draw_features(rows: Sequence[Row], sheet: Sheet) -> None:
+    """The share of the gain that is kept, against slots: a panel for each world, a line for each form and epsilon."""
+    kept = [row for row in rows if "kept" in row and row["windows"] == "one"]
+    panels = list(dict.fromkeys((row["world"], row["items"]) for row in kept))
+    grid = sheet.panels(len(panels), height=300, sharey=True)
+    for axes, (world, items) in zip(grid, panels, strict=True):
+        chosen = [row for row in kept if (row["world"], row["items"]) == (world, items)]
+        for form, epsilon in dict.fromkeys((row["form"], row["epsilon"]) for row in chosen):
+            drawn = [row for row in chosen if (row["form"], row["epsilon"]) == (form, epsilon)]
+            pen = FEATURE_PENS[form] if epsilon == 1.0 else Pen(_SWEEP.get(epsilon, BLACK), "-.", "v")
+            line(axes, drawn, "slots", "kept", pen, f"{form}, epsilon {epsilon:g}")
+        axes.axhline(1.0, color=INK, linestyle=":", linewidth=0.9)
+        axes.set(xscale="log", xlabel="Slots", title=f"{world}, {items} items")
+        ticks(axes, sorted({row["slots"] for row in chosen}))
+    sheet.label_left(grid, "Share of the non-private gain")
+    sheet.legend(grid[0])
 
 
 def draw_modes(rows: Sequence[Row], sheet: Sheet) -> None:

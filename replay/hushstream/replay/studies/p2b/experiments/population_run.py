@@ -44,8 +44,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack, reward_level
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.aggregator import ModelFields, PrivateTotals, RawTotals
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-from hushstream.systems.p2b.models import ModelFields, PrivateTotals, RawTotals
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window
 from hushstream.systems.p2b.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow

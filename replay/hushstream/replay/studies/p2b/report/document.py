@@ -8,6 +8,7 @@ from typing import Any
 from hushstream.replay.report.document import counts_json, verify_json
 from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
 from hushstream.replay.studies.p2b.report.summaries import headline
+from hushstream.replay.studies.p2b.report.wording import figures_of
 
 SCHEMA = "hushstream.run"
 SCHEMA_VERSION = 1
@@ -41,6 +42,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "kept": None if result.kept is None else result.kept.as_json(),
         "run": {name: getattr(result, name) for name in _RUN},
         "marks": list(result.marks),
+        "figures": figures_of(result),
         "conditions": {name: asdict(result.conditions[name]) for name in CONDITIONS if name in result.conditions},
         "comparison_arm": None if result.comparison_arm is None else result.comparison_arm.as_json(),
         "comparison": None if compared is None else compared.as_json(),

@@ -14,7 +14,7 @@ from hushstream.replay.report.parts import (
     with_meanings,
 )
 from hushstream.replay.report.sheet import Drawing
-from hushstream.replay.report.wording import number, provenance, quantity
+from hushstream.replay.report.wording import EXACT, number, provenance, quantity
 from hushstream.replay.studies.p2b.report.results import (
     COLD,
     CONDITIONS,
@@ -25,7 +25,7 @@ from hushstream.replay.studies.p2b.report.results import (
     RunResult,
 )
 from hushstream.replay.studies.p2b.report.summaries import compare, headline
-from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES, CONDITION_STARTS, interval, title
+from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES, CONDITION_STARTS, figures_of, interval, title
 
 
 def run_page(result: RunResult, drawn: Sequence[Drawing], file_names: Sequence[str]) -> str:
@@ -52,7 +52,7 @@ def run_page(result: RunResult, drawn: Sequence[Drawing], file_names: Sequence[s
                 Section("plots", "Pictures", (Pictures(tuple(drawn)),)),
                 *closing(result),
             ),
-            provenance=(*provenance(result), ("Data", data)),
+            provenance=(*provenance(result, figures_of(result)), ("Data", data)),
             files=tuple(file_names),
         )
     )
@@ -100,7 +100,9 @@ def _summary(row: ConditionRow) -> ConditionSummary:
 
 def _conditions(result: RunResult) -> Section:
     rows = tuple(_condition_row(result, name) for name in CONDITIONS if name in result.conditions)
-    caption = "Mean reward of an interaction of the evaluated users; below each figure its 95 % interval."
+    caption = (
+        f"Mean reward of an interaction of the evaluated users; below each figure its 95 % interval. These are {EXACT}."
+    )
     table = Table(caption, ("Where users start from", "Users", "Mean reward", "Against cold"), rows)
     return Section("conditions", "Compared", (table, *_arm(result)))
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hushstream.privacy.amounts import epsilon_value
 from hushstream.replay.report.palette import BLUE, GREY, INK, RED
 from hushstream.replay.report.sheet import Drawing, Sheet
+from hushstream.replay.report.wording import EXACT
 from hushstream.replay.studies.p2b.report.results import (
     COLD,
     CONDITIONS,
@@ -55,7 +56,8 @@ def _rewards_plot(rows: tuple[ConditionRow, ...]) -> Drawing:
         "rewards",
         "Reward against interactions",
         "Mean reward of the evaluated users at each of their interactions, with 95 % intervals. "
-        "The lines are of the same users with the same randomness; they differ in where they start.",
+        "The lines are of the same users with the same randomness; they differ in where they start. "
+        f"These are {EXACT}.",
         f"Line chart of mean reward over {max(row.round for row in rows)} interactions. At the first: {begins}. "
         f"At the last interaction: {ends}.",
         partial(draw_rewards, rows),
@@ -92,7 +94,7 @@ def _noise_plot(cells: tuple[CellRow, ...]) -> Drawing:
         "Noise of what was released, against counts",
         "Each pair of a code of contexts and an item has two released sums: of the rewards, and of what is missing to "
         "the full reward. Shown is released minus exact, against the exact size of the pair; the band is its root mean "
-        "square. Exact counts are shown because the dataset is public.",
+        f"square. What is exact here is shown because the dataset is public: both axes are made of {EXACT}.",
         f"Scatter plot of {len(cells)} cells with {int(reports.min())} to {int(reports.max())} reports each. "
         f"The root mean square of released minus exact is {_rms(noise):.2f}.",
         partial(draw_noise, cells),

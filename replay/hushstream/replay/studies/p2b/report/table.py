@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hushstream.replay.report.printed import answers, facts_grid
 from hushstream.replay.report.wording import (
+    EXACT,
     MARK_MEANINGS,
     THROUGHPUT_NAMES,
     deployment_text,
@@ -50,6 +51,8 @@ def _mark(mark: str) -> Panel:
 def _conditions(result: RunResult) -> Table:
     table = Table(
         title=Text(title(result)),
+        caption=Text(f"{EXACT[:1].upper()}{EXACT[1:]}."),
+        caption_justify="left",
         box=box.SIMPLE_HEAD,
         title_justify="left",
         title_style="bold",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.replay.report.wording import EXACT
 from hushstream.replay.studies.p2b.report.results import (
     COLD,
     WARM_NONPRIVATE,
@@ -16,6 +18,36 @@ CONDITION_STARTS = {
     WARM_NONPRIVATE: "a model of the exact interactions (public data only)",
     WARM_PRIVATE: "a model of what the private release lets through",
 }
+
+
+RELEASED = "what was released, and public counts: none is exact"
+_EXACT_CELLS = f"columns exact_ones and exact_zeros: {EXACT}; noised_ones and noised_zeros: released"
+
+
+def figures_of(result: RunResult) -> str:
+    """What the figures of a run are, those of the arm without privacy by its name and marks."""
+    if not result.public_dataset:
+        return RELEASED
+    if not any(row.condition == WARM_NONPRIVATE for row in result.rows) and WARM_NONPRIVATE not in result.conditions:
+        return EXACT
+    return f"{EXACT}; {CONDITION_NAMES[WARM_NONPRIVATE]}: {_of_arm(result)}"
+
+
+def figures_of_rows(result: RunResult) -> list[str]:
+    """The same of each of its rows."""
+    return [f"{_of_arm(result)}; {EXACT}" if row.condition == WARM_NONPRIVATE else EXACT for row in result.rows]
+
+
+def figures_of_cells(result: RunResult) -> list[str]:
+    """The same of each of its cells, which have exact sums beside released ones."""
+    return [_EXACT_CELLS] * len(result.cells or ())
+
+
+def _of_arm(result: RunResult) -> str:
+    """Of the arm that starts from exact interactions."""
+    arm = result.comparison_arm
+    told = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
+    return "; ".join(told)
 
 
 def interval(summary: ConditionSummary) -> str:

@@ -37,11 +37,11 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     sharing = config.sharing
     if sharing.counter == "exact":
         raise HushstreamError(
-            "audit: expected a sharing.counter that adds noise, got exact, which promises nothing and is for public "
+            "audit: expected a release.mechanism that adds noise, got exact, which promises nothing and is for public "
             "data alone"
         )
     if sharing.horizon < SEEN:
-        raise HushstreamError(f"audit: expected a sharing.horizon of at least {SEEN}, got {sharing.horizon}")
+        raise HushstreamError(f"audit: expected a release.horizon of at least {SEEN}, got {sharing.horizon}")
     small = replace(sharing, slots_per_release=ABREAST * PROBES, domains=None)
     attacked = replace(audited_config(sharing.counter), sharing=small)
     run = partial(audit_attack, domain_attack(attacked, Domain()), guarantee_of(attacked).cost, domain_family(attacked))

@@ -1,0 +1,501 @@
+"""The language of configurations: which key of a ``deployment.yaml`` stands for which value of a configuration's class.
+
+One key stands for the same thing in every system. `SHARED` names those that more than one system has; a system says in
+one table which of its values have a key at another place than in its class (`Language`). The reader, the refusal of
+earlier keys, the reference and `hushstream config migrate` follow from these tables. Digests are over the values as
+their classes nest them (`hushstream.engine.configuration.canonical_form`), so no key changes a digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+
+from hushstream.engine.configuration import hashed_name, unhashed_value
+from hushstream.engine.values import ConfigurationError
+
+Path: TypeAlias = tuple[str, ...]
+"""A key with the sections above it; the place of an item in a list is its number, and `EACH` where all are meant."""
+
+EACH = "*"
+
+ITEMS = "items.capacity"
+DIMENSION = "features.dimension"
+EPSILON = "privacy.epsilon"
+DELTA = "privacy.delta"
+UNITS_PER_PERSON = "privacy.units_per_person"
+EPOCHS = "privacy.epochs"
+LIFETIME = "privacy.lifetime"
+MECHANISM = "release.mechanism"
+WINDOW_UNITS = "release.window_units"
+WINDOW_SECONDS = "release.window_seconds"
+HORIZON = "release.horizon"
+REWARD_LEVELS = "feedback.reward_levels"
+SETTLE_SECONDS = "feedback.settle_seconds"
+REMEMBERED_EVENTS = "feedback.remembered_events"
+PARTITIONS = "partitions"
+MODEL = "model"
+
+SHARED: Mapping[str, str] = {
+    "system": "which system this is a configuration of",
+    "deployment": "its name; topics and consumer groups begin with it",
+    ITEMS: "how many items there may be, or how many one context shows",
+    DIMENSION: "numbers that describe a visit, an item or a record",
+    EPSILON: "what one unit pays, over all releases that one epoch of noise serves",
+    DELTA: "the probability beside epsilon",
+    UNITS_PER_PERSON: "how many units of one person count, or are priced together",
+    EPOCHS: "how often the price may be paid",
+    "privacy.person": "whether one person's whole life must be promised something",
+    LIFETIME: "the limit of what a unit may pay in its life; null for what the configuration plans",
+    f"{LIFETIME}.epsilon": "of all prices together",
+    f"{LIFETIME}.delta": "of all prices together",
+    f"{LIFETIME}.filter": "how prices compose",
+    MECHANISM: "what makes the sums that leave",
+    WINDOW_UNITS: "a window closes at so many units (slots, rewards, outcomes)",
+    WINDOW_SECONDS: "a window closes after so much log time, too",
+    HORIZON: "the most windows that a counter serves",
+    "feedback.attribution_window_seconds": "how long a decision waits for its reward",
+    "feedback.early_feedback": "how much feedback may wait for a context that has not arrived",
+    REMEMBERED_EVENTS: "past event ids that are known again",
+    REWARD_LEVELS: "a reward is a whole number of so many levels",
+    SETTLE_SECONDS: "spans of log time in which rewards arrive before anything leaves",
+    f"{PARTITIONS}.learner": "partitions of contexts, clicks and decisions",
+    f"{PARTITIONS}.counter": "partitions of the counter; one",
+}
+"""The keys that more than one system has, in the order in which pages list them."""
+
+ORDER = (
+    "system",
+    "deployment",
+    "kind",
+    "nodes",
+    "vendors",
+    "items",
+    "features",
+    "privacy",
+    "release",
+    "feedback",
+    "holdout",
+    "partitions",
+)
+"""What stands first in a configuration; what one system alone has stands behind it."""
+
+
+UNITS: Mapping[str, str] = {
+    "epsilon": "epsilon",
+    "delta": "probability",
+    "failure": "probability",
+    "sampling": "probability",
+    "holdout": "share",
+    "share": "share",
+    "shares": "shares",
+    "prior_share": "share",
+    "units_per_person": "{unit}s",
+    "window_units": "{unit}s",
+    "horizon_units": "{unit}s",
+    "epochs": "epochs of noise",
+    "horizon": "windows",
+    "releases": "releases",
+    "releases_per_version": "releases",
+    "release.threshold": "slots",
+    "model.threshold": "deviations of the noise",
+    "edge_margin": "edges of the noise",
+    "expected_slots": "slots",
+    "label_slots": "slots",
+    "after_interactions": "decisions",
+    "decisions_per_user": "decisions",
+    "contexts_per_period": "contexts",
+    "split_at": "contexts",
+    "early_feedback": "events",
+    "remembered_events": "events",
+    "capacity": "items",
+    "reserved": "items",
+    "top": "items",
+    "pairs": "ratings",
+    "dimension": "numbers",
+    "digits": "decimal digits",
+    "codes": "codes",
+    "factors": "factors",
+    "reward_levels": "levels",
+    "cells.levels": "levels",
+    "cells.cap": "cells",
+    "branching": "parts of a side",
+    "domains": "counters",
+    "nodes": "nodes",
+    "rounds": "rounds",
+    "partitions.learner": "partitions",
+    "partitions.shuffler": "partitions",
+    "partitions.counter": "partitions",
+    "partitions.rater": "partitions",
+    "partitions.collector": "partitions",
+    "lowest": "ratings",
+    "highest": "ratings",
+    "norm": "L2 length",
+    "norm_l1": "L1 length",
+    "clip": "L2 length",
+    "factor_clip": "L2 length",
+}
+"""What numbers are counted in, by the end of their key; what is not here, and is no time, is a plain number."""
+
+_SECONDS = "seconds"
+
+Form: TypeAlias = Literal["value", "optional", "list"]
+
+
+class Key(NamedTuple):
+    """One key of a configuration.
+
+    Attributes:
+        key: where it stands in a ``deployment.yaml``.
+        attribute: where its value is in the configuration's class.
+        owner: the class that has the attribute, whose docstring says what it means.
+        field: the attribute there.
+        hint: the attribute's type.
+        form: a value, a section that may be null, or a list of sections.
+    """
+
+    key: Path
+    attribute: Path
+    owner: type
+    field: Field[Any]
+    hint: Any
+    form: Form
+
+    @property
+    def name(self) -> str:
+        """The key as messages name it."""
+        return ".".join(self.key)
+
+    def unit(self, counted: str) -> str:
+        """What its number is counted in, ``counted`` being the unit of privacy; empty for what has no unit."""
+        if self.key[-1].endswith(_SECONDS):
+            return f"{_SECONDS} of log time"
+        ends = (".".join(self.key[-parts:]) for parts in (2, 1))
+        return next((UNITS[end].format(unit=counted) for end in ends if end in UNITS), "")
+
+
+class Refused(NamedTuple):
+    """A key that cannot be read.
+
+    Attributes:
+        key: as it was written.
+        was_key: whether it was a key before.
+        now: what it is called now; None where it is not written any more, or never was.
+        got: what stands where keys and values below it were expected; absent where the key itself is the fault.
+    """
+
+    key: Path
+    was_key: bool
+    now: Path | None
+    got: Any = MISSING
+
+
+class Language:
+    """How the values of one class of configurations are written.
+
+    Where two attributes have one key, it stands for the one in a section that may be null, if that section is there.
+
+    Attributes:
+        keys: all keys, in the order in which pages list them.
+        former: what keys were called before, with what each is called now; None where it is not written any more.
+    """
+
+    def __init__(self, made: type, moved: Mapping[str, str | None] | None = None) -> None:
+        """Read the attributes of a class.
+
+        Args:
+            made: a dataclass.
+            moved: where keys stand that are not where the class has their values, by the attribute, a section for all
+                that is in it; None for an attribute that can have one value alone, and is not written.
+
+        Raises:
+            ConfigurationError: it moves what is no attribute, or a former key is a key of something else now.
+        """
+        moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
+        rows = list(_rows(made, (), ()))
+        placed = [(row, _moved(row.attribute, moves)) for row in rows]
+        shown = [
+            Key(key, row.attribute, row.owner, row.field, row.hint, row.form)
+            for row, key in placed
+            if key is not None and row.form != "section"
+        ]
+        self.keys: tuple[Key, ...] = tuple(sorted(shown, key=lambda one: _rank(one.key)))
+        self._by_key: dict[Path, list[Key]] = {}
+        for one in self.keys:
+            self._by_key.setdefault(one.key, []).append(one)
+        self._above = {key[:end] for key in self._by_key for end in range(1, len(key))}
+        self._by_attribute = {row.attribute: key for row, key in placed if key is not None}
+        self._rows = {path: row for row in rows for path in (row.attribute, row.hashed)}
+        self._sections = [row.attribute for row, _ in placed if row.form == "section"]
+        self.former: Mapping[Path, Path | None] = {
+            old: key for row, key in placed for old in (row.attribute, row.hashed) if old != key
+        }
+        wrong = [old for old in moves if old not in {row.attribute for row in rows}]
+        wrong += [old for old in self.former if old in self._by_key]
+        if wrong:
+            raise ConfigurationError(f"keys of {made.__name__}: expected attributes that are no keys, got {wrong[0]}")
+
+    def read(self, values: Any) -> tuple[Any, list[Refused]]:
+        """Values nested as the class has them, and the keys among them that cannot be read.
+
+        Args:
+            values: nested, as in YAML.
+        """
+        if not isinstance(values, dict):
+            return values, []
+        found: dict[str, Any] = {}
+        for section in self._sections:
+            _put(found, section, {})
+        given = {one.attribute for one in self.keys if one.form == "optional" and _at(values, one.key) is not None}
+        refused: list[Refused] = []
+        self._read(values, (), given, found, refused)
+        return _listed(found), refused
+
+    def written(self, config: Any) -> dict[str, Any]:
+        """A configuration as plain values under its keys.
+
+        Raises:
+            ConfigurationError: a value that decides nothing is not what it is by default: no key stands for it.
+        """
+        optional = [one.attribute for one in self.keys if one.form == "optional"]
+        given = {above for above in optional if any(value is not None for _, value in _values(config, above))}
+        found: dict[str, Any] = {}
+        for one in self.keys:
+            for numbers, value in _values(config, one.attribute):
+                if self._chosen(one.key, given) is not one:
+                    self._require_default(one, value)
+                elif one.form == "value" or not value:
+                    _put(found, _numbered(one.key, numbers), list(value) if isinstance(value, tuple) else value)
+        plain: dict[str, Any] = _listed(found)
+        return plain
+
+    def key_of(self, path: Path) -> Path:
+        """What messages call a place in the class; a path that is a key already, or none at all, stays."""
+        if _general(path) in self._by_key or _general(path) in self._above:
+            return path
+        for end in range(len(path), 0, -1):
+            key = self._by_attribute.get(_general(path[:end]))
+            if key is not None:
+                return (*_numbered(key, path), *path[end:])
+        return path
+
+    def renewed(self, values: Mapping[Path, Any]) -> dict[Path, tuple[Path | None, Any]]:
+        """Keys, and what they were called before, as they are called now, with their values; None for what is gone.
+
+        Args:
+            values: by key, with the sections above it.
+
+        Raises:
+            ConfigurationError: one never was a key; or a value that is gone is not the one that it has without a key.
+        """
+        given = self._sections_with_keys(values)
+        found: dict[Path, tuple[Path | None, Any]] = {}
+        for path, value in values.items():
+            general = _general(path)
+            if general in self._by_key:
+                found[path] = (path, value)
+                continue
+            row = self._rows.get(general)
+            if row is None:
+                raise ConfigurationError(f"{'.'.join(path)}: there is no such key, and there was none")
+            now, value = self.former.get(general, general), _unhashed(row, general, value)
+            if row.form == "section":
+                now = now if now in self._above else None
+            elif now is None or self._chosen(now, given).attribute != row.attribute:
+                now = None
+                self._require_default(row, value)
+            found[path] = (None if now is None else _numbered(now, path), value)
+        return found
+
+    def nested(self, values: Mapping[Path, Any]) -> Any:
+        """Values nested as the class has them, whether they stand under keys or under what keys were called before.
+
+        Args:
+            values: by key, with the sections above it.
+        """
+        given = self._sections_with_keys(values)
+        found: dict[str, Any] = {}
+        for section in self._sections:
+            _put(found, section, {})
+        for path, value in values.items():
+            general = _general(path)
+            row = self._rows.get(general)
+            if row is None:
+                _put(found, _numbered(self._chosen(general, given).attribute, path), value)
+            else:
+                _put(found, _numbered(row.attribute, path), _unhashed(row, general, value))
+        return _listed(found)
+
+    def leaves(self, values: Any, above: Path = ()) -> dict[Path, Any]:
+        """The values below keys, or below what was a key before, by key with the sections above it."""
+        found: dict[Path, Any] = {}
+        several = isinstance(values, list)
+        for name, value in enumerate(values) if several else values.items():
+            path = (*above, str(name))
+            inside = bool(value) and (isinstance(value, dict) or _holds_sections(value))
+            found |= self.leaves(value, path) if inside and (several or self.holds_keys(path)) else {path: value}
+        return found
+
+    def holds_keys(self, path: Path) -> bool:
+        """Whether keys stand below a path, or stood there before."""
+        general = _general(path)
+        return any(one[: len(general)] == general and len(one) > len(general) for one in (*self._by_key, *self.former))
+
+    def beside(self, key: Path) -> list[Path]:
+        """All keys whose values are in one section of the class with that of ``key``."""
+        sections = {one.attribute[:-1] for one in self._by_key.get(_general(key), ())}
+        return [one.key for one in self.keys if one.attribute[:-1] in sections]
+
+    def _sections_with_keys(self, paths: Iterable[Path]) -> set[Path]:
+        """The sections that may be null and are not."""
+        above = {_general(path[:1]) for path in paths if len(path) > 1}
+        return above & {one.attribute for one in self.keys if one.form == "optional"}
+
+    def _read(
+        self,
+        values: dict[Any, Any],
+        above: Path,
+        given: Collection[Path],
+        found: dict[str, Any],
+        refused: list[Refused],
+    ) -> None:
+        for name, value in values.items():
+            path = (*above, str(name))
+            general = _general(path)
+            if general in self._by_key:
+                one = self._chosen(general, given)
+                attribute = _numbered(one.attribute, path)
+                items = _items(one.form, value)
+                if not items:
+                    _put(found, attribute, value)
+                for number, item in items:
+                    _put(found, (*attribute, *number), {} if isinstance(item, dict) else item)
+                    if isinstance(item, dict):
+                        self._read(item, (*path, *number), given, found, refused)
+            elif isinstance(value, dict) and (general in self._above or (value and self.holds_keys(path))):
+                self._read(value, path, given, found, refused)
+            else:
+                now, was = self.former.get(general), general in self.former
+                got = value if general in self._above and not was else MISSING
+                refused.append(Refused(path, was, None if now is None else _numbered(now, path), got))
+
+    def _chosen(self, key: Path, given: Collection[Path]) -> Key:
+        inside = [one for one in self._by_key[key] if any(one.attribute[: len(above)] == above for above in given)]
+        return (inside or self._by_key[key])[0]
+
+    def _require_default(self, one: Key | _Row, value: Any) -> None:
+        if value != one.field.default:
+            raise ConfigurationError(
+                f"{'.'.join(one.attribute)}: expected {one.field.default!r}, as it decides nothing here, got {value!r}"
+            )
+
+
+class _Row(NamedTuple):
+    attribute: Path
+    hashed: Path
+    owner: type
+    field: Field[Any]
+    hint: Any
+    form: Form | Literal["section"]
+
+
+def _rows(made: type, above: Path, hashed: Path) -> Iterator[_Row]:
+    """Every attribute of a class, a section before what is in it."""
+    types = get_type_hints(made)
+    for one in fields(made):
+        hint = types[one.name]
+        attribute, earlier = (*above, one.name), (*hashed, hashed_name(one))
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield _Row(attribute, earlier, made, one, hint, "section")
+            yield from _rows(hint, attribute, earlier)
+            continue
+        inside = next((part for part in get_args(hint) if isinstance(part, type) and is_dataclass(part)), None)
+        several = get_origin(hint) is tuple and inside is not None
+        yield _Row(
+            attribute, earlier, made, one, hint, "list" if several else "value" if inside is None else "optional"
+        )
+        if inside is not None:
+            each = (EACH,) if several else ()
+            yield from _rows(inside, (*attribute, *each), (*earlier, *each))
+
+
+def _moved(attribute: Path, moves: Mapping[Path, Path | None]) -> Path | None:
+    """The key of an attribute: as the longest of the moves that holds it says."""
+    for end in range(len(attribute), 0, -1):
+        if attribute[:end] in moves:
+            new = moves[attribute[:end]]
+            return None if new is None else (*new, *attribute[end:])
+    return attribute
+
+
+def _rank(key: Path) -> tuple[int, int]:
+    top = ORDER.index(key[0]) if key[0] in ORDER else len(ORDER)
+    shared = [_parted(name) for name in SHARED]
+    return top, shared.index(key) if key in shared else len(shared)
+
+
+def _parted(name: str) -> Path:
+    return tuple(name.split("."))
+
+
+def _general(path: Path) -> Path:
+    return tuple(EACH if part.isdigit() else part for part in path)
+
+
+def _numbered(general: Path, path: Path) -> Path:
+    """A path with the numbers of list items that another one has."""
+    numbers = iter([part for part in path if part.isdigit()])
+    return tuple(next(numbers) if part == EACH else part for part in general)
+
+
+def _items(form: Form, value: Any) -> list[tuple[Path, Any]]:
+    """What has keys below it: the items of a list of sections, or a section that may be null and is not."""
+    if form == "list" and isinstance(value, list | tuple):
+        return [((str(number),), item) for number, item in enumerate(value)]
+    return [((), value)] if form == "optional" and isinstance(value, dict) else []
+
+
+def _holds_sections(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _unhashed(row: _Row, path: Path, value: Any) -> Any:
+    """A value that stands under an attribute, or under its name in the canonical form."""
+    return unhashed_value(row.field, value) if path == row.hashed else value
+
+
+def _at(values: Any, path: Path) -> Any:
+    for part in path:
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def _values(config: Any, attribute: Path, numbers: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """The values of an attribute, one for each item of the lists that it is in, with their numbers."""
+    for place, part in enumerate(attribute):
+        if part == EACH:
+            for number, item in enumerate(config):
+                yield from _values(item, attribute[place + 1 :], (*numbers, str(number)))
+            return
+        if config is None:
+            return
+        config = getattr(config, part)
+    yield numbers, config
+
+
+def _put(found: dict[str, Any], path: Path, value: Any) -> None:
+    """Set one value; a section that is there is kept."""
+    for part in path[:-1]:
+        found = found.setdefault(part, {})
+    if value == {} and isinstance(found.get(path[-1]), dict):
+        return
+    found[path[-1]] = value
+
+
+def _listed(tree: Any) -> Any:
+    """Sections whose keys are numbers, as lists."""
+    if not isinstance(tree, dict):
+        return tree
+    plain = {name: _listed(value) for name, value in tree.items()}
+    return list(plain.values()) if plain and all(name.isdigit() for name in plain) else plain

@@ -1,0 +1,183 @@
+"""What has arrived at a learner: decoded once, and how much of it may be folded now.
+
+Contexts and phase ends may name a click (``after_click``). Whoever names one has seen its acknowledgement, so it was in
+its log before the record that names it. One that is not there when a log that holds the naming record is found to end
+before it never was: nothing that names it waits any longer, and the fold refuses it. The fold asks no clock and no
+broker: a record is refused if the clicks of its batch end before the one that it names, and which clicks those are is
+in the journal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from operator import attrgetter
+
+import numpy as np
+
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
+from hushstream.schemas.columns import ContextColumns, gather_contexts
+
+MAX_ROWS = 4096
+"""Contexts in one fold, so that its journal record stays within the broker's record size; no batch record of
+more rows is taken, because it could be decided but not journaled."""
+
+CLICK_CLOCK_MARGIN_MS = 30_000
+"""A context names a click that was acknowledged before it was sent. When clicks this much younger than the
+context have arrived and that one has not, no such click exists; the margin covers clocks of two brokers."""
+
+
+@dataclass(slots=True)
+class DecodedContexts:
+    """A contexts slice as columns, with the refusal of every row that is not to be decided."""
+
+    low: int
+    high: int
+    columns: ContextColumns
+    refused: dict[int, str] = field(default_factory=dict)
+    oversized: list[int] = field(default_factory=list)
+    """Offsets of batch records with more than `MAX_ROWS` rows; their rows are to be passed over."""
+
+    def rows_of(self, part: InputSlice) -> range:
+        """Which of the rows are of records of a slice."""
+        offsets = self.columns.offsets
+        return range(bisect_left(offsets, part.low), bisect_left(offsets, part.high))
+
+
+class Arrivals:
+    """What has arrived of the inputs of one partition, and which records wait for a click.
+
+    Contexts are decoded piece by piece: each record once, however often it is offered.
+
+    Attributes:
+        awaited: what the first record waits for that was held back last; None where none is.
+    """
+
+    def __init__(
+        self, contexts: TopicPartition, clicks: TopicPartition, decode: Callable[[InputSlice], DecodedContexts]
+    ) -> None:
+        """Begin with nothing, and without knowing where the log of ``clicks`` ends; ``decode`` makes a piece."""
+        self._contexts, self._clicks = contexts, clicks
+        self._decode = decode
+        self._pieces: list[DecodedContexts] = []
+        self.awaited: Awaited | None = None
+        self._known_before = 0
+        self._end = 0
+
+    def over(self, part: InputSlice) -> Sequence[DecodedContexts]:
+        """The pieces that a slice of contexts lies in, in log order; the first and the last may reach beyond it."""
+        self.forget(part.low)
+        if self._pieces and self._pieces[0].low > part.low:
+            self._pieces.clear()
+        reached = self._pieces[-1].high if self._pieces else part.low
+        if reached < part.high:
+            fresh = part.records[bisect_left(part.records, reached, key=attrgetter("offset")) :]
+            self._pieces.append(self._decode(part._replace(low=reached, records=fresh)))
+        return [piece for piece in self._pieces if piece.low < part.high]
+
+    def forget(self, position: int) -> None:
+        """Drop the pieces below an offset: they were folded."""
+        self._pieces = [piece for piece in self._pieces if piece.high > position]
+
+    def ends_at(self, before: int, end: int) -> None:
+        """See `Machine.ends_at`."""
+        self._known_before, self._end = before, end
+        self.awaited = None
+
+    def ready(self, slices: Sequence[InputSlice], click_high: int, latest_ms: int, now_ms: int) -> Sequence[InputSlice]:
+        """The part of what has arrived that may be folded now.
+
+        Contexts wait for the click that they name, and a fold has at most `MAX_ROWS`. Where rows are left for the next
+        fold, so are the clicks and models of a later log time.
+
+        Args:
+            slices: what has arrived.
+            click_high: up to which offset clicks were folded.
+            latest_ms: log time of the youngest of them.
+            now_ms: up to which log time contexts were folded.
+        """
+        asked = next((part for part in slices if part.topic == self._contexts[0]), None)
+        if asked is None:
+            return slices
+        clicks = next((part for part in slices if part.topic == self._clicks[0]), None)
+        if clicks is not None and clicks.records:
+            latest_ms = max(latest_ms, clicks.records[-1].timestamp_ms)
+        contexts, full = self._ready_contexts(asked, click_high if clicks is None else clicks.high, latest_ms)
+        parts = [contexts if part is asked else part for part in slices]
+        if full:
+            parts = [part if part is contexts else self._not_beyond(contexts, part, now_ms) for part in parts]
+        return [part for part in parts if part.high > part.low]
+
+    def _ready_contexts(self, part: InputSlice, click_high: int, latest_ms: int) -> tuple[InputSlice, bool]:
+        """The contexts that may be folded, and whether rows are left only because a fold takes no more."""
+        held = self.awaited
+        if held is not None and held.at == part.low and held.offset >= click_high and latest_ms <= held.until_ms:
+            # It waits on, which needs no decoding.
+            return cut(part, part.low), False
+        pieces = self.over(part)
+        waiting = (
+            Awaited(offset, self._clicks, named, log_time_ms + CLICK_CLOCK_MARGIN_MS)
+            for piece in pieces
+            for offset, named, log_time_ms in _naming(piece, part, click_high)
+            if self._waits(offset, named, log_time_ms, latest_ms)
+        )
+        self.awaited = next(waiting, None)
+        high = part.high if self.awaited is None else self.awaited.at
+        offsets = [piece.columns.offsets[row] for piece in pieces for row in piece.rows_of(part)]
+        if len(offsets) > MAX_ROWS:
+            high = min(high, max(offsets[MAX_ROWS], offsets[0] + 1))
+        if high == part.high:
+            return part, False
+        return cut(part, high), bisect_left(offsets, high) >= MAX_ROWS
+
+    def _waits(self, offset: int, named: int, log_time_ms: int, latest_ms: int) -> bool:
+        known_missing = offset < self._known_before and named >= self._end
+        return not known_missing and log_time_ms + CLICK_CLOCK_MARGIN_MS >= latest_ms
+
+    def _not_beyond(self, contexts: InputSlice, part: InputSlice, now_ms: int) -> InputSlice:
+        """The part of a slice that comes before the end of a slice of contexts."""
+        until_ms = max(now_ms, *(record.timestamp_ms for record in contexts.records))
+        named = -1
+        if part.topic == self._clicks[0]:
+            pieces = self.over(contexts)
+            named = max(piece.columns.after_clicks[row] for piece in pieces for row in piece.rows_of(contexts))
+        later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
+        return cut(part, next(later, part.high))
+
+
+def decode_checked(part: InputSlice, rules: ContextRules, own: frozenset[str] = frozenset()) -> DecodedContexts:
+    """Decode a slice of contexts, and records of ``own`` schemas; with the rules' refusal of rows that are not good."""
+    columns = gather_contexts(part.records, rules.width, rules.arms, own)
+    decoded = DecodedContexts(part.low, part.high, columns)
+    if len(columns.offsets) > MAX_ROWS:
+        rows_of = Counter(columns.offsets)
+        decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
+    for row in np.flatnonzero(~rules.good(columns.contexts)):
+        decoded.refused[int(row)] = rules.refusal
+    return decoded
+
+
+def cut(part: InputSlice, high: int) -> InputSlice:
+    """The part of a slice below offset ``high``."""
+    kept: Sequence[InputRecord] = [record for record in part.records if record.offset < high]
+    return part._replace(high=high, records=kept)
+
+
+def _naming(piece: DecodedContexts, part: InputSlice, click_high: int) -> Iterator[tuple[int, int, int]]:
+    """(offset, click, log time) of the records of a slice that name a click from ``click_high`` on, in log order."""
+    columns = piece.columns
+    rows = (
+        (columns.offsets[row], columns.after_clicks[row], columns.timestamps_ms[row])
+        for row in piece.rows_of(part)
+        if columns.after_clicks[row] >= click_high
+    )
+    phase_ends = (
+        (mark.offset, mark.after_click, mark.timestamp_ms)
+        for mark in columns.phase_ends
+        if part.low <= mark.offset < part.high and mark.after_click >= click_high
+    )
+    return merge(rows, phase_ends)

@@ -1,0 +1,183 @@
+"""Decisions whose reward is awaited: a row leaves when it has settled, whatever was rewarded.
+
+A row leaves when the settle time of its decision has passed in log time, or at a phase end, if its arm was on screen;
+its reward is 0 if none came by then. Log time is cut into spans as long as the settle time, and the rows decided in one
+leave together. So whether a row leaves, when, and in which record, depends on what was shown alone, on the log times of
+contexts, and on phase ends: a reward, or the lack of one, moves the number in its own row and nothing else. That holds
+for feedback before its context, too (`hushstream.feedback.memory`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.batch import Batch, has_settled
+from hushstream.engine.records import InputSlice
+from hushstream.engine.state.declared import Several
+from hushstream.engine.state.parts import array
+from hushstream.feedback.join import JoinOutcome
+from hushstream.feedback.memory import EarlyOutcome, FeedbackRow, ShownEarlyFeedback
+from hushstream.schemas.reasons import Reason
+
+_EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
+    EarlyOutcome.WAITS: Outcome.EARLY_FEEDBACK,
+    EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
+    EarlyOutcome.FULL: Refusal.TOO_MUCH_EARLY_FEEDBACK,
+    EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
+}
+
+
+class AwaitedRow(Protocol):
+    """A decision whose reward is awaited: a tuple with these fields among others."""
+
+    @property
+    def decided_ms(self) -> int: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def arm(self) -> int: ...
+    @property
+    def shown(self) -> bool: ...
+    @property
+    def other_shown(self) -> bool: ...
+    @property
+    def reward(self) -> float | None: ...
+    def _asdict(self) -> dict[str, Any]: ...
+    def _replace(self, *, shown: bool = ..., other_shown: bool = ..., reward: float | None = ...) -> Self: ...
+
+
+RowT = TypeVar("RowT", bound=AwaitedRow)
+
+
+class OpenRows(Generic[RowT]):
+    """The rows of a partition whose reward is awaited, by event, in the order of their decisions."""
+
+    __slots__ = ("_arms", "_due", "_rows", "_settle_ms")
+
+    def __init__(self, settle_ms: int, arms: int) -> None:
+        """Begin with none; a row settles for ``settle_ms`` of log time, and feedback names one of ``arms``."""
+        self._settle_ms, self._arms = settle_ms, arms
+        self._rows: dict[str, RowT] = {}
+        self._due: deque[tuple[int, str]] = deque()
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._rows)
+
+    def get(self, event_id: str) -> RowT | None:
+        """The row of an event, if it waits."""
+        return self._rows.get(event_id)
+
+    def add(self, event_id: str, row: RowT) -> None:
+        """Let the row of a decision wait; none before it was decided later."""
+        self._rows[event_id] = row
+        self._due.append((row.decided_ms, event_id))
+
+    def items(self) -> Iterator[tuple[str, RowT]]:
+        """All that wait, in the order of their decisions."""
+        return ((event_id, self._rows[event_id]) for _, event_id in self._due)
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._rows, self._due = {}, deque()
+
+    def drop(self, user: str) -> None:
+        """Drop those of a user."""
+        theirs = {event_id for event_id, row in self._rows.items() if row.user == user}
+        self._due = deque(due for due in self._due if due[1] not in theirs)
+        self._rows = {event_id: row for event_id, row in self._rows.items() if event_id not in theirs}
+
+    def join(
+        self, row: RowT, click: FeedbackRow, part: InputSlice, batch: Batch, bad_reward: str | None = None
+    ) -> None:
+        """Note one piece of feedback in an open row; the first of each kind stands.
+
+        Args:
+            row: of its event.
+            click: the feedback.
+            part: where it lies.
+            batch: what it comes in.
+            bad_reward: why the reward cannot count, if it cannot.
+        """
+        reason: str | None = None
+        if row.user != click.user:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        elif click.arm >= self._arms:
+            reason = Reason.UNKNOWN_ARM
+        elif click.rewarded:
+            reason = bad_reward
+        if reason is not None:
+            batch.refuse(reason, part, click.offset, click.row)
+        elif click.time_ms > row.decided_ms + self._settle_ms:
+            batch.too_late(click)
+        elif (row.reward is not None) if click.rewarded else (row.shown or row.other_shown):
+            batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
+        elif click.rewarded:
+            self._rows[click.event_id] = row._replace(reward=click.reward)
+            batch.counts[JoinOutcome.REWARDED] += 1
+        else:
+            own = click.arm == row.arm
+            self._rows[click.event_id] = row._replace(shown=own, other_shown=not own)
+            batch.counts[JoinOutcome.SHOWN if own else JoinOutcome.OTHER_ARM] += 1
+
+    def settled(self, now_ms: int, batch: Batch) -> list[tuple[str, RowT]]:
+        """Take the rows that leave at ``now_ms``: they are as they will stay."""
+        due, settle_ms = self._due, self._settle_ms
+        events = []
+        while due and has_settled(due[0][0], now_ms, settle_ms):
+            events.append(due.popleft()[1])
+        return self._shown(events, batch)
+
+    def all_settled(self, batch: Batch) -> list[tuple[str, RowT]]:
+        """Take all rows: a phase has ended."""
+        events, self._due = [event_id for _, event_id in self._due], deque()
+        return self._shown(events, batch)
+
+    def _shown(self, events: list[str], batch: Batch) -> list[tuple[str, RowT]]:
+        """Only what was shown decides whether a row leaves."""
+        leaving = []
+        for event_id in events:
+            row = self._rows.pop(event_id)
+            if row.shown:
+                leaving.append((event_id, row))
+            else:
+                batch.counts[Outcome.NOT_SHOWN] += 1
+        return leaving
+
+
+def open_rows(
+    schema: Mapping[str, Any],
+    pack: Callable[[Any, Any], Mapping[str, Any]],
+    unpack: Callable[[Any, dict[str, Any]], Any],
+) -> Several:
+    """The rows of a role that wait, as a field of its state.
+
+    Args:
+        schema: Avro record of one row: ``event_id``, and the fields that ``pack`` gives.
+        pack: of the role and a row, its fields.
+        unpack: of the role and these fields, the row.
+    """
+
+    def dump(role: Any) -> Mapping[str, Any]:
+        return {"open": [{"event_id": event_id, **pack(role, row)} for event_id, row in role.open.items()]}
+
+    def load(role: Any, values: Mapping[str, Any]) -> None:
+        role.open.clear()
+        for item in values["open"]:
+            role.open.add(item.pop("event_id"), unpack(role, item))
+
+    return Several({"open": array(schema)}, dump, load)
+
+
+def hold_early(
+    early: ShownEarlyFeedback, click: FeedbackRow, part: InputSlice, batch: Batch, unfit: str | None
+) -> None:
+    """Let feedback wait for its context, if nothing makes it ``unfit``."""
+    outcome = unfit or _EARLY[early.hold(click)]
+    if isinstance(outcome, (Outcome, JoinOutcome)):
+        batch.counts[outcome] += 1
+    else:
+        batch.refuse(outcome, part, click.offset, click.row)

@@ -1,0 +1,442 @@
+"""One batch of a learner: its inputs in the order in which they count, and what becomes of them.
+
+The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
+record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
+(``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
+is done when a context or a phase end brings it, never by a click: clicks, or the lack of them, move nothing that leaves
+from here, neither when nor together with what. Whether feedback comes in time is judged by its own log time against the
+deadline of its decision.
+
+So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
+left that come before it. Whoever cuts batches sees to that (`hushstream.agents.partition.schedule`), as far as a log
+that was read to its end goes on at a later log time. Where the room for feedback without context
+(`feedback.early_feedback`) is shared by all users of a partition, so in a flood that fills it one user's click decides
+whether feedback of another is lost; what leaves, and when, it never decides. Where what leaves depends on it, each user
+has places of their own, and no reward takes one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.learner.answering import AnsweredBatch
+from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
+from hushstream.engine.learner.models import ModelReader, OnChain
+from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.spending import Asked, Spending
+from hushstream.engine.records import InputSlice, ReplayMismatch
+from hushstream.feedback.join import JoinOutcome
+from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.schemas.columns import (
+    REWARD,
+    FeedbackColumns,
+    ForgetMark,
+    OwnMark,
+    PhaseEndMark,
+    Reject,
+    gather_feedback,
+)
+
+NEVER_MS = 1 << 63
+"""In place of the log time, or the offset, of what is not there: later than all that can be in a log."""
+
+FLOAT_TIE_MARGIN = 1e-4
+"""On replay a journaled arm may differ from the recomputed one only if their scores are this close (another
+CPU's rounding); it is counted. Anything more is a change."""
+
+MODEL, PUBLIC, REPEATED = 0, 1, 2
+"""How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
+
+CERTAIN = 10**9
+"""The propensity of an answer without chance, in units of 1e-9."""
+
+_ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
+
+
+# What takes its turn.
+
+
+class Clicks(NamedTuple):
+    """Feedback that comes now."""
+
+    rows: Sequence[FeedbackRow]
+
+
+class Published(NamedTuple):
+    """A published model that comes now: its log time, its track, its record, and where it lies."""
+
+    log_time_ms: int
+    reader: ModelReader
+    record: OnChain
+    part: InputSlice
+
+
+class Contexts(NamedTuple):
+    """Rows of contexts that no click and no model comes between."""
+
+    decoded: DecodedContexts
+    rows: range
+
+
+class PhaseEnd(NamedTuple):
+    """The end of a phase, which is logged."""
+
+    log_time_ms: int
+    phase: int
+
+
+class Forget(NamedTuple):
+    """The erasure of a user, which is logged."""
+
+    log_time_ms: int
+    user: str
+
+
+class Own(NamedTuple):
+    """A record among contexts that one system alone knows."""
+
+    mark: OwnMark
+
+
+Turn = Clicks | Published | Contexts | PhaseEnd | Forget | Own
+
+
+def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
+    """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
+
+    Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
+    one begins: together. What left for itself would tell by its time whose it is.
+    """
+    return now_ms >= due_ms if not settle_ms else now_ms // settle_ms >= due_ms // settle_ms + 2
+
+
+class Batch(AnsweredBatch):
+    """A batch of one partition's inputs: `turns` gives them in order, and the learner notes here what they came to.
+
+    Attributes:
+        contexts, clicks, models: what takes turns.
+        earlier: where feedback lies that waited for its context: its record is not at hand any more.
+        sent: slots or rows among the releases.
+        float_ties: see `Machine.float_ties`.
+    """
+
+    def __init__(
+        self,
+        whole: AnsweredBatch,
+        pieces: Sequence[DecodedContexts],
+        inputs: tuple[InputSlice, ClickTurns, ModelTurns],
+        of: tuple[bytes, int],
+    ) -> None:
+        """Begin a batch with no answers.
+
+        Args:
+            whole: what came in, and what is replayed.
+            pieces: decoded contexts that the slice of contexts lies in.
+            inputs: contexts, clicks, models.
+            of: the deployment's digest, and how many arms it has.
+        """
+        super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
+        self._pieces = pieces
+        self.contexts, self.clicks, self.models = inputs
+        self.earlier = self.clicks.part._replace(records=())
+        self._config_digest, self._arms_there = of
+        self._replayed: list[list[int]] = []
+        if self.journaled is not None:
+            self._replayed = [np.frombuffer(self.journaled[name], kind).tolist() for name, kind in _ANSWERS]
+        self.sent = 0
+        self.float_ties = 0
+        self._event_ids: list[str] = []
+        self._arms: list[int] = []
+        self._propensities: list[int] = []
+        self._policies = bytearray()
+        self._versions: list[int] = []
+        self._debits: list[dict[str, Any]] = []
+        """What the releases of noised sums were debited, in the order in which they were asked for."""
+
+    # Its inputs, in order.
+
+    def turns(self, now_ms: int) -> Iterator[Turn]:
+        """Everything in the order in which it counts; what cannot count is refused on the way.
+
+        Args:
+            now_ms: the log time that contexts and phase ends have come to before this batch.
+        """
+        part = self.contexts
+        for reject in self.clicks.rejects:
+            self.refuse(reject.reason, self.clicks.part, reject.offset, reject.row)
+        self._refuse_contexts(range(part.low, part.high))
+        for piece in self._pieces:
+            rows = piece.rows_of(part)
+            done = rows.start
+            for mark in _marks_of(piece, part):
+                now_ms = yield from self._runs(piece, range(done, mark.position), now_ms)
+                done = mark.position
+                if isinstance(mark, PhaseEndMark):
+                    now_ms = yield from self._phase_end(mark, now_ms)
+                elif isinstance(mark, ForgetMark):
+                    now_ms = yield from self._forget(mark, now_ms)
+                else:
+                    yield Own(mark)
+            now_ms = yield from self._runs(piece, range(done, rows.stop), now_ms)
+        yield from self._before(NEVER_MS - 1)
+
+    def _refuse_contexts(self, covered: range) -> None:
+        for piece in self._pieces:
+            for reject in piece.columns.rejects:
+                if reject.offset in covered:
+                    self.refuse(reject.reason, self.contexts, reject.offset, reject.row)
+        for piece in self._pieces:
+            for offset in piece.oversized:
+                if offset in covered:
+                    self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
+
+    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Turn, None, int]:
+        """Runs of rows, and what comes before each; returns the log time that they have come to."""
+        clicks, models, oversized = self.clicks, self.models, frozenset(decoded.oversized)
+        columns = decoded.columns
+        offsets, times_ms, after_clicks = columns.offsets, columns.timestamps_ms, columns.after_clicks
+        first, last = rows.start, rows.stop
+        while first < last:
+            if oversized and offsets[first] in oversized:
+                first += 1
+                continue
+            after_click = after_clicks[first]
+            if times_ms[first] > now_ms:
+                now_ms = times_ms[first]
+            if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or models.next_ms <= now_ms:
+                yield from self._before(now_ms, after_click)
+            next_ms, next_click = clicks.next_ms, clicks.next_offset
+            if models.next_ms < next_ms:
+                next_ms = models.next_ms
+            row = first + 1
+            while row < last and times_ms[row] < next_ms and after_clicks[row] < next_click:
+                if oversized and offsets[row] in oversized:
+                    break
+                if times_ms[row] > now_ms:
+                    now_ms = times_ms[row]
+                row += 1
+            yield Contexts(decoded, range(first, row))
+            first = row
+        return now_ms
+
+    def _before(self, log_time_ms: int, after_click: int = -1) -> Iterator[Clicks | Published]:
+        """What comes before a context or phase end of this log time that names this click."""
+        clicks, models = self.clicks, self.models
+        while models.next_ms <= log_time_ms:
+            if clicks.next_ms <= models.next_ms:
+                yield Clicks(clicks.take(models.next_ms))
+            yield models.take()
+        if rows := clicks.take(log_time_ms, after_click):
+            yield Clicks(rows)
+
+    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Turn, None, int]:
+        ended_ms = max(mark.timestamp_ms, now_ms)
+        yield from self._before(ended_ms, mark.after_click)
+        reason = self.late_click(mark.after_click)
+        if reason is None and mark.phase < 0:
+            reason = Refusal.BAD_PHASE
+        if reason is not None:
+            self.refuse(reason, self.contexts, mark.offset)
+            return now_ms
+        yield PhaseEnd(ended_ms, mark.phase)
+        self.counts[Outcome.PHASE_END] += 1
+        return ended_ms
+
+    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Turn, None, int]:
+        if mark.config_digest != self._config_digest:
+            self.refuse(Refusal.OTHER_CONFIGURATION, self.contexts, mark.offset)
+            return now_ms
+        now_ms = max(mark.timestamp_ms, now_ms)
+        yield from self._before(now_ms)
+        yield Forget(now_ms, mark.user)
+        self.counts[Outcome.FORGOTTEN] += 1
+        return now_ms
+
+    # What cannot count.
+
+    def late_click(self, after_click: int) -> Refusal | None:
+        """Whether a click that a record names never came."""
+        return Refusal.AFTER_CLICK_UNREACHABLE if after_click >= self.clicks.read_to else None
+
+    def bad_baseline(self, decoded: DecodedContexts, row: int) -> Refusal | None:
+        """Whether the baseline that a context names is not among its eligible arms."""
+        mask, baseline = decoded.columns.eligible[row], decoded.columns.baselines[row]
+        bad = mask and baseline >= 0 and not eligible_mask(mask, self._arms_there)[baseline]
+        return Refusal.BASELINE_NOT_ELIGIBLE if bad else None
+
+    def too_late(self, click: FeedbackRow) -> None:
+        """Count feedback whose decision waits no more; only a reward is missed."""
+        self.counts[JoinOutcome.LATE_REWARD if click.rewarded else JoinOutcome.REPEATED_FEEDBACK] += 1
+
+    # Answers.
+
+    def as_journaled(self, decided: PastDecision, gap: Callable[[int], float]) -> PastDecision:
+        """What the journal holds for the next row, if the scores allow it; what was decided where nothing is replayed.
+
+        Args:
+            decided: what the inputs give.
+            gap: how far below the best an arm's score is.
+
+        Raises:
+            ReplayMismatch: it is another answer, and not for a rounding.
+        """
+        if self.journaled is None:
+            return decided
+        row, where = len(self._arms), f"decisions/{self.contexts.partition}"
+        arms, propensities = self._replayed
+        if row >= len(arms):
+            raise ReplayMismatch(f"{where}: the inputs hold more contexts than the record decided")
+        arm, propensity = arms[row], propensities[row]
+        if (arm, propensity) == (decided.arm, decided.propensity):
+            return decided
+        if not (0 <= arm < self._arms_there and gap(arm) <= FLOAT_TIE_MARGIN):
+            raise ReplayMismatch(f"{where}: the inputs give another arm at row {row}, beyond a float tie")
+        self.float_ties += 1
+        return decided._replace(arm=arm, propensity=propensity)
+
+    def answer(self, event_id: str, answer: PastDecision, policy: int) -> None:
+        """Note the answer to a context."""
+        self._event_ids.append(event_id)
+        self._arms.append(answer.arm)
+        self._propensities.append(answer.propensity)
+        self._policies.append(policy)
+        self._versions.append(answer.model_version)
+
+    def repeat(self, event_id: str, past: PastDecision) -> None:
+        """Note the answer that an event has had before."""
+        self.answer(event_id, past, REPEATED)
+        self.counts[Outcome.REPEATED_CONTEXT] += 1
+
+    def ask(self, spending: Spending, place: Place) -> Asked:
+        """Ask whether a release may be made; the journal record holds what it was debited."""
+        asked = spending.ask(place)
+        self._debits.append(debit_fields(asked.debit))
+        if asked.refused:
+            self.counts[Outcome.RELEASE_WITHHELD] += 1
+        return asked
+
+    def fields(self, log_time_ms: int, policy: str) -> dict[str, Any]:
+        """What the journal record says beside its head."""
+        return {
+            "log_time_ms": log_time_ms,
+            "event_ids": self._event_ids,
+            "arms": np.array(self._arms, "<i4").tobytes(),
+            "propensities": np.array(self._propensities, "<u4").tobytes(),
+            "policy": policy,
+            "policies": bytes(self._policies),
+            "model_versions": np.array(self._versions, "<i4").tobytes(),
+            "slots": self.sent,
+            "debits": self._debits,
+        }
+
+
+# Whose turn it is.
+
+
+def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark | OwnMark]:
+    """What lies among the contexts of a slice, in log order."""
+    columns = piece.columns
+    marks: list[PhaseEndMark | ForgetMark | OwnMark] = [*columns.phase_ends, *columns.forgets, *columns.own]
+    return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
+
+
+class ClickTurns:
+    """The click records of a batch, oldest first; each is taken as a whole.
+
+    Attributes:
+        part: where they lie.
+        rejects: what in them is no feedback.
+        next_ms: log time of the next one, or of a later-stamped one before it; `NEVER_MS` after the last.
+        next_offset: its offset; `NEVER_MS` after the last.
+        latest_ms: log time of the last one that was taken.
+        read_to: the offset after it.
+    """
+
+    __slots__ = ("_clicks", "_offsets", "_places", "_row", "_taken", "_times_ms", "latest_ms", "next_ms", "next_offset",
+                 "part", "read_to", "rejects")  # fmt: skip
+
+    def __init__(self, part: InputSlice, latest_ms: int) -> None:
+        """Decode a slice of clicks that follows on one of log time ``latest_ms``."""
+        self.part = part
+        columns = gather_feedback(part.records) if part.records else None
+        self.rejects: Sequence[Reject] = () if columns is None else columns.rejects
+        self.latest_ms, self.read_to = latest_ms, part.low
+        times_ms = [max(latest_ms, record.timestamp_ms) for record in part.records]
+        self._times_ms = [*accumulate(times_ms, max), NEVER_MS]
+        self._offsets = [*(record.offset for record in part.records), NEVER_MS]
+        self._clicks = [] if columns is None else list(clicks_of(columns))
+        self._places: Sequence[int] = () if columns is None else columns.offsets
+        self._taken = self._row = 0
+        self.next_ms, self.next_offset = self._times_ms[0], self._offsets[0]
+
+    def take(self, log_time_ms: int, after_click: int = -1) -> Sequence[FeedbackRow]:
+        """The feedback in all that comes before a context of this log time that names this click; it is past then."""
+        taken = bisect_right(self._times_ms, log_time_ms, self._taken)
+        if after_click >= 0:
+            in_time = bisect_right(self._times_ms, log_time_ms + CLICK_CLOCK_MARGIN_MS, self._taken)
+            taken = max(taken, min(in_time, bisect_right(self._offsets, after_click, self._taken)))
+        if taken == self._taken:
+            return ()
+        self.latest_ms, self.read_to = self._times_ms[taken - 1], self._offsets[taken - 1] + 1
+        self.next_ms, self.next_offset = self._times_ms[taken], self._offsets[taken]
+        first, self._taken, self._row = self._row, taken, bisect_left(self._places, self.read_to, self._row)
+        return self._clicks[first : self._row]
+
+
+class ModelTurns:
+    """The published models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
+
+    __slots__ = ("_models", "_taken", "next_ms")
+
+    def __init__(self, published: Iterable[tuple[ModelReader, InputSlice]]) -> None:
+        """Read every track's slice; what is not on a track's chain takes no turn."""
+        models = [one for reader, part in published if part.high > part.low for one in _published(reader, part)]
+        self._models = sorted(models, key=attrgetter("log_time_ms"))
+        self._taken = 0
+        self.next_ms = self._models[0].log_time_ms if models else NEVER_MS
+
+    def take(self) -> Published:
+        """The next model; it is past from here on."""
+        published = self._models[self._taken]
+        self._taken += 1
+        self.next_ms = self._models[self._taken].log_time_ms if self._taken < len(self._models) else NEVER_MS
+        return published
+
+
+def _published(reader: ModelReader, part: InputSlice) -> Iterator[Published]:
+    times_ms = {record.offset: record.timestamp_ms for record in part.records}
+    latest_ms = 0
+    for record in reader.read(part):
+        latest_ms = max(latest_ms, times_ms[record.offset])
+        yield Published(latest_ms, reader, record, part)
+
+
+def eligible_mask(mask: bytes, arms: int) -> NDArray[np.bool_]:
+    """Unpack a bitmask (bit a of byte a // 8) into bool (arms,)."""
+    bits = np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")[:arms]
+    eligible = np.zeros(arms, dtype=np.bool_)
+    eligible[: len(bits)] = bits.astype(np.bool_)
+    return eligible
+
+
+def clicks_of(columns: FeedbackColumns) -> Iterator[FeedbackRow]:
+    """The rows of feedback, one by one."""
+    return map(
+        FeedbackRow,
+        [kind == REWARD for kind in columns.kinds],
+        columns.event_ids,
+        columns.users,
+        columns.arms,
+        columns.rewards,
+        columns.offsets,
+        columns.rows,
+        columns.timestamps_ms,
+    )

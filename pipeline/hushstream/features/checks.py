@@ -1,0 +1,177 @@
+"""Checks that several kinds of features share: names, vocabularies, numbers and keys of a declaration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+
+from hushstream.features.errors import BadDeclaration, BadValue
+
+LONGEST_TEXT = 128
+"""Bytes of UTF-8 of a name or of a value, as of every id of the log."""
+
+_LONGEST_NAME = 64
+
+
+def require_name(name: object) -> str:
+    """A feature's name.
+
+    Raises:
+        BadDeclaration: not 1 to 64 ASCII letters, digits, '-' or '_'.
+    """
+    ok = isinstance(name, str) and 1 <= len(name) <= _LONGEST_NAME and name.isascii()
+    if not ok or not all(letter.isalnum() or letter in "-_" for letter in str(name)):
+        raise BadDeclaration(f"features: expected names of 1 to 64 letters, digits, '-' or '_', got {_shown(name)}")
+    return str(name)
+
+
+def require_keys(place: str, given: Mapping[object, object], known: Iterable[str], needed: Iterable[str]) -> None:
+    """Refuse keys that a declaration does not have, and the lack of one that it needs.
+
+    Raises:
+        BadDeclaration: the first of the two that is so.
+    """
+    allowed = sorted(known)
+    for key in given:
+        if key not in allowed:
+            raise BadDeclaration(f"{place}: expected keys among {', '.join(allowed)}, got {_shown(key)}")
+    for key in needed:
+        if key not in given:
+            raise BadDeclaration(f"{place}: expected the key {key}, got none")
+
+
+def vocabulary(place: str, given: object, most: int) -> tuple[str, ...]:
+    """Distinct texts in the order given; whole numbers stand for their decimal text.
+
+    Raises:
+        BadDeclaration: no list, an empty or too long one, duplicates, or an entry that is no text.
+    """
+    if not isinstance(given, list | tuple) or not 1 <= len(given) <= most:
+        raise BadDeclaration(f"{place}: expected a list of 1 to {most:,} texts, got {_size(given)}")
+    entries = []
+    for number, entry in enumerate(given, 1):
+        if isinstance(entry, bool):
+            # YAML reads a bare no, off or yes as a boolean: Norway would be lost without a word.
+            raise BadDeclaration(f"{place}: entry {number}: expected a text, got a boolean (put it into quotes)")
+        if isinstance(entry, Integral):
+            entry = str(int(entry))
+        if not isinstance(entry, str) or not entry:
+            raise BadDeclaration(f"{place}: entry {number}: expected a text, got {type_name(entry)}")
+        if len(entry) > LONGEST_TEXT or _bytes(entry) > LONGEST_TEXT:
+            raise BadDeclaration(
+                f"{place}: entry {number}: expected at most {LONGEST_TEXT} bytes of UTF-8, got {len(entry):,} letters"
+            )
+        entries.append(entry)
+    places = {entry: number for number, entry in reversed(list(enumerate(entries, 1)))}
+    for number, entry in enumerate(entries, 1):
+        if places[entry] != number:
+            raise BadDeclaration(
+                f"{place}: entry {number}: expected distinct entries, got that of {places[entry]} again"
+            )
+    return tuple(entries)
+
+
+def whole(place: str, given: object, least: int, most: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        BadDeclaration: something else.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
+        raise BadDeclaration(f"{place}: expected a whole number from {least} to {most:,}, got {_shown(given)}")
+    return given
+
+
+def limits(place: str, given: object) -> tuple[float, float]:
+    """The low and high end of a range.
+
+    Raises:
+        BadDeclaration: not two finite numbers, the first below the second and not too close to it.
+    """
+    if not isinstance(given, list | tuple) or len(given) != 2:
+        raise BadDeclaration(f"{place}: expected [low, high], got {_size(given)}")
+    found = [float(end) if is_number(end) else math.nan for end in given]
+    low, high = found
+    if not all(map(math.isfinite, found)):
+        raise BadDeclaration(f"{place}: expected two finite numbers, got others")
+    if not low < high:
+        raise BadDeclaration(f"{place}: expected the low end below the high end, got {low:g} and {high:g}")
+    if not math.isfinite(high - low) or high - low < 1e-9 * max(abs(low), abs(high)):
+        raise BadDeclaration(f"{place}: expected ends that 64-bit numbers tell apart, got {low:g} and {high:g}")
+    return low, high
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number and no boolean."""
+    # The plain types first: asking the abstract one takes ten times as long.
+    if type(value) is float or type(value) is int:
+        return True
+    return isinstance(value, Real) and type(value).__name__ not in ("bool", "bool_")
+
+
+def finite(name: str, value: object, expected: str) -> float:
+    """A value as a float.
+
+    Raises:
+        BadValue: no number, NaN, infinite, or beyond what 64 bits hold.
+    """
+    if not is_number(value):
+        raise wrong(name, expected, value)
+    try:
+        found = float(value)  # type: ignore[arg-type]  # is_number says that it converts
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise BadValue(f"{name}: expected {expected}, got {'NaN' if math.isnan(found) else 'an infinite number'}")
+    return found
+
+
+def text(name: str, value: object, expected: str) -> str:
+    """A value as a text; whole numbers stand for their decimal text.
+
+    Raises:
+        BadValue: something else, or a text of more than `LONGEST_TEXT` bytes.
+    """
+    if type(value) is not str and isinstance(value, Integral) and not isinstance(value, bool):
+        # A whole number of a million digits takes minutes to write out.
+        if abs(int(value)) >> 400:
+            raise BadValue(f"{name}: expected at most {LONGEST_TEXT} bytes, got a larger whole number")
+        value = str(int(value))
+    if not isinstance(value, str):
+        raise wrong(name, expected, value)
+    if len(value) > LONGEST_TEXT // 4 and (len(value) > LONGEST_TEXT or _bytes(value) > LONGEST_TEXT):
+        raise BadValue(f"{name}: expected at most {LONGEST_TEXT} bytes of UTF-8, got {len(value):,} letters")
+    return value
+
+
+def wrong(name: str, expected: str, value: object) -> BadValue:
+    """The error of a value of another type."""
+    return BadValue(f"{name}: expected {expected}, got {type_name(value)}")
+
+
+def type_name(value: object) -> str:
+    """The type of a value in words; never the value."""
+    if value is None:
+        return "nothing"
+    known = {"bool": "a boolean", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list"}
+    return known.get(type(value).__name__, f"a {type(value).__name__}")
+
+
+def _bytes(given: str) -> int:
+    return len(given.encode("utf-8", "surrogatepass"))
+
+
+def _size(given: object) -> str:
+    return f"a list of {len(given):,}" if isinstance(given, list | tuple) else type_name(given)
+
+
+def _shown(given: object) -> str:
+    """A key or a number of a declaration, which is public, cut to a length that fits a line."""
+    if isinstance(given, str):
+        return repr(given if len(given) <= 40 else f"{given[:40]}...")
+    return (
+        repr(given)
+        if isinstance(given, float) or (isinstance(given, int) and abs(given) < 10**40)
+        else type_name(given)
+    )

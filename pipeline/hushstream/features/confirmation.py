@@ -1,0 +1,76 @@
+"""What of a drafted declaration was taken from rows of persons, and has to be confirmed as public before it is used.
+
+A vocabulary, a range or a limit that follows from rows says something of those rows: one more country in the list is
+one person who came from there. So a draft marks each such setting in a list ``from_rows`` beside it, and nothing takes
+a declaration that still has one:
+
+    features:
+      country: {kind: category, vocabulary: [de, fr], from_rows: [vocabulary]}
+
+Its owner replaces the value by a public one, or decides that it is public, and deletes the name from the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hushstream.features.errors import FeatureError
+
+FROM_ROWS = "from_rows"
+"""The key of the mark; its value lists keys of the same mapping."""
+
+_MOST_NAMED = 8
+
+
+class Unconfirmed(FeatureError):
+    """A declaration has settings that were taken from rows and that nobody confirmed as public.
+
+    Attributes:
+        settings: their paths.
+    """
+
+    def __init__(self, settings: list[str]) -> None:
+        self.settings = settings
+        named = ", ".join(settings[:_MOST_NAMED])
+        more = f" and {len(settings) - _MOST_NAMED} more" if len(settings) > _MOST_NAMED else ""
+        super().__init__(
+            f"expected public settings, got some that were taken from rows: {named}{more}; put public values in their "
+            f"place or decide that they are public, and delete them from `{FROM_ROWS}`"
+        )
+
+
+def private_settings(given: Any, place: str = "") -> list[str]:
+    """The paths of all settings below ``given`` that are marked as taken from rows."""
+    return list(_marked(given, place))
+
+
+def require_confirmed(given: Any, place: str = "") -> None:
+    """Refuse a configuration, or a part of one at ``place``, that still has a mark.
+
+    Raises:
+        Unconfirmed: names every marked setting.
+    """
+    found = private_settings(given, place)
+    if found:
+        raise Unconfirmed(found)
+
+
+def without_marks(given: Any) -> Any:
+    """The same without any mark: for looking at rows with a draft, never for a deployment."""
+    if isinstance(given, Mapping):
+        return {key: without_marks(value) for key, value in given.items() if key != FROM_ROWS}
+    return given
+
+
+def _marked(given: Any, place: str) -> Iterator[str]:
+    if not isinstance(given, Mapping):
+        return
+    for key, value in given.items():
+        if key != FROM_ROWS:
+            yield from _marked(value, f"{place}.{key}" if place else str(key))
+        elif isinstance(value, list | tuple):
+            yield from (f"{place}.{name}" if place else str(name) for name in value)
+        else:
+            # A mark that cannot be read is a mark: dropping it would publish what it stands for.
+            yield f"{place}.{FROM_ROWS}" if place else FROM_ROWS

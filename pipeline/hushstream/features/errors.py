@@ -1,0 +1,21 @@
+"""What is wrong with a declaration of features, with a value of one, or with a row from the wire."""
+
+from __future__ import annotations
+
+from hushstream.schemas.errors import HushstreamError
+
+
+class FeatureError(HushstreamError):
+    """Root of this package's errors; each message names the key, what it takes and what came, never a payload."""
+
+
+class BadDeclaration(FeatureError):
+    """A declaration of features is impossible."""
+
+
+class BadValue(FeatureError):
+    """A value is not of its feature's type, or names no declared feature."""
+
+
+class BadRows(FeatureError):
+    """Bytes from the wire are no rows of the declared features."""

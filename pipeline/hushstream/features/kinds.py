@@ -1,0 +1,842 @@
+"""The kinds of features: what each takes, how its values stand on the wire, and the block of shares that they become.
+
+A block has a number of cells. The shares of one value are at least 0 and sum to 1, or to 0 where the value says
+nothing; those of an embedding have signs, and their absolute values sum to 1. Shares are fractions of whole numbers,
+computed from the wire's whole numbers alone, so they are the same on every machine.
+
+| kind | on the wire | block |
+| --- | --- | --- |
+| category | number in the vocabulary (2 bytes) | a cell an entry, and one for unknown or missing |
+| number | place in the range in steps of 1/65534 (2 bytes) | hat functions on nodes, and a cell for missing |
+| boolean | 0, 1 or 2 for missing (1 byte) | three cells |
+| time_of_day | steps of 2 seconds (2 bytes) | 6 hat functions around the day; empty where missing |
+| day_of_week | 0 to 6, or 7 for missing (1 byte) | 7 cells; empty where missing |
+| tags | a bit a tag | 1/s on each of s tags, and a cell for none |
+| embedding | 2 bytes a coordinate | a signed share e/\\|e\\|_1 a coordinate; empty where missing |
+| histogram | 2 bytes a bin | the shares themselves; empty where missing |
+| cross | nothing | a cell a pair of levels of two features |
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.features.checks import finite, limits, require_keys, text, vocabulary, whole, wrong
+from hushstream.features.errors import BadDeclaration, BadValue
+
+MOST_ENTRIES = 4096
+"""Of a vocabulary."""
+
+MOST_NODES = 64
+MOST_COORDINATES = 1024
+"""Of an embedding, and bins of a histogram."""
+
+CROSS_LEVELS = 6
+"""A feature with more levels has its last ones together in a cross."""
+
+STEPS = 65534
+"""Parts of a number's range; the value after it stands for missing."""
+
+_MISSING_STEP = 65535
+_DAY_STEPS = 43200
+_TIME_NODES = 6
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MOST_AGAINST_USUAL = 3.0
+"""A visit is taken to have a third of the tags that it may have at most."""
+
+_UNIT = 32767
+"""An embedding's coordinates are in units of 1/32767."""
+
+Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Outcome(IntEnum):
+    """What became of one value. Counted per feature; a zone-private figure (PRIVACY rule 11), never a released one."""
+
+    KNOWN = 0
+    MISSING = 1
+    UNKNOWN = 2
+    """Not in the vocabulary; of tags: at least one was not, and was left out."""
+    CLIPPED = 3
+    """Outside the range or the limit, and moved to its edge; of tags: more than the limit, and the last left out."""
+
+
+class Encoded(NamedTuple):
+    """A value on the wire: a whole number, or the bytes of several; and what became of it."""
+
+    wire: int | bytes
+    outcome: Outcome
+
+
+class Shares(NamedTuple):
+    """The blocks of n values.
+
+    Attributes:
+        cells: (n, places) int64, from 0 to the block's cells - 1; 0 where the share is 0.
+        parts: (n, places) int64, numerators.
+        whole: (n,) int64, denominators, at least 1.
+    """
+
+    cells: Int64
+    parts: Int64
+    whole: Int64
+
+
+class Feature(ABC):
+    """One declared feature.
+
+    A kind is a frozen dataclass that refuses impossible settings, and has these.
+    """
+
+    kind: ClassVar[str]
+    signed: ClassVar[bool] = False
+    """Whether shares have signs."""
+
+    @property
+    def usual(self) -> float:
+        """Among how many cells a value is usually shared; a public guess."""
+        return 1.0
+
+    @classmethod
+    @abstractmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Feature:
+        """The feature of a declaration without its ``kind``.
+
+        Raises:
+            BadDeclaration: an unknown key, the lack of one, or an impossible value.
+        """
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Every setting as plain values: the declaration, with defaults written out."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> int:
+        """How many cells the block has."""
+
+    @property
+    @abstractmethod
+    def places(self) -> int:
+        """In how many cells one value can have a share at most."""
+
+    @property
+    @abstractmethod
+    def column(self) -> np.dtype[Any]:
+        """What a value is on the wire."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every block sums to 1, so that the block's cells together count what they were summed over."""
+        return True
+
+    @abstractmethod
+    def encode(self, name: str, value: Any) -> Encoded:
+        """One value; None is missing.
+
+        Raises:
+            BadValue: of another type, NaN or infinite.
+        """
+
+    def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """A column of values and of `Outcome`, (n,); NaN of a float array is missing, as data frames write it.
+
+        Raises:
+            BadValue: as `encode`.
+        """
+        found = [self.encode(name, None if _is_gap(values, value) else value) for value in values]
+        outcomes = np.array([one.outcome for one in found], dtype=np.int64)
+        if not self.column.shape:
+            return np.array([one.wire for one in found], dtype=self.column), outcomes
+        content = b"".join(one.wire for one in found if isinstance(one.wire, bytes))
+        return np.frombuffer(content, self.column.base).reshape(len(found), *self.column.shape), outcomes
+
+    @abstractmethod
+    def valid(self, column: NDArray[Any]) -> Bools:
+        """(n,) whether each value from the wire is one that `encode` gives."""
+
+    @abstractmethod
+    def shares(self, column: NDArray[Any]) -> Shares:
+        """The blocks of a valid column."""
+
+    def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
+        """(n, places) what a learner sees in the cells of ``shares``: the shares, unless a kind says otherwise."""
+        return np.asarray(shares.parts / shares.whole[:, None])
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The levels that a cross has of this feature; empty where it can be in none."""
+        return ()
+
+    def levels(self, column: NDArray[Any]) -> Int64:
+        """(n,) the level of each value of a valid column, -1 where there is none."""
+        raise BadDeclaration(f"cross: expected a feature with levels, got a {self.kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class Category(Feature):
+    """One of a vocabulary. Missing and unknown share a cell.
+
+    Attributes:
+        vocabulary: distinct texts; the order numbers them, and a cross tells the first five apart.
+    """
+
+    kind: ClassVar[str] = "category"
+
+    vocabulary: tuple[str, ...]
+    _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Number the entries."""
+        object.__setattr__(self, "_numbers", {entry: number for number, entry in enumerate(self.vocabulary)})
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Category:
+        require_keys(place, given, ("vocabulary",), ("vocabulary",))
+        return cls(vocabulary(f"{place}.vocabulary", given["vocabulary"], MOST_ENTRIES))
+
+    def settings(self) -> dict[str, Any]:
+        return {"vocabulary": list(self.vocabulary)}
+
+    @property
+    def cells(self) -> int:
+        return len(self.vocabulary) + 1
+
+    @property
+    def places(self) -> int:
+        return 1
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype("<u2")
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        if value is None:
+            return Encoded(len(self.vocabulary), Outcome.MISSING)
+        number = self._numbers.get(text(name, value, "a text"))
+        return Encoded(len(self.vocabulary), Outcome.UNKNOWN) if number is None else Encoded(number, Outcome.KNOWN)
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.asarray(column <= len(self.vocabulary))
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        return _one_cell(column)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        if self.cells <= CROSS_LEVELS:
+            return (*self.vocabulary, "other")
+        return (*self.vocabulary[: CROSS_LEVELS - 1], "other")
+
+    def levels(self, column: NDArray[Any]) -> Int64:
+        return np.minimum(column.astype(np.int64), CROSS_LEVELS - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Feature):
+    """A finite number, clipped to a public range. Missing has a cell of its own.
+
+    Attributes:
+        low, high: the range.
+        scale: ``linear``, or ``log`` for what spans orders of magnitude (then low is above 0).
+        nodes: hat functions over the range; 8, and 32 where the range is a guess.
+    """
+
+    kind: ClassVar[str] = "number"
+
+    low: float
+    high: float
+    scale: Literal["linear", "log"] = "linear"
+    nodes: int = 8
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Number:
+        require_keys(place, given, ("range", "scale", "nodes"), ("range",))
+        low, high = limits(f"{place}.range", given["range"])
+        scale = given.get("scale", "linear")
+        if scale not in ("linear", "log"):
+            raise BadDeclaration(f"{place}.scale: expected linear or log, got another value")
+        if scale == "log" and low <= 0:
+            raise BadDeclaration(f"{place}.range: expected a low end above 0 on a log scale, got {low:g}")
+        return cls(low, high, scale, whole(f"{place}.nodes", given.get("nodes", 8), 2, MOST_NODES))
+
+    def settings(self) -> dict[str, Any]:
+        return {"range": [self.low, self.high], "scale": self.scale, "nodes": self.nodes}
+
+    @property
+    def cells(self) -> int:
+        return self.nodes + 1
+
+    @property
+    def places(self) -> int:
+        return 2
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype("<u2")
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        if value is None:
+            return Encoded(_MISSING_STEP, Outcome.MISSING)
+        number = finite(name, value, "a finite number")
+        # A batch's elementary functions, so that one value and a column give one row.
+        if self.scale == "log":
+            clipped = min(max(number, self.low), self.high)
+            place = float(np.log(clipped / self.low)) / math.log(self.high / self.low)
+        else:
+            place = (min(max(number, self.low), self.high) - self.low) / (self.high - self.low)
+        outcome = Outcome.KNOWN if self.low <= number <= self.high else Outcome.CLIPPED
+        return Encoded(min(max(round(place * STEPS), 0), STEPS), outcome)
+
+    def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        floats = _floats(name, values)
+        return Feature.encode_all(self, name, values) if floats is None else self._encode(floats)
+
+    def _encode(self, values: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        missing = np.isnan(values)
+        clipped = np.clip(np.where(missing, self.low, values), self.low, self.high)
+        if self.scale == "log":
+            place = np.log(clipped / self.low) / math.log(self.high / self.low)
+        else:
+            place = (clipped - self.low) / (self.high - self.low)
+        steps = np.clip(np.rint(place * STEPS), 0, STEPS)
+        outside = np.where((values < self.low) | (values > self.high), Outcome.CLIPPED, Outcome.KNOWN)
+        return (
+            np.where(missing, _MISSING_STEP, steps).astype("<u2"),
+            np.where(missing, Outcome.MISSING, outside).astype(np.int64),
+        )
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.ones(len(column), dtype=np.bool_)
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        missing = column == _MISSING_STEP
+        place = np.where(missing, 0, column).astype(np.int64) * (self.nodes - 1)
+        node, right = place // STEPS, place % STEPS
+        cells = np.stack([np.where(missing, self.nodes, node), np.where(right > 0, node + 1, 0)], axis=1)
+        parts = np.stack([STEPS - right, right], axis=1)
+        return Shares(cells, parts, np.full(len(column), STEPS, dtype=np.int64))
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return (*(f"part {part} of {CROSS_LEVELS - 1}" for part in range(1, CROSS_LEVELS)), "missing")
+
+    def levels(self, column: NDArray[Any]) -> Int64:
+        return column.astype(np.int64) * (CROSS_LEVELS - 1) // _MISSING_STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean(Feature):
+    """True, false or missing; a cell each."""
+
+    kind: ClassVar[str] = "boolean"
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Boolean:
+        require_keys(place, given, (), ())
+        return cls()
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def cells(self) -> int:
+        return 3
+
+    @property
+    def places(self) -> int:
+        return 1
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype("u1")
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        if value is None:
+            return Encoded(2, Outcome.MISSING)
+        if not isinstance(value, bool | np.bool_):
+            raise wrong(name, "true or false", value)
+        return Encoded(int(value), Outcome.KNOWN)
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.asarray(column <= 2)
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        return _one_cell(column)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return ("false", "true", "missing")
+
+    def levels(self, column: NDArray[Any]) -> Int64:
+        return column.astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay(Feature):
+    """Hours since midnight where the visitor is, a number or ``HH:MM``.
+
+    Below 0 and from 24 on it goes around the clock and is counted as clipped. Missing leaves the block empty.
+    """
+
+    kind: ClassVar[str] = "time_of_day"
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> TimeOfDay:
+        require_keys(place, given, (), ())
+        return cls()
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def cells(self) -> int:
+        return _TIME_NODES
+
+    @property
+    def places(self) -> int:
+        return 2
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype("<u2")
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        if value is None:
+            return Encoded(_MISSING_STEP, Outcome.MISSING)
+        hours = _clock(name, value) if isinstance(value, str) else finite(name, value, "hours or HH:MM")
+        outcome = Outcome.KNOWN if 0.0 <= hours < 24.0 else Outcome.CLIPPED
+        return Encoded(round(hours % 24.0 * (_DAY_STEPS / 24)) % _DAY_STEPS, outcome)
+
+    def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        floats = _floats(name, values)
+        return Feature.encode_all(self, name, values) if floats is None else self._encode(floats)
+
+    def _encode(self, hours: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        missing = np.isnan(hours)
+        steps = np.rint(np.mod(np.where(missing, 0.0, hours), 24.0) * (_DAY_STEPS / 24)) % _DAY_STEPS
+        outside = np.where((hours < 0.0) | (hours >= 24.0), Outcome.CLIPPED, Outcome.KNOWN)
+        return (
+            np.where(missing, _MISSING_STEP, steps).astype("<u2"),
+            np.where(missing, Outcome.MISSING, outside).astype(np.int64),
+        )
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.asarray((column < _DAY_STEPS) | (column == _MISSING_STEP))
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        known = (column != _MISSING_STEP).astype(np.int64)
+        place = column.astype(np.int64) * known * _TIME_NODES
+        node, right = place // _DAY_STEPS, place % _DAY_STEPS
+        cells = np.stack([node, np.where(right > 0, (node + 1) % _TIME_NODES, 0)], axis=1)
+        parts = np.stack([(_DAY_STEPS - right) * known, right], axis=1)
+        return Shares(cells, parts, np.full(len(column), _DAY_STEPS, dtype=np.int64))
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return tuple(f"{4 * part} to {4 * part + 4} h" for part in range(_TIME_NODES))
+
+    def levels(self, column: NDArray[Any]) -> Int64:
+        return np.where(column == _MISSING_STEP, -1, column.astype(np.int64) * _TIME_NODES // _DAY_STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class DayOfWeek(Feature):
+    """A day by its English name (or its first three letters), or by its ISO number, 1 for Monday to 7.
+
+    A day is one of seven, so each has a cell: hat functions would smear it over two. Missing leaves the block empty.
+    """
+
+    kind: ClassVar[str] = "day_of_week"
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> DayOfWeek:
+        require_keys(place, given, (), ())
+        return cls()
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def cells(self) -> int:
+        return len(_DAYS)
+
+    @property
+    def places(self) -> int:
+        return 1
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype("u1")
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        expected = "a day by its name, or its number from 1 for Monday to 7"
+        if value is None:
+            return Encoded(len(_DAYS), Outcome.MISSING)
+        if isinstance(value, str):
+            # Cut first: what is longer than a name is none, however long.
+            word = value[:12].lower()
+            for number, day in enumerate(_DAYS):
+                if word in (day, day[:3]):
+                    return Encoded(number, Outcome.KNOWN)
+            raise BadValue(f"{name}: expected {expected}, got another text")
+        day_number = finite(name, value, expected)
+        if day_number not in range(1, len(_DAYS) + 1):
+            raise BadValue(f"{name}: expected {expected}, got another number")
+        return Encoded(int(day_number) - 1, Outcome.KNOWN)
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.asarray(column <= len(_DAYS))
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        known = column < len(_DAYS)
+        cells = np.where(known, column, 0).astype(np.int64)[:, None]
+        return Shares(cells, known.astype(np.int64)[:, None], np.ones(len(column), dtype=np.int64))
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return _DAYS
+
+    def levels(self, column: NDArray[Any]) -> Int64:
+        return np.where(column < len(_DAYS), column.astype(np.int64), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tags(Feature):
+    """Any of a vocabulary, each at most once. Missing is the same as none.
+
+    Unknown tags are left out; of more than ``most`` known ones the first are kept, as the application ordered them.
+
+    Attributes:
+        vocabulary: distinct texts.
+        most: how many tags of one value count.
+    """
+
+    kind: ClassVar[str] = "tags"
+
+    vocabulary: tuple[str, ...]
+    most: int
+    _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Number the entries."""
+        object.__setattr__(self, "_numbers", {entry: number for number, entry in enumerate(self.vocabulary)})
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Tags:
+        require_keys(place, given, ("vocabulary", "most"), ("vocabulary", "most"))
+        known = vocabulary(f"{place}.vocabulary", given["vocabulary"], MOST_ENTRIES)
+        return cls(known, whole(f"{place}.most", given["most"], 1, len(known)))
+
+    def settings(self) -> dict[str, Any]:
+        return {"vocabulary": list(self.vocabulary), "most": self.most}
+
+    @property
+    def cells(self) -> int:
+        return len(self.vocabulary) + 1
+
+    @property
+    def places(self) -> int:
+        return self.most
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype(("u1", (-(-len(self.vocabulary) // 8),)))
+
+    @property
+    def usual(self) -> float:
+        return max(1.0, self.most / _MOST_AGAINST_USUAL)
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        size = self.column.itemsize
+        if value is None:
+            return Encoded(bytes(size), Outcome.MISSING)
+        if isinstance(value, str | bytes | bytearray) or not isinstance(value, Sequence | set | frozenset):
+            raise wrong(name, "a list of texts", value)
+        found, outcome = dict[int, None](), Outcome.KNOWN
+        # A set has another order in each process: sorted, the same tags are kept everywhere.
+        for entry in sorted(value, key=str) if isinstance(value, set | frozenset) else value:
+            number = self._numbers.get(text(name, entry, "a list of texts"))
+            if number is None:
+                outcome = max(outcome, Outcome.UNKNOWN)
+            else:
+                found[number] = None
+        if len(found) > self.most:
+            outcome = Outcome.CLIPPED
+        bits = 0
+        for number in list(found)[: self.most]:
+            bits |= 1 << number
+        return Encoded(bits.to_bytes(size, "little"), outcome)
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        bits = np.unpackbits(column, axis=1, bitorder="little")
+        known = len(self.vocabulary)
+        return np.asarray((bits.sum(axis=1, dtype=np.int64) <= self.most) & ~bits[:, known:].any(axis=1))
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        bits = np.unpackbits(column, axis=1, count=len(self.vocabulary), bitorder="little")
+        rows, tags = np.nonzero(bits)
+        counts = bits.sum(axis=1, dtype=np.int64)
+        rank = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        cells = np.zeros((len(column), self.most), dtype=np.int64)
+        parts = np.zeros_like(cells)
+        cells[rows, rank], parts[rows, rank] = tags, 1
+        none = counts == 0
+        cells[none, 0], parts[none, 0] = len(self.vocabulary), 1
+        return Shares(cells, parts, np.maximum(counts, 1))
+
+    def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
+        """(n, most) 1/sqrt(s): of length 1, where shares would let a visit with many tags say next to nothing."""
+        return np.asarray(shares.parts / np.sqrt(shares.whole.astype(np.float64))[:, None])
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding(Feature):
+    """A vector of Euclidean length at most 1; a longer one is scaled to 1 and counted as clipped.
+
+    The slot holds its signed shares e/|e|_1, the learner sees e itself. Missing (or all zeros) leaves the block empty.
+
+    Attributes:
+        dimension: how many coordinates.
+    """
+
+    kind: ClassVar[str] = "embedding"
+    signed: ClassVar[bool] = True
+
+    dimension: int
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Embedding:
+        require_keys(place, given, ("dimension",), ("dimension",))
+        return cls(whole(f"{place}.dimension", given["dimension"], 1, MOST_COORDINATES))
+
+    def settings(self) -> dict[str, Any]:
+        return {"dimension": self.dimension}
+
+    @property
+    def cells(self) -> int:
+        return self.dimension
+
+    @property
+    def places(self) -> int:
+        return self.dimension
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype(("<i2", (self.dimension,)))
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        if value is None:
+            return Encoded(bytes(2 * self.dimension), Outcome.MISSING)
+        found = _vector(name, value, self.dimension)
+        # Scaled first, so that the squares of large coordinates do not overflow.
+        largest = float(np.abs(found).max())
+        length = largest * math.sqrt(float(np.square(found / largest).sum())) if largest else 0.0
+        # Rounding toward zero keeps the length at most 1.
+        units = np.trunc(found / max(length, 1.0) * _UNIT)
+        return Encoded(units.astype("<i2").tobytes(), Outcome.CLIPPED if length > 1.0 else Outcome.KNOWN)
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.asarray(np.square(column.astype(np.int64)).sum(axis=1) <= _UNIT**2)
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        return _all_cells(column)
+
+    def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
+        """(n, dimension) the vector itself."""
+        return np.asarray(column / float(_UNIT))
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram(Feature):
+    """Counts or shares of a fixed number of bins, at least 0, scaled to sum 1. Missing (or all zeros): an empty block.
+
+    Attributes:
+        bins: how many.
+    """
+
+    kind: ClassVar[str] = "histogram"
+
+    bins: int
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Histogram:
+        require_keys(place, given, ("bins",), ("bins",))
+        return cls(whole(f"{place}.bins", given["bins"], 2, MOST_COORDINATES))
+
+    def settings(self) -> dict[str, Any]:
+        return {"bins": self.bins}
+
+    @property
+    def cells(self) -> int:
+        return self.bins
+
+    @property
+    def places(self) -> int:
+        return self.bins
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype(("<u2", (self.bins,)))
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        empty = bytes(2 * self.bins)
+        if value is None:
+            return Encoded(empty, Outcome.MISSING)
+        found = _vector(name, value, self.bins)
+        if found.min() < 0:
+            raise BadValue(f"{name}: expected {self.bins} numbers of at least 0, got one below")
+        largest = float(found.max())
+        if largest == 0.0:
+            return Encoded(empty, Outcome.MISSING)
+        shares = found / largest
+        return Encoded(np.rint(shares / shares.sum() * STEPS).astype("<u2").tobytes(), Outcome.KNOWN)
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.ones(len(column), dtype=np.bool_)
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        return _all_cells(column)
+
+
+@dataclass(frozen=True, slots=True)
+class Cross(Feature):
+    """A table over the levels of two other features, for an interaction that matters; nothing of it is on the wire.
+
+    A category has its first five entries as levels and all else as the sixth; a number five equal parts of its range
+    (on its scale) and missing; a boolean three; a time of day six parts of four hours; a day of the week seven. The
+    block is empty where a time or day is missing.
+
+    Attributes:
+        left, right: the names of the two features.
+        left_levels, right_levels: how many levels they have; known once both are declared.
+    """
+
+    kind: ClassVar[str] = "cross"
+
+    left: str
+    right: str
+    left_levels: int = 0
+    right_levels: int = 0
+
+    @classmethod
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Cross:
+        require_keys(place, given, ("of",), ("of",))
+        named = given["of"]
+        if not isinstance(named, list | tuple) or len(named) != 2 or not all(isinstance(one, str) for one in named):
+            raise BadDeclaration(f"{place}.of: expected the names of two features, got something else")
+        if named[0] == named[1]:
+            raise BadDeclaration(f"{place}.of: expected two different features, got one twice")
+        return cls(*named)
+
+    def settings(self) -> dict[str, Any]:
+        return {"of": [self.left, self.right]}
+
+    @property
+    def cells(self) -> int:
+        return self.left_levels * self.right_levels
+
+    @property
+    def places(self) -> int:
+        return 1
+
+    @property
+    def column(self) -> np.dtype[Any]:
+        return np.dtype(np.int64)
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def encode(self, name: str, value: Any) -> Encoded:
+        raise BadValue(f"{name}: expected no value of a cross (it follows from {self.left} and {self.right}), got one")
+
+    def valid(self, column: NDArray[Any]) -> Bools:
+        return np.asarray(column < self.cells)
+
+    def paired(self, left: Int64, right: Int64) -> Int64:
+        """(n,) the cell of each pair of levels, -1 where one has none."""
+        return np.where((left < 0) | (right < 0), -1, left * self.right_levels + right)
+
+    def shares(self, column: NDArray[Any]) -> Shares:
+        known = column >= 0
+        cells = np.where(known, column, 0)[:, None]
+        return Shares(cells, known.astype(np.int64)[:, None], np.ones(len(column), dtype=np.int64))
+
+
+KINDS: Mapping[str, type[Feature]] = {
+    one.kind: one for one in (Category, Number, Boolean, TimeOfDay, DayOfWeek, Tags, Embedding, Histogram, Cross)
+}
+"""Every kind by its name in a declaration."""
+
+
+def _one_cell(column: NDArray[Any]) -> Shares:
+    ones = np.ones(len(column), dtype=np.int64)
+    return Shares(column.astype(np.int64)[:, None], ones[:, None], ones)
+
+
+def _all_cells(column: NDArray[Any]) -> Shares:
+    parts = column.astype(np.int64)
+    cells = np.broadcast_to(np.arange(parts.shape[1], dtype=np.int64), parts.shape)
+    return Shares(cells, parts, np.maximum(np.abs(parts).sum(axis=1), 1))
+
+
+def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
+    expected = f"{length} finite numbers"
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
+        raise wrong(name, expected, value)
+    if np.ndim(value) != 1 or len(value) != length:
+        raise BadValue(f"{name}: expected {expected}, got {len(value):,} entries")
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        found = value.astype(np.float64)
+        if not np.isfinite(found).all():
+            raise BadValue(f"{name}: expected {expected}, got NaN or an infinite number")
+        return found
+    return np.array([finite(name, entry, expected) for entry in value])
+
+
+def _clock(name: str, value: str) -> float:
+    hours, colon, minutes = value[:6].partition(":")
+    ok = colon and all(part.isascii() and part.isdigit() and len(part) <= 2 for part in (hours, minutes))
+    if not ok or int(minutes) > 59 or len(value) > 5:
+        raise BadValue(f"{name}: expected hours or HH:MM, got another text")
+    return int(hours) + int(minutes) / 60
+
+
+def _floats(name: str, values: object) -> NDArray[np.float64] | None:
+    """A float array, or None of anything else."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 1:
+        return None
+    if np.isinf(values).any():
+        raise BadValue(f"{name}: expected finite numbers, got an infinite one")
+    return values.astype(np.float64)
+
+
+def _is_gap(values: object, value: object) -> bool:
+    """Whether a value of a float array is NaN: how data frames write that there is none."""
+    return isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.ndim == 1 and value != value

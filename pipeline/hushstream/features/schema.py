@@ -1,0 +1,331 @@
+"""A declaration of features: from a dict of values to a row on the wire, and from rows to sparse blocks.
+
+    schema = declare({
+        "country": {"kind": "category", "vocabulary": ["de", "fr"]},
+        "age": {"kind": "number", "range": [16, 96]},
+    })
+    row = schema.encode({"country": "fr", "age": 31}).row
+    blocks = schema.blocks(schema.read(row))
+
+Features stand in the order of their names, crosses behind all others, whatever the order of the declaration: two
+declarations that say the same have one digest, one row layout and the same cells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.features.checks import require_name, type_name
+from hushstream.features.confirmation import require_confirmed, without_marks
+from hushstream.features.errors import BadDeclaration, BadRows, BadValue
+from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Outcome, Shares
+
+MOST_FEATURES = 64
+MOST_CELLS = 65_535
+"""Of all blocks together: a slot names a cell in two bytes."""
+
+MOST_ROW_BYTES = 16_384
+
+_VERSION = 1
+_DIGEST_BYTES = 16
+
+Rows = NDArray[np.void]
+"""(n,) rows of a schema's `FeatureSchema.layout`."""
+
+
+class EncodedRow(NamedTuple):
+    """One dict of values.
+
+    Attributes:
+        row: its bytes on the wire, of the schema's fixed size.
+        outcomes: what became of each feature that is not a plain known value, by name.
+    """
+
+    row: bytes
+    outcomes: Mapping[str, Outcome]
+
+
+class EncodedRows(NamedTuple):
+    """A batch of values.
+
+    Attributes:
+        rows: (n,) rows.
+        counts: how many values of each feature had each `Outcome`, (4,) int64 by name. Zone-private.
+    """
+
+    rows: Rows
+    counts: Mapping[str, NDArray[np.int64]]
+
+    def share(self, name: str, outcome: Outcome) -> float:
+        """The share of a feature's values that had this outcome; 0 of an empty batch."""
+        counts = self.counts[name]
+        return float(counts[outcome] / max(int(counts.sum()), 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where a feature's block lies among all cells and places.
+
+    Attributes:
+        name: the feature's.
+        first_cell, cells: its cells.
+        first_place, places: its columns in `SparseBlocks`.
+        signed, complete, usual: see `Feature`.
+    """
+
+    name: str
+    first_cell: int
+    cells: int
+    first_place: int
+    places: int
+    signed: bool
+    complete: bool
+    usual: float
+
+
+class SparseBlocks(NamedTuple):
+    """The blocks of n rows, side by side.
+
+    Attributes:
+        cells: (n, places) int64 in [0, cells of the schema); the block's first cell where the share is 0.
+        parts: (n, places) int64, the numerators of shares.
+        wholes: (n, features) int64, the denominators, a block a column.
+        values: (n, places) float64, what a learner sees.
+    """
+
+    cells: Int64
+    parts: Int64
+    wholes: Int64
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSchema:
+    """A checked declaration.
+
+    Attributes:
+        features: by name, in canonical order.
+        layout: of a row on the wire; packed, little-endian.
+        table: where each block lies, in the same order.
+    """
+
+    features: Mapping[str, Feature]
+    layout: np.dtype[Any] = field(init=False, compare=False)
+    table: tuple[Block, ...] = field(init=False, compare=False)
+    _sizes: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Lay out rows and cells.
+
+        Raises:
+            BadDeclaration: too many cells, or rows that are too long.
+        """
+        columns = [(name, one.column) for name, one in self.features.items() if not isinstance(one, Cross)]
+        object.__setattr__(self, "layout", np.dtype(columns))
+        object.__setattr__(self, "_sizes", tuple((name, column.itemsize) for name, column in columns))
+        table, cell, place = [], 0, 0
+        for name, one in self.features.items():
+            table.append(Block(name, cell, one.cells, place, one.places, one.signed, one.complete, one.usual))
+            cell, place = cell + one.cells, place + one.places
+        object.__setattr__(self, "table", tuple(table))
+        if cell > MOST_CELLS:
+            raise BadDeclaration(f"features: expected at most {MOST_CELLS:,} cells in all blocks, got {cell:,}")
+        if self.row_bytes > MOST_ROW_BYTES:
+            raise BadDeclaration(f"features: expected rows of at most {MOST_ROW_BYTES:,} bytes, got {self.row_bytes:,}")
+
+    def __hash__(self) -> int:
+        """Of what it says: two equal schemas have one canonical form."""
+        return hash(self.canonical)
+
+    @property
+    def cells(self) -> int:
+        """Of all blocks together."""
+        return sum(block.cells for block in self.table)
+
+    @property
+    def places(self) -> int:
+        """In how many cells one row can have a share at most."""
+        return sum(block.places for block in self.table)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row on the wire."""
+        return self.layout.itemsize
+
+    @property
+    def canonical(self) -> bytes:
+        """The declaration with every default written out, as bytes that stand for it."""
+        plain = {name: {"kind": one.kind, **one.settings()} for name, one in self.features.items()}
+        return json.dumps({"version": _VERSION, "features": plain}, sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes; equal for two declarations exactly if they say the same."""
+        return hashlib.blake2b(self.canonical, digest_size=_DIGEST_BYTES, person=b"hush-features").digest()
+
+    def encode(self, values: Mapping[str, Any]) -> EncodedRow:
+        """One dict of values; a name that is absent, or None, is missing.
+
+        Raises:
+            BadValue: a name that is not declared, or a value of another type; names the key, never the value.
+        """
+        self._require_known(values)
+        parts, outcomes = [], {}
+        for name, size in self._sizes:
+            wire, outcome = self.features[name].encode(name, values.get(name))
+            parts.append(wire if isinstance(wire, bytes) else wire.to_bytes(size, "little"))
+            if outcome is not Outcome.KNOWN:
+                outcomes[name] = outcome
+        return EncodedRow(b"".join(parts), outcomes)
+
+    def encode_columns(self, columns: Mapping[str, Sequence[Any]]) -> EncodedRows:
+        """Columns of equal length; a column that is absent is missing in every row.
+
+        NaN of a float array is missing, as data frames write it; NaN among other values is refused.
+
+        Raises:
+            BadValue: as `encode`; or columns of unequal lengths, or none.
+        """
+        self._require_known(columns)
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) != 1:
+            raise BadValue(f"features: expected columns of one length, got {len(lengths)} lengths")
+        size = lengths.pop()
+        rows, counts = np.zeros(size, self.layout), {}
+        for name in self.layout.names or ():
+            # An absent column is encoded once: its rows are alike.
+            column, outcomes = self.features[name].encode_all(name, columns.get(name, [None]))
+            rows[name] = column
+            counts[name] = np.bincount(outcomes, minlength=len(Outcome)) * (1 if name in columns else size)
+        return EncodedRows(rows, counts)
+
+    def read(self, content: bytes) -> Rows:
+        """Rows from the wire, checked: (n,), a view of ``content``.
+
+        Raises:
+            BadRows: another length, or a value that `encode` never gives; names the feature and the row.
+        """
+        if not self.layout.itemsize:
+            raise BadRows("rows: expected a schema with columns, got one without")
+        if len(content) % self.row_bytes:
+            raise BadRows(f"rows: expected a multiple of {self.row_bytes} bytes, got {len(content):,}")
+        rows = np.frombuffer(content, self.layout)
+        for name in self.layout.names or ():
+            valid = self.features[name].valid(rows[name])
+            if not valid.all():
+                raise BadRows(
+                    f"{name}: expected a value of a {self.features[name].kind}, got another in row {valid.argmin()}"
+                )
+        return rows
+
+    def blocks(self, rows: Rows) -> SparseBlocks:
+        """The blocks of checked rows."""
+        size = len(rows)
+        cells = np.empty((size, self.places), dtype=np.int64)
+        parts, values = np.empty_like(cells), np.empty((size, self.places))
+        wholes = np.empty((size, len(self.table)), dtype=np.int64)
+        for number, block in enumerate(self.table):
+            feature, (column, shares) = self.features[block.name], self._shares(block.name, rows)
+            across = slice(block.first_place, block.first_place + block.places)
+            np.add(shares.cells, block.first_cell, out=cells[:, across])
+            parts[:, across] = shares.parts
+            wholes[:, number] = shares.whole
+            values[:, across] = feature.values(column, shares)
+        return SparseBlocks(cells, parts, wholes, values)
+
+    def cell_names(self) -> list[str]:
+        """What each cell stands for, in words: "country = fr", "age, node 3 of 8"."""
+        return [f"{block.name}: {said}" for block in self.table for said in _cells_of(self.features[block.name])]
+
+    def _shares(self, name: str, rows: Rows) -> tuple[NDArray[Any], Shares]:
+        feature = self.features[name]
+        if isinstance(feature, Cross):
+            left, right = (self.features[one].levels(rows[one]) for one in (feature.left, feature.right))
+            column: NDArray[Any] = feature.paired(left, right)
+        else:
+            column = rows[name]
+        return column, feature.shares(column)
+
+    def _require_known(self, values: Mapping[str, Any]) -> None:
+        if not isinstance(values, Mapping):
+            raise BadValue(f"features: expected names with values, got {type_name(values)}")
+        for name in values:
+            if name in self.features and not isinstance(self.features[name], Cross):
+                continue
+            if name in self.features:
+                self.features[name].encode(name, values[name])
+            shown = repr(name) if isinstance(name, str) and len(name) <= 40 else "a longer name or no text"
+            known = ", ".join(self.layout.names or ())
+            raise BadValue(f"features: expected names among {known}, got {shown}")
+
+
+def declare(given: Mapping[Any, Any]) -> FeatureSchema:
+    """The schema of a declaration: names with ``kind`` and that kind's settings.
+
+    Raises:
+        BadDeclaration: names the feature and the key, what it takes and what came.
+        Unconfirmed: settings were taken from rows, and nobody confirmed them as public.
+    """
+    if not isinstance(given, Mapping) or not 1 <= len(given) <= MOST_FEATURES:
+        raise BadDeclaration(
+            f"features: expected 1 to {MOST_FEATURES} names with declarations, got "
+            + (f"{len(given)}" if isinstance(given, Mapping) else type_name(given))
+        )
+    require_confirmed(given, "features")
+    plain, crosses = dict[str, Feature](), dict[str, Cross]()
+    for key, content in without_marks(given).items():
+        name, feature = require_name(key), _declared(str(key), content)
+        if isinstance(feature, Cross):
+            crosses[name] = feature
+        else:
+            plain[name] = feature
+    if not plain:
+        raise BadDeclaration("features: expected a feature that is no cross, got crosses alone")
+    ordered: dict[str, Feature] = {name: plain[name] for name in sorted(plain)}
+    for name in sorted(crosses):
+        ordered[name] = _resolved(name, crosses[name], plain)
+    return FeatureSchema(ordered)
+
+
+def _declared(name: str, content: object) -> Feature:
+    place = f"features.{name}"
+    if not isinstance(content, Mapping):
+        raise BadDeclaration(f"{place}: expected a kind with its settings, got {type_name(content)}")
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadDeclaration(f"{place}.kind: expected one of {', '.join(KINDS)}, got {'another' if kind else 'none'}")
+    return KINDS[kind].declared(place, {key: value for key, value in content.items() if key != "kind"})
+
+
+def _resolved(name: str, cross: Cross, plain: Mapping[str, Feature]) -> Cross:
+    levels = []
+    for one in (cross.left, cross.right):
+        if one not in plain:
+            raise BadDeclaration(
+                f"features.{name}.of: expected declared features that are no crosses, got another name"
+            )
+        if not plain[one].level_names:
+            raise BadDeclaration(
+                f"features.{name}.of: expected a category, number, boolean, time_of_day or day_of_week, "
+                f"got a {plain[one].kind}"
+            )
+        levels.append(len(plain[one].level_names))
+    return replace(cross, left_levels=levels[0], right_levels=levels[1])
+
+
+def _cells_of(feature: Feature) -> list[str]:
+    match feature.settings():
+        case {"vocabulary": known}:
+            return [*known, "none" if feature.kind == "tags" else "other"]
+        case {"nodes": nodes}:
+            return [*(f"node {node} of {nodes}" for node in range(1, nodes + 1)), "missing"]
+    if feature.level_names and feature.kind != "time_of_day":
+        return list(feature.level_names)
+    return [f"cell {cell} of {feature.cells}" for cell in range(1, feature.cells + 1)]

@@ -1,0 +1,232 @@
+"""Upper confidence bounds for independent normal coefficients and sparse contexts, one at a time and in batches.
+
+An arm's coefficients start as N(m, diag(D)), the same for all users of a model; a context has few non-zero places
+(j, x_j). A user's own interactions move their copy by Kalman's update (as Sherman and Morrison's, with reward
+variance g): with S = g + x'Cx and u = C x / sqrt(S),
+
+    C <- C - u u'        m <- m + u e        e = (r - m'x) / sqrt(S),
+
+so n interactions are n vectors u (P float32 each) with their arm and e, and for another context
+
+    mean_a = sum m_aj x_j + sum_i e_i (u_i'x)        width_a^2 = sum D_aj x_j^2 - sum_i (u_i'x)^2      (i on arm a).
+
+The score is mean + width. With theta = sqrt(F + 1) m, A = g / ((F + 1) D) and contexts x / sqrt(F + 1) this is LinUCB
+(Li et al. 2010, Algorithm 1) with alpha = sqrt(g).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.learners.errors import LearnerError, NoEligibleArm
+
+Float32 = NDArray[np.float32]
+Floats = NDArray[np.floating]
+Integers = NDArray[np.integer]
+Bools = NDArray[np.bool_]
+
+# Local names: at a few microseconds an event, looking a function up in a module is a visible cost.
+_add, _bincount, _dot, _equal = np.add, np.bincount, np.dot, np.equal
+_maximum, _sqrt, _subtract = np.maximum, np.sqrt, np.subtract
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseModel:
+    """What all users of a model start from.
+
+    Attributes:
+        table: (P, 2 K) float32, C-contiguous: of each cell the means of all arms, then their variances.
+        reward_variance: g, positive.
+    """
+
+    table: Float32
+    reward_variance: float
+
+    @classmethod
+    def of(cls, means: Floats, variances: Floats, reward_variance: float) -> SparseModel:
+        """From (K, P) means and variances.
+
+        Raises:
+            LearnerError: shapes that differ, a variance that is not positive, or values that are not finite.
+        """
+        if means.ndim != 2 or means.shape != variances.shape or 0 in means.shape:
+            raise LearnerError(
+                f"expected means and variances of one shape (K, P), got {means.shape}, {variances.shape}"
+            )
+        table = np.ascontiguousarray(np.concatenate([means.T, variances.T], axis=1), dtype=np.float32)
+        if not np.isfinite(table).all() or not (variances > 0).all() or not 0 < reward_variance < np.inf:
+            raise LearnerError("expected finite means and positive finite variances, got others")
+        return cls(table, reward_variance)
+
+    @property
+    def arms(self) -> int:
+        """K."""
+        return int(self.table.shape[1] // 2)
+
+    @property
+    def cells(self) -> int:
+        """P."""
+        return int(self.table.shape[0])
+
+
+class SparseContext(NamedTuple):
+    """One context as the kernels read it; see `contexts_of`.
+
+    Attributes:
+        cells: (places,) intp in [0, P), distinct where their values are not 0.
+        powers: (2, places) float32, the values and their squares.
+    """
+
+    cells: Integers
+    powers: Float32
+
+
+def contexts_of(cells: Integers, values: Floats) -> list[SparseContext]:
+    """A context for each row of cells and values, (n, places) each; the rows are views of two arrays."""
+    narrow = values.astype(np.float32)
+    return list(map(SparseContext, cells.astype(np.intp), np.stack([narrow, narrow * narrow], axis=1)))
+
+
+class OwnSteps:
+    """What one user learned alone: a row for each interaction. `SparseUCB.learn` adds one.
+
+    Attributes:
+        count: n, how many steps there are.
+        taken: their arms (n,) intp, vectors u (n, P) float32 and gains e (n,) float32.
+    """
+
+    __slots__ = ("_arms", "_gains", "_vectors", "count", "taken")
+
+    def __init__(self, cells: int, room: int = 4) -> None:
+        self._arms = np.empty(room, dtype=np.intp)
+        self._vectors = np.empty((room, cells), dtype=np.float32)
+        self._gains = np.empty(room, dtype=np.float32)
+        self._show(0)
+
+    def append(self, vector: Float32, gain: float, arm: int) -> None:
+        """One more step."""
+        if self.count == len(self._gains):
+            self._arms = np.concatenate([self._arms, self._arms])
+            self._vectors = np.concatenate([self._vectors, self._vectors])
+            self._gains = np.concatenate([self._gains, self._gains])
+        self._arms[self.count], self._vectors[self.count], self._gains[self.count] = arm, vector, gain
+        self._show(self.count + 1)
+
+    def _show(self, count: int) -> None:
+        self.count = count
+        self.taken = (self._arms[:count], self._vectors[:count], self._gains[:count])
+
+
+class SparseUCB:
+    """The kernels: they hold scratch memory, model and state are passed in. One kernel serves one thread."""
+
+    def __init__(self, arms: int, cells: int, places: int) -> None:
+        """For K arms, P cells and contexts of exactly ``places`` places (a place that is not needed has value 0)."""
+        if min(arms, cells, places) < 1:
+            raise LearnerError(f"expected at least one arm, cell and place, got {arms}, {cells} and {places}")
+        self.arms, self.cells, self.places = arms, cells, places
+        self._rows = np.empty((places, 2 * arms), dtype=np.float32)
+        self._products = np.empty((2, 2 * arms), dtype=np.float32)
+        self._means, self._variances = self._products[0, :arms], self._products[1, arms:]
+        self._scores = np.empty(arms, dtype=np.float32)
+        self._zero = np.zeros((), dtype=np.float32)
+        self._excluded = np.empty(arms, dtype=np.bool_)
+        # The comparison writes straight into a bytearray: counting bytes is far cheaper than a reduction.
+        self._tied = bytearray(arms)
+        self._is_best = np.ndarray(arms, np.bool_, self._tied)
+
+    def scores(self, model: SparseModel, own: OwnSteps | None, context: SparseContext) -> Float32:
+        """The score of every arm, (K,) float32, in scratch memory of the kernel.
+
+        Args:
+            model: of this kernel's shape.
+            own: what the user learned alone; None of a new user.
+            context: of this kernel's shape, checked where records are decoded.
+        """
+        cells, powers = context
+        # "clip" writes into the buffer at once; the default would copy, to be able to refuse.
+        model.table.take(cells, 0, self._rows, "clip")
+        # Half of the products are not needed: one call costs less than two of half the size.
+        _dot(powers, self._rows, self._products)
+        scores = self._scores
+        if own is None or not own.count:
+            _sqrt(self._variances, scores)
+            return _add(self._means, scores, scores)
+        steps, vectors, gains = own.taken
+        along = vectors.take(cells, 1, mode="clip").dot(powers[0])
+        _subtract(self._variances, _bincount(steps, along * along, self.arms), scores, casting="unsafe")
+        # Rounding may carry the square of a vanishing width below zero.
+        _maximum(scores, self._zero, out=scores)
+        _sqrt(scores, scores)
+        _add(scores, self._means, scores)
+        return _add(scores, _bincount(steps, along * gains, self.arms), scores, casting="unsafe")
+
+    def choose(
+        self,
+        model: SparseModel,
+        own: OwnSteps | None,
+        context: SparseContext,
+        tie: int | Callable[[int], int] = 0,
+        eligible: Bools | None = None,
+    ) -> tuple[int, int]:
+        """The arm with the highest score, and how many share it; ``tie`` and ``eligible`` as in `LinUCB.choose`.
+
+        Raises:
+            NoEligibleArm: ``eligible`` allows none.
+            LearnerError: the scores are not numbers.
+        """
+        scores = self.scores(model, own, context)
+        if eligible is not None:
+            if not eligible.any():
+                raise NoEligibleArm(self.arms)
+            np.copyto(scores, -np.inf, where=np.logical_not(eligible, out=self._excluded))
+        arm = int(scores.argmax())
+        _equal(scores, scores[arm : arm + 1], self._is_best)
+        ties = self._tied.count(1)
+        if ties == 1:
+            return arm, 1
+        if ties == 0 or not np.isfinite(scores[arm]):
+            raise LearnerError("expected finite scores, got NaN or infinity")
+        position = -1
+        number = (tie(ties) if callable(tie) else tie) % ties
+        for _ in range(number + 1):
+            position = self._tied.find(1, position + 1)
+        return position, ties
+
+    def learn(self, model: SparseModel, own: OwnSteps, context: SparseContext, arm: int, reward: float) -> None:
+        """Fold one interaction into what the user learned alone; arguments as in `scores`."""
+        cells, (values, _) = context
+        means, variances = model.table[:, arm], model.table[:, self.arms + arm]
+        vector = np.zeros(self.cells, dtype=np.float32)
+        # Summed, not assigned: a place that is not needed names a cell that another place may use.
+        np.add.at(vector, cells, values * variances[cells])
+        mean = float(means[cells].dot(values))
+        steps, vectors, gains = own.taken
+        mine = np.flatnonzero(steps == arm)
+        if mine.size:
+            past = vectors[mine]
+            along = past[:, cells].dot(values)
+            vector -= along.dot(past)
+            mean += float(along.dot(gains[mine]))
+        shrink = 1.0 / sqrt(model.reward_variance + max(float(vector[cells].dot(values)), 0.0))
+        own.append(vector * np.float32(shrink), (reward - mean) * shrink, arm)
+
+    def choose_batch(self, model: SparseModel, cells: Integers, values: Floats) -> NDArray[np.intp]:
+        """(n,) the arms of the highest scores for n new users, contexts (n, places); ties go to the lowest arm.
+
+        Two matrix products over contexts written out: for many at once they beat gathering rows.
+        """
+        size = len(cells)
+        keys = cells + np.arange(size)[:, None] * self.cells
+        flat = _bincount(keys.ravel(), values.ravel(), size * self.cells)
+        dense = flat.reshape(size, self.cells).astype(np.float32)
+        means = dense @ model.table[:, : self.arms]
+        widths = np.square(dense, out=dense) @ model.table[:, self.arms :]
+        _sqrt(_maximum(widths, self._zero, out=widths), widths)
+        return np.asarray(_add(means, widths, widths).argmax(axis=1))

@@ -1,0 +1,24 @@
+"""Where the keys of a configuration stand that are not where its class has their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hushstream.engine import language
+
+KEYS: Mapping[str, str | None] = {
+    "arms": language.ITEMS,
+    "context": "features",
+    "release.mode": language.MECHANISM,
+    "release.epsilon": language.EPSILON,
+    "release.target_delta": language.DELTA,
+    "release.levels": language.REWARD_LEVELS,
+    "release.window_slots": language.WINDOW_UNITS,
+    "release.windows": language.HORIZON,
+    "slot.lifetime_slots": language.UNITS_PER_PERSON,
+    "slot.settle_seconds": language.SETTLE_SECONDS,
+    "lift": "holdout",
+    "lift.holdout": "holdout.share",
+    "budget": language.LIFETIME,
+    "budget.lift": f"{language.LIFETIME}.holdout",
+}

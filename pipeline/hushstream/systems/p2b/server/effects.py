@@ -1,0 +1,249 @@
+"""What noised linear sums say of each arm and of each cell of each block: shrunk effects on the log-odds of a click.
+
+With Y1, Y0 the two sums of arm a and cell b in reports (units divided by M b_f), n = Y1 + Y0, and v the variance of the
+noise in each of them, the *null* of a cell is that arm and cell act apart from each other:
+
+    q0_ab = s(logit q_a + logit q_b - logit q)        s the logistic function
+
+with q_a, q_b, q the click shares of arm, cell and all. Given n, one step of Newton's method from the null gives
+
+    d = (Y1 - q0 n) / i        i = n~ q0 (1 - q0)        var d = (i + v ((1 - q0)^2 + q0^2)) / i^2,
+
+since Y1 - q0 n = (1 - q0) Y1 - q0 Y0 has sampling variance n q0 (1 - q0) and that noise. n~ is n shrunk towards the
+arm's share of the cell's total, by the variance 2 v of its noise against how far arms differ in whom they are shown to.
+q_a is *not* shrunk here: what is taken off an arm's effect would come back in every block once.
+
+**Shrinkage.** Effects of a block are N(0, tau^2), tau unknown: half of the prior is on tau = 0 (the block says
+nothing), the rest even on 30 geometric tau^2 from 4e-4 to 1. The posterior mean of d is d times
+E[tau^2/(tau^2 + V)] over the posterior of tau given all of the block's cells. The arms' own effects are shrunk with the
+tau of maximum likelihood.
+
+**Tags** share a slot's units, 1/s each of s tags, while the learner sees 1/sqrt(s): for coefficients beta of what it
+sees Y1 - q0 n has mean i beta/sqrt(s) and sampling variance i/s. With s as many as a visit usually has, d is sqrt(s)
+times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2.
+
+**Signed blocks** (embeddings) have no n: with phi = e/|e|_1, z = Y1 - q_a n, centred over arms by their shares,
+c = E|e|_1 over the unit sphere of m dimensions and k = 1/(m c): z_j has mean i k beta_j and variance
+i k/c + v ((1 - q_a)^2 + q_a^2), i = n_a q_a (1 - q_a).
+
+Everything here is post-processing of releases: it costs no privacy. All of it is made with operations that IEEE 754
+fixes (`server.elementary`), so every machine makes the same effects.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.server.elementary import exp, log, logistic, logit, total
+from hushstream.systems.p2b.server.errors import AggregationError
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+_TAUS = 30
+_LEAST_TAU_SQUARE, _MOST_TAU_SQUARE = 4e-4, 1.0
+_LEAST_SHARE = 0.002
+"""Click shares are kept this far from 0 and 1: noise may carry them beyond."""
+
+_TAIL = 2.0
+"""From here on, in deviations, a residual counts as one of Laplace noise: as one of a normal law it would make a rare
+cell's noise look like an effect of its whole block."""
+
+_SPREAD_OF_SHOWING = 0.3
+"""How far, relative to what chance would give, arms differ in whom they are shown to."""
+
+
+class Effects(NamedTuple):
+    """Means and variances of effects on log-odds.
+
+    Attributes:
+        share: q, clicks among all slots.
+        slots: how many slots the sums are worth, at least 1.
+        arms, arm_variances: (K,).
+        cells, cell_variances: (K, P - 1), in the order of the layout's cells behind the constant.
+    """
+
+    share: float
+    slots: float
+    arms: Float64
+    arm_variances: Float64
+    cells: Float64
+    cell_variances: Float64
+
+
+class _Totals(NamedTuple):
+    """Estimates of one total each: clicked, unclicked, and the variance of the noise in each."""
+
+    clicked: Float64
+    unclicked: Float64
+    variance: float
+
+
+def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -> Effects:
+    """Shrunk effects from (noised) sums.
+
+    Args:
+        layout: of the deployment.
+        ones, zeros: (K, P) int64, added up over all releases.
+        variance: of the noise in one of these sums, added up over all releases, in units squared; 0 for exact sums.
+
+    Raises:
+        AggregationError: shapes that do not fit, or a variance out of range.
+    """
+    shape = (layout.arms, layout.cells)
+    if ones.shape != shape or zeros.shape != shape or ones.dtype != np.int64 or zeros.dtype != np.int64:
+        raise AggregationError(f"expected two int64 arrays of shape {shape}, got {ones.shape} and {zeros.shape}")
+    if not 0.0 <= variance < np.inf:
+        raise AggregationError(f"expected a finite variance of at least 0, got {variance}")
+    arms = _arm_totals(layout, ones, zeros, variance)
+    counts = np.maximum(arms.clicked + arms.unclicked, 1.0)
+    slots = total(counts)
+    share = min(max(total(arms.clicked) / slots, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
+    shares = np.clip(arms.clicked / counts, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+    arm_means, arm_variances = _arm_effects(arms, counts, share)
+    means = np.zeros((layout.arms, layout.cells - 1))
+    variances = np.zeros_like(means)
+    for block, budget in zip(layout.blocks[1:], layout.budgets[1:], strict=True):
+        across = slice(block.first_cell, block.first_cell + block.cells)
+        scale = float(budget * layout.levels)
+        cells = _Totals(ones[:, across] / scale, zeros[:, across] / scale, variance / scale**2)
+        if block.signed:
+            raw, spread = _signed_effects(cells, counts, shares)
+        else:
+            raw, spread = _cell_effects(
+                cells, ones[:, across], zeros[:, across], scale, counts, shares, share, block.usual
+            )
+        inner = slice(block.first_cell - 1, block.first_cell - 1 + block.cells)
+        means[:, inner], variances[:, inner] = _shrunk(raw, spread, _prior_of_a_block())
+    return Effects(share, slots, arm_means, arm_variances, means, variances)
+
+
+def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -> _Totals:
+    """(K,) mean over the blocks that count every slot, by inverse variance; without noise the constant alone."""
+    clicked, unclicked, precision = np.zeros(layout.arms), np.zeros(layout.arms), 0.0
+    for block, budget in zip(layout.blocks, layout.budgets, strict=True):
+        if not block.complete or (block.name and not variance):
+            continue
+        across = slice(block.first_cell, block.first_cell + block.cells)
+        weight = budget**2 / block.cells
+        clicked += weight * (ones[:, across].sum(axis=1) / (budget * layout.levels))
+        unclicked += weight * (zeros[:, across].sum(axis=1) / (budget * layout.levels))
+        precision += weight
+    return _Totals(clicked / precision, unclicked / precision, variance / (precision * layout.levels**2))
+
+
+def _arm_effects(arms: _Totals, counts: Float64, share: float) -> tuple[Float64, Float64]:
+    information = counts * (share * (1.0 - share))
+    raw = (arms.clicked - share * (arms.clicked + arms.unclicked)) / information
+    spread = (information + arms.variance * _noise_of_residual(share)) / information**2
+    grid = [0.0, *_tau_squares().tolist()]
+    best = max(grid, key=lambda tau_square: _log_likelihood(raw, spread, tau_square))
+    kept = best / (best + spread)
+    return kept * raw, kept * spread
+
+
+def _cell_effects(
+    cells: _Totals,
+    ones: Int64,
+    zeros: Int64,
+    scale: float,
+    counts: Float64,
+    shares: Float64,
+    share: float,
+    usual: float,
+) -> tuple[Float64, Float64]:
+    """(K, cells) effects before shrinkage, and their variances."""
+    arms = len(counts)
+    clicked, unclicked = ones.sum(axis=0) / scale, zeros.sum(axis=0) / scale
+    shown = np.maximum(clicked + unclicked, 1.0)
+    information = shown * (share * (1.0 - share))
+    common, _ = _shrunk(
+        ((clicked - share * (clicked + unclicked)) / information)[None, :],
+        ((information + arms * cells.variance * _noise_of_residual(share)) / information**2)[None, :],
+        _prior_of_a_block(),
+    )
+    null = logistic(logit(shares)[:, None] + common)
+    expected = counts[:, None] * (shown / total(counts))
+    found = cells.clicked + cells.unclicked
+    apart = expected + (_SPREAD_OF_SHOWING * expected) ** 2
+    number = (found * apart + expected * (2.0 * cells.variance)) / (apart + 2.0 * cells.variance)
+    information = np.maximum(number, 1e-3 * expected + 1e-6) * null * (1.0 - null)
+    raw = math.sqrt(usual) * (cells.clicked - null * found) / information
+    return raw, (information + usual * cells.variance * _noise_of_residual(null)) / information**2
+
+
+def _signed_effects(cells: _Totals, counts: Float64, shares: Float64) -> tuple[Float64, Float64]:
+    """(K, m) coefficients of an embedding before shrinkage, and their variances."""
+    dimension = cells.clicked.shape[1]
+    length = _mean_absolute_sum(dimension)
+    factor = 1.0 / (dimension * length)
+    column = shares[:, None]
+    residual = cells.clicked - column * (cells.clicked + cells.unclicked)
+    together = np.array([total(residual[:, place]) for place in range(dimension)])
+    centred = residual - (counts / total(counts))[:, None] * together
+    information = (counts * shares * (1.0 - shares))[:, None] * factor
+    noise = cells.variance * _noise_of_residual(column)
+    return centred / information, (information / length + noise) / information**2
+
+
+def _noise_of_residual(share: Float64 | float) -> Float64 | float:
+    """Variance of (1 - q) X1 - q X0 for X1, X0 of variance 1."""
+    return (1.0 - share) * (1.0 - share) + share * share
+
+
+def _mean_absolute_sum(dimension: int) -> float:
+    """E|e|_1 on the unit sphere of m dimensions: m G(m/2) / (sqrt(pi) G((m+1)/2)), G the gamma function.
+
+    The ratio r(m) = G(m/2)/G((m+1)/2) has r(1) = sqrt(pi) and r(m + 1) r(m) = 2/m.
+    """
+    ratio = math.sqrt(math.pi)
+    for below in range(1, dimension):
+        ratio = 2.0 / (below * ratio)
+    return dimension * ratio / math.sqrt(math.pi)
+
+
+def _tau_squares() -> Float64:
+    steps = np.arange(_TAUS) / (_TAUS - 1.0)
+    span = log(np.array([_LEAST_TAU_SQUARE, _MOST_TAU_SQUARE]))
+    return exp(span[0] + steps * (span[1] - span[0]))
+
+
+class _Prior(NamedTuple):
+    tau_squares: Float64
+    weights: Float64
+
+
+def _prior_of_a_block() -> _Prior:
+    return _Prior(
+        np.concatenate([np.zeros(1), _tau_squares()]),
+        np.concatenate([np.array([0.5]), np.full(_TAUS, 0.5 / _TAUS)]),
+    )
+
+
+def _shrunk(raw: Float64, spread: Float64, prior: _Prior) -> tuple[Float64, Float64]:
+    """Posterior means and variances of effects ``raw`` with variances ``spread`` under the mixture."""
+    likelihood = np.array([_log_likelihood(raw, spread, tau_square) for tau_square in prior.tau_squares])
+    weights = prior.weights * exp(likelihood - likelihood.max())
+    weights = weights / total(weights)
+    mean, square, within = np.zeros_like(raw), np.zeros_like(raw), np.zeros_like(raw)
+    for tau_square, weight in zip(prior.tau_squares, weights, strict=True):
+        kept = tau_square / (tau_square + spread)
+        mean += weight * kept
+        square += weight * (kept * kept)
+        within += weight * (kept * spread)
+    # The spread over tau: E[kept^2] - E[kept]^2, at least 0 but for rounding.
+    return mean * raw, within + np.maximum(square - mean * mean, 0.0) * (raw * raw)
+
+
+def _log_likelihood(raw: Float64, spread: Float64, tau_square: float) -> float:
+    """Of N(0, tau^2 + V) up to a constant, with tails of Laplace noise: beyond two deviations it falls linearly."""
+    variance = tau_square + spread
+    square = raw * raw / variance
+    far = square > _TAIL**2
+    distance = np.where(far, _TAIL * (2.0 * np.sqrt(square) - _TAIL), square)
+    return -0.5 * total(log(variance) + distance)

@@ -1,0 +1,91 @@
+"""From effects on log-odds to the linear model that a new user starts from.
+
+A slot prefers clicks where h is given, so the share of clicks among slots is not the click rate: with h the share is
+q = h (1 - (1 - p)^T), hence p = 1 - (1 - q/h)^(1/T); without, p = q. Effects on log-odds are those of either sample (a
+sample that is drawn by its outcome changes the constant alone). Around p the probability has slope g = p (1 - p), so
+
+    m_a0 = p + g alpha_a        m_aj = g d_aj        D_a0 = g^2 var alpha_a + (.3 g)^2        D_aj = g^2 var d_aj
+
+are means and variances of an arm's coefficients; .3 is how far users' own tastes for an arm are taken to differ.
+In the words of LinUCB, for F blocks beside the constant and contexts x = (1, blocks)/sqrt(F + 1), |x|_2 <= 1:
+
+    theta = sqrt(F + 1) m        A = diag(g / ((F + 1) D))        b = A theta        alpha = sqrt(g):
+
+rewards have variance g, so A's inverse times g is the variance of theta, and alpha = sqrt(g) makes the bonus one
+standard deviation.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.p2b.server.effects import Effects
+from hushstream.systems.p2b.server.elementary import exp, log
+from hushstream.systems.p2b.server.errors import AggregationError
+
+Float64 = NDArray[np.float64]
+
+_OWN_TASTE = 0.3
+_LEAST_DEVIATION = 0.02
+"""Of an effect on log-odds: a variance of 0 would keep a user's own clicks from ever moving it."""
+
+_MOST_CLICKED = 0.999
+
+
+class WarmStart(NamedTuple):
+    """Independent normal coefficients of every arm, (K, P) each, for contexts (1, blocks) as they are.
+
+    Attributes:
+        means: m.
+        variances: D, all positive.
+        reward_variance: g.
+    """
+
+    means: Float64
+    variances: Float64
+    reward_variance: float
+
+
+def warm_start(effects: Effects, chance: float | None, horizon: int) -> WarmStart:
+    """The model of released effects.
+
+    Args:
+        effects: of all releases.
+        chance: h, or None where slots hold an interaction drawn uniformly.
+        horizon: T, interactions before a slot.
+
+    Raises:
+        AggregationError: h or T out of range.
+    """
+    if horizon < 1 or not (chance is None or 0.0 < chance <= 1.0):
+        raise AggregationError(f"expected h above 0 and at most 1 and T of at least 1, got {chance} and {horizon}")
+    rate = effects.share
+    if chance is not None:
+        unclicked = np.array([1.0 - min(effects.share / chance, _MOST_CLICKED)])
+        rate = 1.0 - float(exp(log(unclicked) / horizon)[0])
+    slope = rate * (1.0 - rate)
+    means = np.concatenate([(rate + slope * effects.arms)[:, None], slope * effects.cells], axis=1)
+    own = (_OWN_TASTE * slope) ** 2
+    least = (_LEAST_DEVIATION * slope) ** 2
+    variances = np.concatenate(
+        [
+            (slope**2 * effects.arm_variances + own)[:, None],
+            np.maximum(slope**2 * effects.cell_variances, least),
+        ],
+        axis=1,
+    )
+    return WarmStart(means, variances, slope)
+
+
+def cold_start(arms: int, cells: int, blocks: int) -> WarmStart:
+    """What a user starts from before any release: LinUCB with ridge 1 and alpha 1 on x = (1, blocks)/sqrt(F + 1).
+
+    Args:
+        arms: K.
+        cells: P.
+        blocks: F, beside the constant.
+    """
+    return WarmStart(np.zeros((arms, cells)), np.full((arms, cells), 1.0 / (blocks + 1)), 1.0)

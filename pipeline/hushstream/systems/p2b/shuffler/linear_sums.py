@@ -1,0 +1,90 @@
+"""What a closed window of linear sums releases: two sums for each arm and cell, empty ones included.
+
+Everything is whole numbers. A report of arm a with level R adds ``q_j R`` to ``ones[a, j]`` and ``q_j (M - R)`` to
+``zeros[a, j]`` for each of its places (j, q_j).
+
+*Sensitivity.* Null adds nothing. A valid report has ``sum |q_j| <= U`` and ``0 <= R <= M``, so it moves both arrays by
+at most ``sum |q_j| R + sum |q_j| (M - R) = M sum |q_j| <= M U`` in L1, whatever its places are, also where two of them
+name one cell (the absolute value of a sum is at most the sum of absolute values). Blocks need no division of epsilon:
+one report's units are divided among them. Another report in its place moves them by at most ``2 M U``, reached by the
+same places with R = 0 and R = M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.noise import checked_add
+from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout
+from hushstream.systems.p2b.contribution.feature_slots import FeatureReports
+from hushstream.systems.p2b.shuffler.errors import ShufflingError
+
+Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_EXACT = 1 << 53
+"""Below it float64 holds every whole number, in whatever order numbers are added."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearSums:
+    """Two sums for every arm and cell.
+
+    Attributes:
+        ones: (K, P) int64, sums of q R.
+        zeros: (K, P) int64, sums of q (M - R).
+    """
+
+    ones: Int64
+    zeros: Int64
+
+
+def linear_sums(layout: FeatureLayout, reports: FeatureReports, counted: Bools) -> LinearSums:
+    """The exact sums of a window; never to leave the shuffler without `noised_sums`.
+
+    What does not count goes the same way, into a cell beside the others that is dropped at the end.
+
+    Args:
+        layout: of the deployment.
+        reports: of the window's slots, as `unpack_reports` checked them.
+        counted: (n,) bool, which of them count (a secret coin kept it, its catalogue is current).
+
+    Raises:
+        ShufflingError: a mask of another shape, or so many slots that sums would not be exact.
+    """
+    size = len(reports.held)
+    if counted.shape != (size,) or counted.dtype != np.bool_:
+        raise ShufflingError(f"expected a mask of {size} booleans, got {counted.dtype} {counted.shape}")
+    if size * UNITS * layout.levels >= _EXACT:
+        raise ShufflingError(f"expected at most {_EXACT // (UNITS * layout.levels)} slots in a window, got {size}")
+    beside = layout.arms * layout.cells
+    kept = (counted & reports.held)[:, None]
+    places = beside + kept * (reports.arms[:, None] * layout.cells + reports.cells - beside)
+    keys, units = places.ravel(), reports.units.ravel()
+    rewarded = (reports.units * reports.levels[:, None]).ravel()
+    total = np.bincount(keys, units, minlength=beside + 1)[:beside].astype(np.int64)
+    ones = np.bincount(keys, rewarded, minlength=beside + 1)[:beside].astype(np.int64)
+    shape = (layout.arms, layout.cells)
+    return LinearSums(ones.reshape(shape), (layout.levels * total - ones).reshape(shape))
+
+
+def noised_sums(sums: LinearSums, noise: Int64) -> LinearSums:
+    """Add one integer of noise to every sum.
+
+    Args:
+        sums: exact sums.
+        noise: (2, K, P) int64, independent discrete Laplace of scale M U/eps; first for ``ones``.
+
+    Raises:
+        BadNoise: another shape or type, or a sum beyond 64 bits.
+
+    Guarantee:
+        relation null-slot, unit one slot: with that noise the result is eps-differentially private (module), with
+        delta the residue of the sampler (`hushstream.privacy.guarantee.linear_sums_guarantee`). A report against
+        another report costs 2 eps.
+    """
+    ones, zeros = checked_add(np.stack([sums.ones, sums.zeros]), noise)
+    return LinearSums(ones, zeros)

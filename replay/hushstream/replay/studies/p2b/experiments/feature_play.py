@@ -1,0 +1,317 @@
+"""A population with declared features: cold contributors, their slots, releases of linear sums and of codes, new users.
+
+Contributors are cold learners over T interactions (ridge 1 and bonus 1 on contexts of length 1, ties by a coin). Slots
+are padded bytes, read, summed and noised by the shuffler's own functions, and become models by the aggregator's. New
+users are played once for each model, with the same visits, coins for clicks expected and draws for ties; what counts is
+the expected reward of what they are shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from hushstream.counting import PureEpsilon, best_tree
+from hushstream.features.schema import Rows
+from hushstream.learners.sparse_population import NormalPrior, SparsePopulation
+from hushstream.privacy.guarantee import linear_sums_guarantee, slot_sums_guarantee
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale, laplace_variance
+from hushstream.privacy.promise import Guarantee
+from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.mixed_table import EmbeddedUsers, FeatureWorld, MixedTable
+from hushstream.replay.worlds.tagged_documents import TaggedDocuments
+from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, layout_of
+from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
+from hushstream.systems.p2b.edge.candidates import click_chance
+from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.server.effects import effects
+from hushstream.systems.p2b.server.estimate import model_from_sums
+from hushstream.systems.p2b.server.warm_start import cold_start, warm_start
+from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
+from hushstream.systems.p2b.shuffler.sums import Domain, Reports, noised, slot_sums
+
+Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+ROUNDS = 10
+"""T: interactions before a slot, and of a new user."""
+
+CODES = 32
+_NEW_USERS = 1 << 30
+_PUBLIC_USERS = 3 << 29
+_PUBLIC_CONTEXTS = 20_000
+_CHUNK = 5_000
+
+Kind = Literal["mixed", "interactions", "embedding", "documents"]
+Form = Literal["cold", "raw", "linear", "codes"]
+Windows = Literal["one", "ten fresh", "ten counted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One way to make a model.
+
+    Attributes:
+        form: ``cold``; ``raw`` (ridge on all interactions in clear); ``linear`` sums; ``codes`` of public k-means.
+        slots: contributors whose slots count.
+        epsilon: of a slot; 0 where nothing is private.
+        windows: how sums are released.
+        draws: releases with noise of their own; figures are means over them.
+    """
+
+    form: Form
+    slots: int = 0
+    epsilon: float = 0.0
+    windows: Windows = "one"
+    draws: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One world, played under one seed.
+
+    Attributes:
+        kind: of the world.
+        arms: K.
+        seed: of world, coins and keys.
+        lines: what is compared; contributors are as many as the largest needs.
+        evaluated: new users a model.
+        data_dir: a local folder of datasets.
+    """
+
+    kind: Kind
+    arms: int
+    seed: int
+    lines: tuple[Line, ...] = field(default=())
+    evaluated: int = 2_500
+    data_dir: Path | None = None
+
+
+def world_of(task: Task) -> FeatureWorld:
+    """The world of a task."""
+    return _world(task.kind, task.seed, task.arms, task.data_dir)
+
+
+@lru_cache(maxsize=2)
+def _world(kind: Kind, seed: int, arms: int, data_dir: Path | None) -> FeatureWorld:
+    if kind == "documents":
+        return TaggedDocuments(seed, arms, data_dir)
+    if kind == "embedding":
+        return EmbeddedUsers(seed, arms)
+    if kind == "interactions":
+        return MixedTable(seed, arms, strength=0.3, pair_strength=0.3)
+    return MixedTable(seed, arms)
+
+
+def guarantee_of(task: Task, line: Line) -> Guarantee | None:
+    """What a line promises; None of lines that promise nothing."""
+    if line.form == "linear":
+        layout = _layout(task, line)
+        tree = 1 if line.windows != "ten counted" else _tree(layout, line).parameters["levels"]
+        stated = linear_sums_guarantee(str(line.epsilon), UNITS, layout.places, layout.levels, tree_levels=int(tree))
+    elif line.form == "codes":
+        stated = slot_sums_guarantee(str(line.epsilon))
+    else:
+        return None
+    return stated.under_key(reproducible=True)
+
+
+def play(task: Task) -> dict[Line, tuple[float, ...]]:
+    """Mean expected reward of new users for each line, one figure a release."""
+    contributed = _contribute(task, max((line.slots for line in task.lines), default=0))
+    return {
+        line: tuple(_judge(task, _prior(task, line, contributed, draw)) for draw in range(line.draws))
+        for line in task.lines
+    }
+
+
+class _Contributed(NamedTuple):
+    """What n cold users did: candidates of the slot by preference and by a uniform draw, and raw sums along the way."""
+
+    rows: Rows
+    arms: Int64
+    clicks: Int64
+    uniform_rows: Rows
+    uniform_arms: Int64
+    uniform_clicks: Int64
+    grams: dict[int, tuple[Float64, Float64]]
+
+
+def _contribute(task: Task, users: int) -> _Contributed:
+    world = world_of(task)
+    cold = _cold(world)
+    entries = world.schema.cells + 1
+    gram, moment = np.zeros((world.arms, entries, entries)), np.zeros((world.arms, entries))
+    wanted = {line.slots for line in task.lines if line.form == "raw"}
+    parts: list[tuple[Any, ...]] = []
+    grams: dict[int, tuple[Float64, Float64]] = {}
+    ends = sorted({*range(_CHUNK, users, _CHUNK), users, *(size for size in wanted if size <= users)} - {0})
+    for low, high in zip([0, *ends[:-1]], ends, strict=True):
+        numbers = np.arange(low, high)
+        population = SparsePopulation(cold, len(numbers), ROUNDS)
+        seen = np.zeros((ROUNDS, len(numbers)), world.schema.layout)
+        shown, clicks = np.zeros((2, *seen.shape), dtype=np.int64)
+        for turn in range(ROUNDS):
+            visits = world.visits(numbers, turn)
+            contexts = _contexts(world, visits.rows)
+            coins = Draws(task.seed, "coins").uniforms(numbers, turn, world.arms + 1)
+            # What is not told apart is drawn: a coin far below any difference of scores breaks ties.
+            chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:]).argmax(axis=1))
+            clicked = (coins[:, 0] < visits.chances[np.arange(len(numbers)), chosen]).astype(np.int64)
+            population.learn(contexts, chosen, clicked.astype(np.float64))
+            seen[turn], shown[turn], clicks[turn] = visits.rows, chosen, clicked
+            if wanted:
+                for arm in range(world.arms):
+                    mine = contexts[chosen == arm]
+                    gram[arm] += mine.T @ mine
+                    moment[arm] += mine.T @ clicked[chosen == arm].astype(np.float32)
+        if high in wanted:
+            grams[high] = (gram.copy(), moment.copy())
+        drawn = Draws(task.seed, "slot").uniforms(numbers, 0, 3)
+        place = np.arange(len(numbers))
+        preferred = _preferred(clicks, drawn, click_chance(world.click_rate))
+        uniform = (drawn[:, 2] * ROUNDS).astype(np.int64)
+        parts.append(tuple(one[turn, place] for turn in (preferred, uniform) for one in (seen, shown, clicks)))
+    rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks = map(np.concatenate, zip(*parts, strict=True))
+    return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, grams)
+
+
+def _preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
+    """(n,) the turn that each slot holds, as `edge.candidates` chooses; clicks (T, n), coins (n, 2 or more)."""
+    if chance is None:
+        return np.asarray(drawn[:, 1] * len(clicks), dtype=np.int64)
+    unclicked = 1 - clicks
+    rank = np.cumsum(unclicked, axis=0)
+    target = np.floor(drawn[:, 1] * unclicked.sum(axis=0)) + 1
+    quiet = ((rank == target) & (unclicked == 1)).argmax(axis=0)
+    has_click, has_quiet = clicks.any(axis=0), unclicked.any(axis=0)
+    wants = np.where(drawn[:, 0] < chance, has_click, ~has_quiet)
+    return np.asarray(np.where(wants, clicks.argmax(axis=0), quiet), dtype=np.int64)
+
+
+def _judge(task: Task, prior: NormalPrior) -> float:
+    """Mean expected reward of new users over their first T interactions."""
+    world, total = world_of(task), 0.0
+    for low in range(0, task.evaluated, _CHUNK):
+        users = np.arange(low, min(low + _CHUNK, task.evaluated)) + _NEW_USERS
+        population = SparsePopulation(prior, len(users), ROUNDS)
+        for turn in range(ROUNDS):
+            visits = world.visits(users, turn)
+            contexts = _contexts(world, visits.rows)
+            coins = Draws(task.seed, "coins").uniforms(users, turn, world.arms + 1)
+            chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:]).argmax(axis=1))
+            chances = visits.chances[np.arange(len(users)), chosen]
+            population.learn(contexts, chosen, (coins[:, 0] < chances).astype(np.float64))
+            total += float(chances.sum())
+    return total / (task.evaluated * ROUNDS)
+
+
+def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
+    world = world_of(task)
+    match line.form:
+        case "cold":
+            return _cold(world)
+        case "raw":
+            gram, moment = contributed.grams[line.slots]
+            ridge = (len(world.schema.table) + 1) * np.eye(gram.shape[1])
+            covariance = np.linalg.inv(gram + ridge).astype(np.float64)
+            return NormalPrior.of(np.einsum("kij,kj->ki", covariance, moment), covariance, 1.0)
+        case "linear":
+            return _linear(task, line, contributed, draw)
+        case "codes":
+            return _codes(task, line, contributed, draw)
+
+
+def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
+    world, layout = world_of(task), _layout(task, line)
+    key, address = seeded_key(task.seed, "shuffler"), _address(task, line, draw)
+    blocks = world.schema.blocks(contributed.rows[: line.slots])
+    arms, clicks = contributed.arms[: line.slots], contributed.clicks[: line.slots]
+    contents = pack_reports(layout, arms, clicks, 0, layout.units_of(blocks))
+    windows = 1 if line.windows == "one" else 10
+    numerator, denominator = laplace_scale(str(line.epsilon), layout.sensitivity)
+    shape = (2, layout.arms, layout.cells)
+    totals, variance = np.zeros(shape, dtype=np.int64), 0.0
+    running = RunningSums(_tree(layout, line), key, address) if line.windows == "ten counted" else None
+    for window in range(windows):
+        reports = unpack_reports(layout, contents[window::windows])
+        exact = linear_sums(layout, reports, np.ones(len(reports.held), dtype=np.bool_))
+        if running is not None:
+            step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
+            totals, variance = totals + step.sums.reshape(shape), variance + step.variance
+            continue
+        stream = KeyedStream(key, _address(task, line, draw, window))
+        noise = discrete_laplace(stream, numerator, denominator, int(np.prod(shape))).reshape(shape)
+        released = noised_sums(exact, noise)
+        totals = totals + np.stack([released.ones, released.zeros])
+        variance += laplace_variance(numerator, denominator)
+    start = warm_start(effects(layout, totals[0], totals[1], variance), click_chance(world.click_rate), ROUNDS)
+    return NormalPrior.of(start.means, start.variances, start.reward_variance)
+
+
+def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
+    """The product's codes: nearest of k centroids of a public sample, a uniform interaction, noised cells."""
+    world = world_of(task)
+    means = _public_codes(task)
+    scale = np.sqrt(len(world.schema.table) + 1)
+    codes = means.predict(_contexts(world, contributed.uniform_rows[: line.slots]) / np.float32(scale)).astype(np.int64)
+    domain = Domain(CODES, world.arms, 1)
+    arms, clicks = contributed.uniform_arms[: line.slots], contributed.uniform_clicks[: line.slots]
+    numerator, denominator = laplace_scale(str(line.epsilon), 1)
+    stream = KeyedStream(seeded_key(task.seed, "shuffler"), _address(task, line, draw))
+    shape = (2, CODES, world.arms)
+    noise = discrete_laplace(stream, numerator, denominator, int(np.prod(shape))).reshape(shape)
+    released = noised(slot_sums(Reports.of(domain, codes, arms, clicks)), noise)
+    variance = laplace_variance(numerator, denominator)
+    found = model_from_sums(released.ones, released.zeros, 1, variance, means.cluster_centers_.astype(np.float64))
+    covariance = np.linalg.inv(found.gram)
+    theta = np.einsum("kij,kj->ki", covariance, found.moment)
+    # The model is of contexts over sqrt(F + 1); here they are as they stand.
+    return NormalPrior.of(theta / scale, covariance / scale**2, 1.0)
+
+
+@lru_cache(maxsize=2)
+def _public_codes(task: Task) -> Any:
+    world = world_of(task)
+    rows = world.visits(np.arange(_PUBLIC_CONTEXTS) + _PUBLIC_USERS, 0).rows
+    contexts = _contexts(world, rows) / np.float32(np.sqrt(len(world.schema.table) + 1))
+    return KMeans(n_clusters=CODES, n_init=1, random_state=task.seed, max_iter=50).fit(contexts)
+
+
+def _cold(world: FeatureWorld) -> NormalPrior:
+    start = cold_start(world.arms, world.schema.cells + 1, len(world.schema.table))
+    return NormalPrior.of(start.means, start.variances, start.reward_variance)
+
+
+def _contexts(world: FeatureWorld, rows: Rows) -> Float32:
+    """(n, P) contexts (1, blocks), written out."""
+    blocks, width = world.schema.blocks(rows), world.schema.cells + 1
+    keys = blocks.cells + 1 + np.arange(len(rows))[:, None] * width
+    dense = np.bincount(keys.ravel(), blocks.values.ravel(), len(rows) * width).reshape(len(rows), width)
+    dense[:, 0] = 1.0
+    return dense.astype(np.float32)
+
+
+def _layout(task: Task, line: Line) -> FeatureLayout:
+    fresh = 10 if line.windows == "ten fresh" else 1
+    return layout_of(world_of(task).schema, task.arms, 1, line.epsilon, line.slots, fresh)
+
+
+@lru_cache(maxsize=16)
+def _tree(layout: FeatureLayout, line: Line) -> Any:
+    return best_tree(PureEpsilon(str(line.epsilon)), 10, 2 * layout.arms * layout.cells, layout.sensitivity)
+
+
+def _address(task: Task, line: Line, draw: int, window: int | None = None) -> NoiseAddress:
+    parameters: dict[str, int | str | bytes] = {"line": repr(line), "draw": draw}
+    return NoiseAddress(
+        "release-noise", "experiment", bytes(32), "p2b", line.form, parameters, b"experiment", 0, window
+    )

@@ -1,0 +1,252 @@
+"""Worlds of users with declared features: a mixed table of eight of them, and embeddings alone.
+
+Everything that is drawn follows from (seed, user, round): users come in any order and in any number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from hushstream.features.schema import FeatureSchema, Rows, declare
+from hushstream.replay.worlds.draws import Draws
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+COUNTRIES, DEVICES, CHANNELS, TAGS = 20, 5, 8, 12
+DECLARATION: Mapping[str, Mapping[str, Any]] = {
+    "country": {"kind": "category", "vocabulary": [f"country-{number:02d}" for number in range(COUNTRIES)]},
+    "device": {"kind": "category", "vocabulary": [f"device-{number}" for number in range(DEVICES)]},
+    "channel": {"kind": "category", "vocabulary": [f"channel-{number}" for number in range(CHANNELS)]},
+    "age": {"kind": "number", "range": [16, 96]},
+    "spend": {"kind": "number", "range": [1, 10_000], "scale": "log"},
+    "tenure": {"kind": "number", "range": [0, 3650]},
+    "tags": {"kind": "tags", "vocabulary": [f"tag-{number:02d}" for number in range(TAGS)], "most": TAGS},
+    "hour": {"kind": "time_of_day"},
+}
+"""Of the mixed table."""
+
+_BASE_RATE = 0.08
+_LEVELS = 6
+_PAIRED = ("country", "device", "channel", "age", "spend", "tenure", "hour")
+_NUMBERS = ("age", "spend", "tenure")
+
+
+class Visits(NamedTuple):
+    """What n users show at one round.
+
+    Attributes:
+        rows: (n,) of the world's schema.
+        chances: (n, K) probability of a click on each item.
+    """
+
+    rows: Rows
+    chances: Float64
+
+
+class FeatureWorld(Protocol):
+    """A population whose visits are described by declared features."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def schema(self) -> FeatureSchema: ...
+    @property
+    def arms(self) -> int: ...
+    @property
+    def click_rate(self) -> float: ...
+
+    def visits(self, users: Int64, round_index: int) -> Visits:
+        """What ``users`` (n,) show at one round."""
+        ...
+
+
+@dataclass(frozen=True)
+class MixedTable:
+    """Categories, numbers, tags and an hour; effects of each, pairs that act together, and tastes of one's own.
+
+    Attributes:
+        seed: of everything.
+        arms: K items.
+        strength: root of the sum of squares of the eight features' strengths.
+        pair_strength: deviation of a cell of a pair.
+    """
+
+    seed: int
+    arms: int = 10
+    strength: float = 0.6
+    pair_strength: float = 0.175
+    name: str = field(default="mixed table", init=False)
+
+    @cached_property
+    def schema(self) -> FeatureSchema:
+        """Of the eight features."""
+        return declare(DECLARATION)
+
+    @property
+    def click_rate(self) -> float:
+        """As an operator would declare it."""
+        return 0.09
+
+    def visits(self, users: Int64, round_index: int) -> Visits:
+        """See `FeatureWorld`."""
+        seen = self._seen(users, round_index)
+        return Visits(self._rows(seen), 1.0 / (1.0 + np.exp(-(self._base + self._odds(users, seen)))))
+
+    @cached_property
+    def _base(self) -> float:
+        """The log-odds at which a random item is clicked in 8 % of visits."""
+        users = np.arange(2_000, dtype=np.int64) + (1 << 31)
+        odds = self._odds(users, self._seen(users, 0))
+        low, high = -10.0, 5.0
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (
+                (middle, high) if float((1 / (1 + np.exp(-middle - odds))).mean()) < _BASE_RATE else (low, middle)
+            )
+        return low
+
+    def _seen(self, users: Int64, round_index: int) -> dict[str, Any]:
+        """What is true of users at a visit: category numbers, quantiles of numbers (NaN: missing), tags, hour."""
+        fixed = Draws(self.seed, "user").uniforms(users, 0, 12 + TAGS)
+        visit = Draws(self.seed, "visit").uniforms(users, round_index, 5)
+        country = _zipf(fixed[:, 0], COUNTRIES, 1.1)
+        channel = np.where(fixed[:, 3] < 0.3, country % CHANNELS, _zipf(fixed[:, 2], CHANNELS, 0.8))
+        device = _zipf(fixed[:, 4], DEVICES, 1.0)
+        other = (device + 1 + (visit[:, 1] * (DEVICES - 1)).astype(np.int64)) % DEVICES
+        seen: dict[str, Any] = {
+            "country": np.where(fixed[:, 1] < 0.03, COUNTRIES, country),
+            "channel": channel,
+            "device": np.where(visit[:, 0] < 0.2, other, device),
+            "tags": fixed[:, 12:] < 0.55 * np.arange(1, TAGS + 1) ** -0.6,
+        }
+        common = ndtri(np.clip(fixed[:, 5], 1e-12, 1 - 1e-12))
+        for place, name in enumerate(_NUMBERS):
+            own = ndtri(np.clip(fixed[:, 6 + place], 1e-12, 1 - 1e-12))
+            quantile = ndtr((own + 0.8 * common) / np.sqrt(1.64))
+            seen[name] = np.where(fixed[:, 9 + place] < 0.05, np.nan, quantile)
+        normal = ndtri(np.clip(visit[:, 3], 1e-12, 1 - 1e-12))
+        seen["hour"] = np.where(visit[:, 2] < 0.5, 9.0 + 2.5 * normal, 20.0 + 3.0 * normal) % 24.0
+        return seen
+
+    def _rows(self, seen: Mapping[str, Any]) -> Rows:
+        deviate = {name: ndtri(seen[name]) for name in _NUMBERS}
+        columns: dict[str, Any] = {
+            "age": np.clip(40.0 + 13.0 * deviate["age"], 16.0, 95.0),
+            "spend": np.exp(3.5 + 1.2 * deviate["spend"]),
+            "tenure": 3650.0 * np.sin(np.pi / 2 * seen["tenure"]) ** 2,
+            "hour": seen["hour"],
+        }
+        rows = self.schema.encode_columns(columns).rows
+        # Numbers of categories and bits of tags are what these columns hold.
+        for name in ("country", "device", "channel"):
+            rows[name] = seen[name]
+        rows["tags"] = np.packbits(seen["tags"], axis=1, bitorder="little")
+        return rows
+
+    @cached_property
+    def _effects(self) -> Mapping[str, Any]:
+        draw = Draws(self.seed, "effects").generator()
+        strengths = draw.gamma(1.0, size=len(DECLARATION))
+        strengths *= self.strength / np.sqrt((strengths**2).sum())
+        by_name = dict(zip(DECLARATION, strengths, strict=True))
+        sizes = {"country": COUNTRIES, "device": DEVICES, "channel": CHANNELS, "tags": TAGS}
+        found: dict[str, Any] = {
+            name: draw.normal(0.0, by_name[name], (size, self.arms)) for name, size in sizes.items()
+        }
+        # Nobody knows the country of these: no effect.
+        found["country"] = np.vstack([found["country"], np.zeros(self.arms)])
+        for name in (*_NUMBERS, "hour"):
+            waves = np.ones(self.arms) if name == "hour" else draw.uniform(0.4, 1.2, self.arms)
+            found[name] = (by_name[name] * np.sqrt(2.0), waves, draw.uniform(0.0, 1.0, self.arms))
+        found["items"] = draw.normal(0.0, 0.25, self.arms)
+        every = [(left, right) for place, left in enumerate(_PAIRED) for right in _PAIRED[place + 1 :]]
+        chosen = [every[place] for place in draw.choice(len(every), 4, replace=False)]
+        cells = (_LEVELS, _LEVELS, self.arms)
+        found["pairs"] = [(pair, draw.normal(0.0, self.pair_strength, cells)) for pair in chosen]
+        return found
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs of features that act together."""
+        return [pair for pair, _ in self._effects["pairs"]]
+
+    def _odds(self, users: Int64, seen: Mapping[str, Any]) -> Float64:
+        effects = self._effects
+        odds = np.tile(effects["items"], (len(users), 1))
+        for name in ("country", "device", "channel"):
+            odds += effects[name][seen[name]]
+        tags = seen["tags"]
+        odds += tags @ effects["tags"] / np.sqrt(np.maximum(tags.sum(axis=1), 1))[:, None]
+        for name in (*_NUMBERS, "hour"):
+            size, waves, phases = effects[name]
+            quantile = seen[name] / 24.0 if name == "hour" else seen[name]
+            wave = size * np.sin(2 * np.pi * (quantile[:, None] * waves + phases))
+            odds += np.where(np.isnan(wave), 0.0, wave)
+        for (left, right), table in effects["pairs"]:
+            odds += table[_level(left, seen[left]), _level(right, seen[right])]
+        taste = Draws(self.seed, "taste").uniforms(users, 0, self.arms)
+        return np.asarray(odds + 0.3 * ndtri(np.clip(taste, 1e-12, 1 - 1e-12)))
+
+
+@dataclass(frozen=True)
+class EmbeddedUsers:
+    """Users who are a point on the unit sphere, and items whose log-odds are linear in it.
+
+    Attributes:
+        seed: of everything.
+        arms: K items.
+        dimension: m.
+        strength: deviation of an item's log-odds over users.
+    """
+
+    seed: int
+    arms: int = 10
+    dimension: int = 16
+    strength: float = 0.8
+    name: str = field(default="embedding alone", init=False)
+
+    @cached_property
+    def schema(self) -> FeatureSchema:
+        """Of the embedding."""
+        return declare({"taste": {"kind": "embedding", "dimension": self.dimension}})
+
+    @property
+    def click_rate(self) -> float:
+        """As an operator would declare it."""
+        return 0.09
+
+    def visits(self, users: Int64, round_index: int) -> Visits:
+        """See `FeatureWorld`: a user is the same at every visit, and has tastes of their own besides."""
+        drawn = Draws(self.seed, "user").uniforms(users, 0, self.dimension + self.arms)
+        normal = ndtri(np.clip(drawn, 1e-12, 1 - 1e-12))
+        points = normal[:, : self.dimension]
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        generator = Draws(self.seed, "items").generator()
+        items = generator.normal(0.0, self.strength, (self.arms, self.dimension))
+        odds = -2.6 + generator.normal(0.0, 0.25, self.arms) + points @ items.T + 0.3 * normal[:, self.dimension :]
+        rows = np.zeros(len(users), self.schema.layout)
+        rows["taste"] = np.trunc(points * 32767)
+        return Visits(rows, 1.0 / (1.0 + np.exp(-odds)))
+
+
+def _zipf(uniforms: Float64, size: int, power: float) -> Int64:
+    weights = np.arange(1, size + 1) ** -power
+    return np.minimum(np.searchsorted(np.cumsum(weights) / weights.sum(), uniforms, side="right"), size - 1)
+
+
+def _level(name: str, seen: NDArray[Any]) -> Int64:
+    """The level of a feature in a pair: the first five of a category and the rest, sixths of a number or a day."""
+    if name in ("country", "device", "channel"):
+        return np.asarray(np.minimum(seen, _LEVELS - 1), dtype=np.int64)
+    share = seen / 24.0 if name == "hour" else seen
+    # Missing acts as the last sixth does.
+    places = np.where(np.isnan(share), _LEVELS - 1, share * _LEVELS)
+    return np.asarray(np.minimum(places, _LEVELS - 1), dtype=np.int64)

@@ -1,0 +1,76 @@
+"""Documents whose words are tags and whose labels are items: a label that the document has is a click."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.features.schema import FeatureSchema, Rows, declare
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.worlds.mixed_table import Visits
+from hushstream.replay.worlds.multilabel import read_corpus, split_labels
+
+Int64 = NDArray[np.int64]
+
+MOST_WORDS = 64
+_LEARNED_FROM = 0.7
+_FIRST_NEW_USER = 1 << 30
+
+
+@dataclass(frozen=True)
+class TaggedDocuments:
+    """TMC2007 with its 500 words as tags. A user shows another document at each visit.
+
+    Attributes:
+        seed: of the split and of who shows what.
+        arms: K, the most frequent labels.
+        data_dir: see `locate`.
+    """
+
+    seed: int
+    arms: int = 22
+    data_dir: Path | None = None
+    name: str = "TMC2007, words as tags"
+
+    @cached_property
+    def schema(self) -> FeatureSchema:
+        """Of the words."""
+        vocabulary = [f"word-{number:03d}" for number in range(self._documents[0].shape[1])]
+        return declare({"words": {"kind": "tags", "vocabulary": vocabulary, "most": MOST_WORDS}})
+
+    @property
+    def click_rate(self) -> float:
+        """As an operator would declare it."""
+        return 0.2
+
+    def visits(self, users: Int64, round_index: int) -> Visits:
+        """See `FeatureWorld`; users from 2^30 on show documents that no contributor shows."""
+        words, labels = self._documents
+        order = Draws(self.seed, "split").generator().permutation(len(words))
+        parts = np.split(order, [int(_LEARNED_FROM * len(words))])
+        drawn = Draws(self.seed, "document").uniforms(users, round_index, 1)[:, 0]
+        new = users >= _FIRST_NEW_USER
+        sizes = np.where(new, len(parts[1]), len(parts[0]))
+        place = (drawn * sizes).astype(np.int64)
+        chosen = np.where(new, parts[1][np.minimum(place, len(parts[1]) - 1)], parts[0][place])
+        return Visits(self._rows[chosen], labels[chosen].astype(np.float64))
+
+    @cached_property
+    def _documents(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        words, labels, _ = split_labels(read_corpus(locate("tmc2007", self.data_dir)))
+        frequent = np.argsort(-labels.sum(axis=0), kind="stable")[: self.arms]
+        return words, labels[:, np.sort(frequent)]
+
+    @cached_property
+    def _rows(self) -> Rows:
+        words = self._documents[0]
+        # Of more words than count the first ones do, as of any tags.
+        kept = words & (np.cumsum(words, axis=1) <= MOST_WORDS)
+        rows = np.zeros(len(words), self.schema.layout)
+        rows["words"] = np.packbits(kept, axis=1, bitorder="little")
+        return rows

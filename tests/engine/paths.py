@@ -1,0 +1,238 @@
+"""How far a reader has to walk: traced paths of a record through each system, and sizes that make the walk longer.
+
+    python tests/engine/paths.py
+
+Each system's machines are driven over the recording of a small loop (`recordings`), record by record. The last context
+that gives nothing but its answer is traced, and so is the longest batch that makes a release or a version of the
+model: all records since the one before, at once. Counted are the files and functions of ours that are called, and how
+often the file changes from one call to the next. A comprehension belongs to the function that it stands in.
+
+Exit 1 when a figure is above its ceiling (`CEILINGS`, `SIZES`). A change that lowers a figure lowers its ceiling in the
+same commit. A change that raises one says why in its message.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import inspect
+import io
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = tuple(ROOT / name for name in ("pipeline", "schemas", "agents", "replay"))
+PIPELINE, TOYS = ROOT / "pipeline", ROOT / "tests" / "engine"
+sys.path.insert(0, str(ROOT / "tests" / "shared"))
+
+from hushstream.engine.declare.role import Role  # noqa: E402
+from hushstream.engine.records import InputRecord, TopicPartition  # noqa: E402
+from machine_drive import Rig, Written  # noqa: E402
+from recordings import VARIANTS, Recording, recorded  # noqa: E402
+
+
+class Walk(NamedTuple):
+    """What a batch passes through: distinct files and functions, and changes of file between calls."""
+
+    files: int
+    functions: int
+    changes: int
+
+
+ANSWERS, RELEASES, PUBLISHES = "context -> decision", "slots -> release", "release -> model"
+GOALS = {ANSWERS: Walk(14, 60, 36), RELEASES: Walk(16, 80, 120), PUBLISHES: Walk(9, 35, 18)}
+CEILINGS: Mapping[str, Walk] = {
+    "bgt: context -> decision": Walk(19, 70, 49),
+    "bgt: slots -> release": Walk(27, 148, 280),
+    "bgt: release -> model": Walk(16, 51, 44),
+    "colin: context -> decision": Walk(17, 81, 67),
+    "colin: slots -> release": Walk(28, 132, 156),
+    "colin: release -> model": Walk(14, 53, 37),
+    "meanarm: context -> decision": Walk(11, 36, 23),
+    "meanarm: slots -> release": Walk(24, 106, 147),
+    "meanarm: release -> model": Walk(10, 34, 20),
+    "p2b: context -> decision": Walk(19, 92, 65),
+    "p2b: slots -> release": Walk(24, 109, 105),
+    "p2b: release -> model": Walk(9, 36, 21),
+    "pdap: context -> decision": Walk(21, 88, 68),
+    "pdap: slots -> release": Walk(30, 142, 196),
+    "pdap: release -> model": Walk(22, 80, 81),
+    "pdol: context -> decision": Walk(16, 78, 63),
+    "pdol: slots -> release": Walk(35, 185, 304),
+    "pdol: release -> model": Walk(17, 54, 79),
+    "poll: slots -> release": Walk(26, 115, 177),
+    "poll: release -> model": Walk(16, 49, 45),
+}
+"""By system and path."""
+
+SIZES: Mapping[str, tuple[int, int]] = {
+    "members of the widest base class": (36, 20),
+    "abstract members of a base class": (13, 6),
+    "files in the fullest folder": (30, 16),
+    "code lines of the toy (meanarm)": (390, 300),
+    "code lines of the product": (52_500, 47_000),
+    "words of the README": (1_200, 1_200),
+}
+"""Ceiling and goal of each size; for product and README some room, as features come that shorten nothing."""
+
+ANSWERED = ({"decided": 1}, {"predicted": 1}, {"asked": 1})
+"""What a batch counts that is one context, and nothing else falls due with it."""
+COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
+
+
+# Traced paths.
+
+
+def walks() -> Iterator[tuple[str, Walk]]:
+    """The walk of each path through the first recording of each system."""
+    first = {variant.kind: variant for variant in reversed(VARIANTS)}
+    for kind, variant in sorted(first.items()):
+        with variant.registered():
+            recording = recorded(variant)
+            for role in recording.system.roles:
+                for path in (PUBLISHES,) if role.key_zone is None else (ANSWERS, RELEASES):
+                    walk = walk_of(recording, role, path)
+                    if walk is not None:
+                        yield f"{kind}: {path}", walk
+
+
+def walk_of(recording: Recording, role: Role, path: str) -> Walk | None:
+    """The walk of the longest batch of a role, the last of equals, that goes all along a path.
+
+    The first such batch is left out, as recordings begin with records that are refused; None where there is no other.
+    """
+    noised = {topic.name for topic in recording.system.topics if topic.noised}
+    drive = Rig(recording, role, 0).drive()
+    ends = [number for number, steps in enumerate(drive) if any(goes_along(path, step, noised) for step in steps)]
+    if len(ends) < 2:
+        return None
+    whole = [range(end if path == ANSWERS else before + 1, end + 1) for before, end in pairwise(ends)]
+    batch = max(whole, key=lambda batch: (len(batch), batch.start))
+    rig = Rig(recording, role, 0)
+    every = rig.input()
+    for _, _ in zip(range(batch.start), rig.drive(), strict=False):
+        """Come to where the batch begins."""
+    arrived = {place: recording.records[place][:low] for place, low in rig.machine.positions().items()}
+    for place, record in every[batch.start : batch.stop]:
+        arrived[place].append(record)
+    return traced(rig, arrived)
+
+
+def goes_along(path: str, written: Written, noised: set[str]) -> bool:
+    """Whether what a batch gave is the end of a path."""
+    if path == ANSWERS:
+        return written.counts in ANSWERED
+    if path == RELEASES:
+        return any(output.topic in noised for output in written.releases)
+    return written.journal is not None
+
+
+def traced(rig: Rig, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Walk:
+    """What a machine passes through while it takes what has arrived."""
+    codes: list[CodeType] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            codes.append(frame.f_code)
+
+    while slices := rig.waiting(arrived):
+        # What the collector closes would be counted where it happens to run.
+        gc.disable()
+        sys.setprofile(note)
+        try:
+            rig.machine.fold(rig.machine.ready(slices))
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+    calls = [code for code in codes if is_ours(code)]
+    files = [code.co_filename for code in calls]
+    return Walk(len(set(files)), len(set(calls)), sum(one != other for one, other in pairwise(files)))
+
+
+def is_ours(code: CodeType) -> bool:
+    """Whether it is a function of the product or of a toy."""
+    path = Path(code.co_filename)
+    return code.co_name not in COMPREHENSIONS and any(path.is_relative_to(folder) for folder in (*PRODUCT, TOYS))
+
+
+# Sizes.
+
+
+def sizes() -> tuple[int, ...]:
+    """In the order of `SIZES`."""
+    files = [path for folder in PRODUCT for path in folder.rglob("*.py")]
+    folders = Counter(path.parent for path in files if path.name != "__init__.py")
+    bases = list(base_classes())
+    return (
+        max(map(len, bases)),
+        max(sum(getattr(value, "__isabstractmethod__", False) for value in base.values()) for base in bases),
+        max(folders.values()),
+        sum(map(code_lines, (TOYS / "meanarm" / "package").rglob("*.py"))),
+        sum(map(code_lines, files)),
+        len((ROOT / "README.md").read_text("utf-8").split()),
+    )
+
+
+def base_classes() -> Iterator[Mapping[str, Any]]:
+    """The members, names of Python's own aside, of each class of the pipeline that another one derives from."""
+    names = [path.relative_to(PIPELINE).with_suffix("").parts for path in PIPELINE.rglob("*.py")]
+    modules = [import_module(".".join(name)) for name in names if name[-1] != "__init__"]
+    classes = {value for module in modules for value in vars(module).values() if inspect.isclass(value)}
+    for base in {base for one in classes for base in one.__bases__ if base.__module__.startswith("hushstream.")}:
+        own = {"_abc_impl", "_is_protocol", "_is_runtime_protocol", "_fields", "_field_defaults"}
+        yield {name: value for name, value in vars(base).items() if not name.startswith("__") and name not in own}
+
+
+def code_lines(path: Path) -> int:
+    """Lines of a file that are neither blank nor comment, docstring or import."""
+    text = path.read_text("utf-8")
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(ast.parse(text)):
+        says = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        if says or isinstance(node, (ast.Import, ast.ImportFrom)):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+# The table.
+
+
+def main() -> int:
+    """Print both tables; 1 when a figure is above its ceiling."""
+    above = []
+    print(f"{'files / functions / changes of file':44}{'now':>18}{'ceiling':>18}{'goal':>18}")
+    found = dict(walks())
+    for name, walk in found.items():
+        ceiling, goal = CEILINGS.get(name, Walk(0, 0, 0)), GOALS[name.partition(": ")[2]]
+        print(f"{name:44}{_shown(walk):>18}{_shown(ceiling):>18}{_shown(goal):>18}")
+        above += [name] if any(now > most for now, most in zip(walk, ceiling, strict=True)) else []
+    print()
+    for (name, (most, aim)), now in zip(SIZES.items(), sizes(), strict=True):
+        print(f"{name:44}{now:>18,}{most:>18,}{aim:>18,}")
+        above += [name] if now > most else []
+    gone = sorted(CEILINGS.keys() - found.keys())
+    if above:
+        print(f"\nabove the ceiling: {', '.join(above)}", file=sys.stderr)
+    if gone:
+        print(f"\nno longer traced: {', '.join(gone)}", file=sys.stderr)
+    return 1 if above or gone else 0
+
+
+def _shown(walk: Walk) -> str:
+    return " / ".join(map(str, walk))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""A draft of features tells kinds apart, marks what it took from rows, and says what is clipped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
+from hushstream.features.schema import declare
+from hushstream.replay.logged.feature_draft import draft_features
+from hushstream.replay.logged.log import LogError
+
+COUNTRIES = ("de", "fr", "se")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory) -> Path:
+    path, rng = tmp_path_factory.mktemp("table") / "visits.csv", random.Random(3)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(
+            [
+                "user_id",
+                "country",
+                "age",
+                "spend",
+                "member",
+                "hour",
+                "weekday",
+                "likes",
+                "session note",
+                "item",
+                "click",
+            ]
+        )
+        for row in range(1000):
+            writer.writerow(
+                [
+                    f"user-{row}",
+                    rng.choice(COUNTRIES) if row % 10 else "",
+                    rng.randint(20, 59),
+                    round(10 ** rng.uniform(0, 4), 2),
+                    rng.choice(["true", "false"]),
+                    rng.randint(0, 23),
+                    rng.choice(["mon", "tue", "sun"]),
+                    "|".join(rng.sample(["a", "b", "c", "d"], rng.randint(1, 3))),
+                    f"note {row}",
+                    "shoes",
+                    int(row % 8 == 0),
+                ]
+            )
+    return path
+
+
+def test_kinds_are_told_apart_and_what_came_from_rows_is_marked(table):
+    found = draft_features(table)
+    features = found.declaration["features"]
+    assert {name: content["kind"] for name, content in features.items()} == {
+        "country": "category",
+        "age": "number",
+        "spend": "number",
+        "member": "boolean",
+        "hour": "time_of_day",
+        "weekday": "day_of_week",
+        "likes": "tags",
+    }
+    assert features["country"] == {"kind": "category", "vocabulary": ["de", "fr", "se"], "from_rows": ["vocabulary"]}
+    assert features["age"]["range"] == [20, 60]
+    assert features["spend"]["scale"] == "log"
+    assert features["likes"]["most"] == 3
+    assert list(found.left_out) == ["session note"]
+    marked = ["country.vocabulary", "age.range", "spend.range", "likes.vocabulary", "likes.most"]
+    assert private_settings(found.declaration) == ["click_rate", *(f"features.{one}" for one in marked)]
+    assert found.declaration["click_rate"] == 0.125
+
+
+def test_shares_are_of_all_rows(table):
+    found = draft_features(table)
+    assert found.shares["country"].missing == pytest.approx(0.1)
+    assert found.shares["age"] == (0, 0, 0)
+    # A range leaves one row in a hundred out at either end, but is rounded outward.
+    assert 0 <= found.shares["spend"].clipped <= 0.02
+    assert found.clipped_rows == pytest.approx(found.shares["spend"].clipped)
+
+
+def test_the_text_of_a_draft_is_the_draft_and_is_refused_until_every_mark_is_gone(table):
+    read = yaml.safe_load(draft_features(table).text())
+    assert read == draft_features(table).declaration
+    with pytest.raises(Unconfirmed, match=r"features\.country\.vocabulary, features\.age\.range") as refused:
+        declare(read["features"])
+    assert len(refused.value.settings) == 5
+    for name in ("country", "age", "spend"):
+        del read["features"][name]["from_rows"]
+    read["features"]["likes"]["from_rows"].remove("most")
+    with pytest.raises(Unconfirmed, match=r"taken from rows: features\.likes\.vocabulary;"):
+        declare(read["features"])
+    del read["features"]["likes"]["from_rows"]
+    assert declare(read["features"]).row_bytes == draft_features(table).row_bytes
+    with pytest.raises(Unconfirmed, match="click_rate"):
+        require_confirmed(read)
+
+
+def test_a_mark_that_cannot_be_read_is_a_mark():
+    for mark in (True, "vocabulary", {"vocabulary": True}):
+        content = {"a": {"kind": "boolean", "from_rows": mark}}
+        with pytest.raises(Unconfirmed, match=r"features\.a\.from_rows"):
+            declare(content)
+        assert declare(without_marks(content)).cells == 3
+
+
+def test_an_emptied_list_of_marks_marks_nothing():
+    assert declare({"a": {"kind": "boolean", "from_rows": []}}) == declare({"a": {"kind": "boolean"}})
+
+
+def test_a_parquet_table_has_lists(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "visits.parquet"
+    rows = {"text": [[0.1, 0.2], [0.3, 0.9]] * 50, "likes": [["a", "b"], []] * 50, "age": [20, 30] * 50}
+    parquet.write_table(pyarrow.table(rows), path)
+    features = draft_features(path).declaration["features"]
+    assert features["text"] == {"kind": "embedding", "dimension": 2}
+    assert features["likes"]["vocabulary"] == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", ["", "a,b\n", "user_id,click\nme,1\n"])
+def test_a_table_without_features_is_refused(content, tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(LogError):
+        draft_features(path)
+
+
+def test_values_of_a_megabyte_do_not_enter_a_draft(tmp_path):
+    path = tmp_path / "visits.csv"
+    path.write_text("name,age\n" + f"{'x' * 100_000},1\n" + "a,2\nb,3\na,4\n" * 10, encoding="utf-8")
+    found = draft_features(path)
+    assert found.declaration["features"]["name"]["vocabulary"] == ["a", "b"]
+    assert found.shares["name"].unknown == pytest.approx(1 / 31)
+
+
+def test_the_command_prints_a_draft_of_a_file(table):
+    from typer.testing import CliRunner
+
+    from hushstream.cli.main import app
+
+    plain = CliRunner().invoke(app, ["datasets", "inspect", str(table)])
+    assert plain.exit_code == 0, plain.output
+    assert "from_rows: [vocabulary]" in plain.stdout
+    machine = CliRunner().invoke(app, ["datasets", "inspect", str(table), "--json"])
+    assert json.loads(machine.stdout)["features"]["country"]["kind"] == "category"
