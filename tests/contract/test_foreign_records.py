@@ -26,6 +26,7 @@ from hushstream.engine.declare.declaration import topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import CHAIN_BYTES, NewerJournal
 from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
+from hushstream.engine.machine import readers_of
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Step, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
 from hushstream.ops.ledger_book import Seen
@@ -121,7 +122,7 @@ def test_a_record_that_continues_the_journal_in_an_unknown_schema_stops_whoever_
     machine = rig.machine
     chain, (topic, partition) = machine.chain, machine.journal
     content = UNKNOWN + bytes(40)
-    closing = chain._digester.digest("chain", rig.recording.records[machine.journal][0].value[-CHAIN_BYTES:], content)
+    closing = chain.digester.digest("chain", rig.recording.records[machine.journal][0].value[-CHAIN_BYTES:], content)
     newer = content + closing
     said = rf"journal {topic}/{partition} offset 9: .*found schema {'ee' * 8}.*run that one, or a later one"
     with pytest.raises(NewerJournal) as found:
@@ -168,9 +169,9 @@ def test_a_follower_of_models_reads_the_same_versions_and_notes_what_it_skips(
     rig: Rig, variant: Variant, role: Role, home: int
 ) -> None:
     whole = rig.fresh()
-    for place, models in enumerate(rig.machine.readers):
+    for place, models in enumerate(readers_of(rig.machine)):
         records = rig.recording.records[models.topic]
-        true = [one.value for one in whole.readers[place].read(InputSlice(*models.topic, 0, len(records), records))]
+        true = [one.value for one in readers_of(whole)[place].read(InputSlice(*models.topic, 0, len(records), records))]
         mixed: list[bytes] = []
         for record in records:
             mixed += [made(record.value, records[0].value) for made in KINDS.values()] if record.offset else []

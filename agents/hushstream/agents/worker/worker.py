@@ -215,7 +215,7 @@ class RoleWorker:
         started = asyncio.create_task(self._app.start())
         loops = (
             self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_seats,
-            self._watch_topics,
+            self._watch_topics, self._watch_journals,
         )  # fmt: skip
         standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
         standing.append(asyncio.create_task(self._watch_app(started)))
@@ -327,9 +327,15 @@ class RoleWorker:
                     if end is not None:
                         self._metrics.lag(*buffer.source, max(0, end - buffer.low))
                 await driver.check_inputs()
-                await driver.check_journal()
                 if self._reporting.gauges is not None:
                     self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
+
+    async def _watch_journals(self) -> None:
+        """Look at the ends of journals; apart from the gauges, as it waits for a broker that may be gone."""
+        while True:
+            await asyncio.sleep(_GAUGE_SECONDS)
+            for driver in list(self._homes.drivers.values()):
+                await driver.check_journal()
 
     def _make_metrics(self) -> Metrics:
         topics = (*self._topics.inputs, *self._topics.writes, *self._topics.own, *self._topics.broadcasts)
