@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -53,12 +53,14 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python deploy/grafana/build.py --check
 	$(BIN)/python deploy/kubernetes/build.py --check
 	$(BIN)/python deploy/asyncapi/build.py --check
+	$(BIN)/python deploy/openapi/build.py --check
 
 # What is made from the code: after a change of topics, records, access rules or metrics.
 manifests: $(VENV)/.installed-dev
 	$(BIN)/python deploy/grafana/build.py
 	$(BIN)/python deploy/kubernetes/build.py
 	$(BIN)/python deploy/asyncapi/build.py
+	$(BIN)/python deploy/openapi/build.py
 
 # The documentation as a site: build/docs/index.html. Every warning is an error, every link within it is followed.
 docs: $(VENV)/.installed-docs
@@ -70,6 +72,14 @@ stories: $(VENV)/.installed
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
+
+# Decisions over HTTP: the latency at 500 requests a second, and the most that one gateway holds.
+bench-gateway: $(VENV)/.installed-dev
+	$(BIN)/python -m hushstream.replay.bench.gateway
+
+# 100,000 requests made at random: no 500, no traceback, nothing lost that was taken.
+fuzz-gateway: $(VENV)/.installed-dev
+	HUSHSTREAM_FUZZ_REQUESTS=$${HUSHSTREAM_FUZZ_REQUESTS:-100000} $(BIN)/python -m pytest -s tests/gateway/test_fuzz.py
 
 kafka-up: $(VENV)/.installed
 	$(BIN)/python deploy/kafka/local.py up

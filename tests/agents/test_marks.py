@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as BrokerPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.kafka.logs import LogReader
@@ -24,13 +24,15 @@ from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
 from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
-from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.marks import ReleaseMarks, mark_key
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.journal.marks import Standing
+from hushstream.engine.journal.marks import Mark, MarkSeal, Standing
 from hushstream.engine.records import InputRecord, Output
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.topics import TOPICS
 from patience import Patience
 
@@ -274,6 +276,15 @@ class Zone:
     async def put(self, topic: str, value: bytes, partition: int = 0, key: bytes | None = None) -> None:
         await self._producer.send_and_wait(self.prefix + topic, value, key, partition)
 
+    async def delete(self) -> None:
+        """Delete all marks of the first partition."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({BrokerPartition(self.prefix + TOPIC, 0): RecordsToDelete(-1)})
+        finally:
+            await admin.close()
+
     async def compacted(self) -> Zone:
         """The same topic of marks as compaction leaves it at its hardest: the last record of each key alone."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, enable_auto_commit=False)
@@ -387,13 +398,6 @@ async def test_that_a_debit_was_sent_is_remembered_by_every_later_mark(zone: Zon
     assert all(mark.paid for mark in (await read((await zone.compacted()).worker())).shared)
 
 
-async def test_a_mark_that_cannot_be_read_is_refused_with_its_place(zone: Zone) -> None:
-    await taken_up(zone.worker())
-    await zone.put(TOPIC, b"noise")
-    with pytest.raises(OlderThanPaid, match=rf"{zone.prefix}{TOPIC}/0 offset 1: expected a release mark"):
-        await taken_up(zone.worker())
-
-
 async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_its_outputs_are_not_empty(
     zone: Zone,
 ) -> None:
@@ -470,3 +474,80 @@ async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_ma
 async def test_an_old_state_folder_is_not_believed_where_the_topic_says_nothing_of_its_journal(zone: Zone) -> None:
     with pytest.raises(OlderThanPaid, match="the topic of marks holds none of it"):
         await taken_up(zone.worker(), sequence=12)
+
+
+# Foreign records: skipped where they took no mark's place, and refused where they may have.
+
+
+def foreign_values() -> dict[str, bytes]:
+    elsewhere = MarkSeal("default", "counting", 1, KeyRing(0, 0, (), seeded_key(1, "small machines")))
+    stranger = MarkSeal("default", "counting", 0, KeyRing(0, 0, (), seeded_key(2, "somebody else")))
+    mark = Mark("aa", 900)
+    return {
+        "bytes": b"noise",
+        "unknown schema": bytes.fromhex("c301") + bytes(range(58)),
+        "mark of another place": elsewhere.pack(mark),
+        "mark under another key": stranger.pack(mark),
+        "truncated mark": stranger.pack(mark)[:-3],
+        "empty": b"",
+        "large": bytes(900_000),
+    }
+
+
+@pytest.mark.parametrize("kind", foreign_values())
+@pytest.mark.parametrize("key", [None, b"anything", b"counting/1/aa/0/ff"])
+async def test_a_foreign_record_under_no_marks_key_is_skipped_and_counted_and_lowers_nothing(
+    zone: Zone, kind: str, key: bytes | None
+) -> None:
+    owner = zone.worker()
+    await taken_up(owner)
+    await owner.raise_to(0, "aa", 0, 7, a_release())
+    await zone.put(TOPIC, foreign_values()[kind], key=key)
+    other = (await zone.compacted()).worker()
+    counted: list[str] = []
+    other.foreign.count = counted.append
+    assert (await read(other)).highest("aa") == 7
+    assert (await read(other)).highest("aa") == 7
+    assert counted == [TOPIC]
+    with pytest.raises(OlderThanPaid, match="a release was sent with record 7"):
+        await taken_up(other, sequence=6)
+
+
+@pytest.mark.parametrize("kind", foreign_values())
+async def test_a_foreign_record_that_may_have_taken_a_marks_place_stops_the_partition_until_the_same_writer_goes_on(
+    zone: Zone, kind: str
+) -> None:
+    owner = zone.worker()
+    await taken_up(owner)
+    await owner.raise_to(0, "aa", 0, 7, a_release())
+    key = mark_key("counting", 0, Mark("aa", 7), owner._writer)
+    await zone.put(TOPIC, foreign_values()[kind], key=key)
+    compacted = await zone.compacted()
+    with pytest.raises(OlderThanPaid, match=r"offset \d+: expected .*under the key of a mark.*marks rebuild"):
+        await taken_up(compacted.worker(), sequence=6)
+    await owner.raise_to(0, "aa", 0, 8, a_release())
+    later = await zone.compacted()
+    assert (await read(later.worker())).highest("aa") == 8
+    with pytest.raises(OlderThanPaid, match="a release was sent with record 8"):
+        await taken_up(later.worker(), sequence=7)
+
+
+@pytest.mark.parametrize("left", ["nothing", "a later mark of the generation before"])
+async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands_behind_the_loss(
+    zone: Zone, left: str
+) -> None:
+    owner = zone.worker()
+    await taken_up(owner)
+    await owner.raise_to(0, "aa", 0, 7, a_release())
+    await zone.delete()
+    if left != "nothing":
+        await owner.raise_to(0, "aa", 0, 8, a_release())
+    with pytest.raises(OlderThanPaid, match=r"marks were deleted.*marks rebuild --role counting.*one more epoch"):
+        await taken_up(zone.worker(), sequence=8)
+    rebuilt = Mark("aa", 8, generation=1, accepted=True)
+    await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))
+    standing = await read(zone.worker())
+    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), "with it the doubt that opens an epoch"
+    assert await taken_up(zone.worker(), sequence=8) == 1
+    with pytest.raises(OlderThanPaid, match="ends at record 7, but a release was sent with record 8"):
+        await taken_up(zone.worker(), sequence=7)

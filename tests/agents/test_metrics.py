@@ -8,14 +8,16 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hushstream.agents.errors import AllStopped, code_of
 from hushstream.agents.observe.metric_table import role_gauges_of
-from hushstream.agents.observe.metrics import METRICS, OTHER, Labels, Metrics
+from hushstream.agents.observe.metrics import EXIT_REASONS, METRICS, OTHER, STOP_REASONS, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker import worker
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import Output
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kinds
 from patience import patience
 
@@ -171,3 +173,36 @@ def test_a_worker_says_which_roles_its_deployment_has_and_which_generations_it_k
         assert found["hushstream_roles_declared", (("declared", declared), ("role", "learner"))] == 1
     assert found["hushstream_schema_generation", (("role", "learner"), ("use", "writes"))] == 2
     assert found["hushstream_schema_generation", (("role", "learner"), ("use", "reads"))] == codec.NEWEST_GENERATION
+
+
+def test_a_stopped_partition_has_its_reason_until_it_is_taken_up_again_and_outlasts_the_driver(
+    metrics: Metrics,
+) -> None:
+    metrics.stopped({0: "inputs_deleted", 2: "an error of nobody's list"})
+    metrics.keep_partitions(())
+
+    def shown() -> dict[str, str]:
+        found = samples(metrics.public)
+        pairs = [dict(labels) for name, labels in found if name == "hushstream_partition_stopped"]
+        return {pair["partition"]: pair["reason"] for pair in pairs}
+
+    assert shown() == {"0": "inputs_deleted", "2": OTHER}
+    metrics.stopped({2: "older_than_paid"})
+    assert shown() == {"2": "older_than_paid"}
+
+
+def test_a_worker_that_ended_shows_why_until_it_works_again(metrics: Metrics) -> None:
+    metrics.ended("datadir_unusable")
+    place = ("hushstream_exit_reason", (("reason", "datadir_unusable"), ("role", "learner")))
+    assert samples(metrics.public)[place] == 1
+    metrics.ended_no_more()
+    assert place not in samples(metrics.public)
+
+
+def test_every_reason_is_the_name_of_an_error() -> None:
+    known = {code_of(kind.__new__(kind)) for kind in subclasses_of(HushstreamError)}
+    assert {*STOP_REASONS, *EXIT_REASONS} <= known
+
+
+def subclasses_of(kind: type[BaseException]) -> set[type[BaseException]]:
+    return {kind}.union(*(subclasses_of(one) for one in kind.__subclasses__() if one is not AllStopped))

@@ -29,6 +29,7 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.output_ends import OutputEnds
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.journal.checkpoints import Checkpoint
+from hushstream.engine.journal.notes import Note, NoteSeal
 from hushstream.engine.records import InputRecord, InputSlice, Output
 from hushstream.engine.state.published import CHECKPOINT, HEAD, SLOTS, padded, record_digest, slot_key
 from hushstream.engine.state.spilled import StoredUser
@@ -109,8 +110,8 @@ class Partition:
         await consumer.stop()
         return found
 
-    def worker(self, disk: str, key: Key | None = None) -> Worker:
-        return Worker(self, disk, key or self.key)
+    def worker(self, disk: str, key: Key | None = None, accept: tuple[str, ...] = ()) -> Worker:
+        return Worker(self, disk, key or self.key, accept)
 
     async def _admin(self) -> AIOKafkaAdminClient:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.broker.bootstrap)
@@ -121,11 +122,11 @@ class Partition:
 class Worker:
     """Folds in the place of the driver, in the driver's order."""
 
-    def __init__(self, partition: Partition, disk: str, key: Key) -> None:
+    def __init__(self, partition: Partition, disk: str, key: Key, accept: tuple[str, ...] = ()) -> None:
         self.partition = partition
         self.settings = WorkerSettings(
             bootstrap=partition.broker.bootstrap, role="counting", group="g", topic_prefix=partition.prefix,
-            datadir=partition.folder / disk, state_bytes_per_second=1 << 30,
+            datadir=partition.folder / disk, state_bytes_per_second=1 << 30, accept_loss=accept,
         )  # fmt: skip
         make, topics = partition.machines.counting(targets=1)
         self.zone = Zone(make, key)
@@ -135,6 +136,9 @@ class Worker:
         self.recovery = Recovery(self.settings, self.zone, partition, self.snapshots, lambda: True, states=self.states)
         self.held: Held
 
+    def note_seal(self) -> NoteSeal:
+        return NoteSeal(self.settings.deployment, self.settings.role, 0, self.zone.state_keys())
+
     async def take_up(self) -> Worker:
         self.held = await self.recovery.run(0, [])
         return self
@@ -142,12 +146,11 @@ class Worker:
     async def work(self, values: list[bytes]) -> Worker:
         """Let these come, and fold and journal them."""
         held, machine, partition = self.held, self.held.machine, self.partition
-        low = machine.positions().get(INPUT, 0)
-        records = []
+        low, records = machine.positions().get(INPUT, 0), []
         for value in values:
             sent = await partition.broker.send_and_wait(partition.prefix + INPUT[0], value, partition=0)
             records.append(InputRecord(sent.offset, sent.timestamp, value))
-        (step,) = machine.fold([InputSlice(*INPUT, low, low + len(values), tuple(records))])
+        (step,) = machine.fold([InputSlice(*INPUT, low, records[-1].offset + 1, tuple(records))])
         await (await partition.send(Output(*JOURNAL, step.journal)))
         held.sequence, held.journal_offset = held.sequence + 1, held.journal_offset + 1
         held.record = record_digest(step.journal)
@@ -275,8 +278,50 @@ async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Part
     for _ in range(3):
         await partition.broker.send_and_wait(partition.prefix + "events", b"k1", partition=0)
     await partition.delete("events")
-    never = r"must be read from offset 12, but the log begins at 15; those records were deleted before they were folded"
+    never = (
+        r"must be read from offset 12, but the log begins at 15; those 3 records were deleted before they were folded"
+    )
     with pytest.raises(InputsDeleted, match=never):
+        await partition.worker("a").take_up()
+
+
+async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_refusal_names(
+    partition: Partition,
+) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    assert await first.publish()
+    for _ in range(3):
+        await partition.broker.send_and_wait(partition.prefix + "events", b"lost", partition=0)
+    await partition.delete("events")
+    with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:12-15: nothing will follow from them"):
+        await partition.worker("a", accept=("0:events/0:12-14",)).take_up()
+    accepting = await partition.worker("a", accept=("0:events/0:12-15",)).take_up()
+    assert accepting.held.begins == {INPUT: 15}
+    noted = await partition.records(JOURNAL)
+    (note,) = [found for _, _, value in noted if (found := accepting.note_seal().unpack(value)) is not None]
+    assert (note.kind, note.source, note.low, note.high) == ("lost", INPUT, 12, 15)
+    assert note.after_ms > 0
+    again = await partition.worker("a").take_up()  # it is said once, and by whoever comes next it is read
+    assert again.held.begins == {INPUT: 15}
+    assert await partition.records(JOURNAL) == noted
+    await again.work(VALUES[:2])
+    state = again.held.machine.snapshot()
+    for disk in ("a", "b"):  # from the state on disk, and from the published one, both from before the loss
+        other = await partition.worker(disk).take_up()
+        assert (other.held.sequence, other.held.machine.snapshot()) == (2, state)
+    assert again.held.machine.positions()[INPUT] == 17
+
+
+async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    first.save()
+    await partition.broker.send_and_wait(partition.prefix + "events", b"lost", partition=0)
+    await partition.delete("events")
+    stranger = partition.worker("c", Key(b"\x09" * 31 + b"\x02"))
+    await (await partition.send(Output(*JOURNAL, stranger.note_seal().pack(Note("lost", INPUT, 12, 13)))))
+    with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:12-13"):
         await partition.worker("a").take_up()
 
 

@@ -43,7 +43,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
         "in which of its arrays an id lies: all are looked through"
     ),
     ("engine.learner.arrivals.Arrivals", "_decode"): "a function of the configuration, which has no equality",
-    ("engine.learner.models.ModelReader", "published_ms"): "shown by a gauge, and nothing else",
+    ("engine.learner.models.ModelReader", "foreign", "published_ms"): "shown by gauges, and nothing else",
     ("engine.state.spilled.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
     ("feedback.answers.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
         "in which of its blocks an answer lies: of all that it holds the order is kept"

@@ -20,6 +20,7 @@ from command_line import parse
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import parse_config, read_config
 from hushstream.agents.yaml_file import read_yaml
+from hushstream.gateway.settings import GatewaySettings
 from hushstream.replay.logged.mapping import parse_mapping
 from hushstream.replay.studies.pdap.worlds.own import parse_vendor_mapping
 
@@ -30,7 +31,7 @@ BLOCKS = site_module("blocks").all_blocks()
 MENTIONS = ("text", "mermaid")
 """Languages of what is looked at alone: output, drawings."""
 
-_WORDS = {"cat", "done", "export", "for", "sleep", "test", "true"}
+_WORDS = {"cat", "curl", "done", "export", "for", "sleep", "test", "true"}
 _STANDS_FOR = {"$B": "kafka:9092", "ROLE": "learner"}
 """What pages write for something of the reader's own, where an option would refuse those letters."""
 
@@ -134,7 +135,11 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
             exec(compiled, names)
 
 
-LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping}
+def _gateway(values: Any, source: str) -> GatewaySettings:
+    return GatewaySettings(**values)
+
+
+LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping, "tokens_file": _gateway}
 """By a key that only such a file has, or has before those that follow."""
 
 

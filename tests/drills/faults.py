@@ -30,6 +30,7 @@ from hushstream.schemas.batches import encode_context_batch  # noqa: E402
 PUBLISHED_SECONDS = 15.0
 """Of small states that change all the time, several are published by then."""
 DEAD_SECONDS = 5.0
+REFUSED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,32 @@ async def garbage(scene: Scene) -> str:
     return f"{len(kinds)} kinds on both inputs"
 
 
+async def foreign_records(scene: Scene) -> str:
+    """In all that learners follow; whoever takes a partition up meets them again."""
+    unknown = bytes.fromhex("c301") + b"\xee" * 58
+    for topic, partitions in (("models", 1), ("decisions", PARTITIONS)):
+        for partition in range(partitions):
+            for value in (unknown, b"of nobody", bytes(500_000)):
+                await scene.log.append(topic, partition, value)
+    for learner in (scene.first, scene.second):
+        await learner.end()
+        await learner.start()
+    return "60 bytes of an unknown schema, and others, in models and decisions; both learners started again"
+
+
+async def inputs_lost(scene: Scene) -> str:
+    """Input that nobody has folded is gone: one command, which the refusal names."""
+    await asyncio.gather(scene.first.end(), scene.second.end())
+    await asyncio.sleep(1)
+    await inputs_deleted(scene)
+    await scene.first.start(REFUSED_SECONDS)
+    words = scene.first.accepting()
+    await scene.first.end()
+    scene.moved = time.monotonic()
+    await asyncio.gather(scene.first.start(), scene.second.start())
+    return f"{len(words)} times --accept-loss, from when both learners were started with it"
+
+
 async def stopped(scene: Scene) -> str:
     scene.first.signal(signal.SIGSTOP)
     await asyncio.sleep(60)
@@ -189,12 +216,14 @@ AS_KAFKA_COMES = (
     Fault("context with an impossible `after_click`", 2, impossible),
     Fault("1 GB gzip value", 5, bomb),
     Fault("garbage of 12 kinds", 2, garbage),
+    Fault("records of nobody in what learners follow", 5, foreign_records),
     Fault("SIGSTOP 60 s", 15, stopped),
     Fault("disk of one worker full, a peer healthy", 15, disk_full),
 )
 LAST = (
     Fault("partition moves after retention", 10, retention),
     Fault("partitions move after retention, no peer", 10, retention_and_start),
+    Fault("inputs deleted before they were folded", 10, inputs_lost),
 )
 """Where they are not outlived nothing works after them."""
 AS_THREE_COME = (Fault("one of three brokers, which leads, killed for 5 s (broker session 9 s)", 10, leader_killed),)

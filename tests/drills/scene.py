@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +53,7 @@ class Learner:
             "--state", str(self.state), "--paid-marks", str(self._marks), "--snapshot-interval", "2", *options,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
+        self.peers: tuple[Learner, ...] = ()
 
     async def start(self, patience_seconds: float = GIVEN_UP_SECONDS) -> None:
         """Start it, and wait until it has partitions."""
@@ -64,6 +66,13 @@ class Learner:
 
     def _said(self) -> int:
         return self._log.read_text(encoding="utf-8").count("at journal record") if self._log.exists() else 0
+
+    def accepting(self) -> set[str]:
+        """Start from now on with every word that a refusal of its log names, of whichever partition."""
+        words = set(re.findall(r"--accept-loss (\S+):", self._log.read_text(encoding="utf-8")))
+        for learner in {self, *self.peers}:
+            learner._command += [part for word in sorted(words) for part in ("--accept-loss", word)]
+        return words
 
     @property
     def pid(self) -> int:
@@ -201,6 +210,8 @@ async def scene_in(
     learners = [
         Learner(folder, bootstrap, name, options=more) for name, more in zip(("first", "second"), options, strict=True)
     ]
+    for learner in learners:
+        learner.peers = tuple(learners)
     await log.start(lambda *_: None)
     async with connect(bootstrap, NAME) as client:
         await history(log)

@@ -176,7 +176,10 @@ def test_a_duty_of_either_system_is_for_these_topics_by_name(rigs: Any, related:
         own = role_of(system, role).own
         assert rights_of(f"verify-{role}", system) == dict.fromkeys({*topics, *own}, frozenset({"Read"}))
     assert rights_of("export", system) == dict.fromkeys(system.partitions, frozenset({"Read"}))
-    duties = {*(f"requeue-{zone}" for zone in REQUEUED[name]), *(f"verify-{role}" for role in VERIFIED[name]), "export"}
+    asked = dict.fromkeys(("contexts", "clicks"), frozenset({"Write"}))
+    assert rights_of("gateway", system) == {**asked, "decisions": frozenset({"Read"})}
+    named = {*(f"requeue-{zone}" for zone in REQUEUED[name]), *(f"verify-{role}" for role in VERIFIED[name])}
+    duties = {*named, "gateway", "export"}
     for duty in set(duty_names()) - duties:
         with pytest.raises(HushstreamError, match=f"got {duty}"):
             rights_of(duty, system)
@@ -321,7 +324,7 @@ def test_principals_are_named_role_by_role() -> None:
         (
             "verify-client=User:bob",
             "verify-shuffler, verify-aggregator, verify-counter, verify-node, verify-rater, verify-collector, "
-            "devices, export",
+            "devices, gateway, export",
         ),
     ],
 )

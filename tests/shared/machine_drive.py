@@ -13,7 +13,7 @@ from hushstream.agents.recovery.user_store import UserDatabase
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.declare.role import Role
-from hushstream.engine.machine import waiting
+from hushstream.engine.machine import releasing, waiting
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.state.spilled import MemoryUserStore
 from hushstream.privacy.key_files import KeyRing
@@ -140,8 +140,9 @@ class Rig:
         arrived: dict[TopicPartition, list[InputRecord]] = {place: [] for place in self.machine.positions()}
         every = self.input()
         for number, (place, record) in enumerate(every):
-            if self.scenario.doubted and number == len(every) // 2:
-                self.machine.distrust(DOUBT, forked=True)
+            doubted = self.scenario.doubted and number == len(every) // 2
+            if doubted and (releases := releasing(self.machine)) is not None:
+                releases.distrust(DOUBT, forked=True)
             arrived[place].append(record)
             yield [Written.by(step) for steps in self._folds(arrived) for step in steps]
 

@@ -51,6 +51,19 @@ class SessionRefused(WorkerError):
     """The broker takes no group session of the length that is set."""
 
 
+class AllStopped(WorkerError):
+    """Every partition of the worker was stopped.
+
+    Attributes:
+        reason: the code of the last one's.
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        """Say what stopped the last one."""
+        super().__init__(message)
+        self.reason = reason
+
+
 class NoPartition(WorkerError):
     """The worker held no partition within the stated time."""
 
@@ -85,6 +98,14 @@ class JournalLost(HushstreamError):
 
 class DiskRefused(JournalLost):
     """The state folder's disk refused what must be on it: the partition reloads, and is let go if that goes on."""
+
+
+def code_of(reason: BaseException) -> str:
+    """A reason code for logs and metrics: the error's name in snake case, or that of what stopped all partitions."""
+    if isinstance(reason, AllStopped):
+        return reason.reason
+    name = type(reason).__name__
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
 
 
 def from_client(error: Exception, doing: str) -> HushstreamError:

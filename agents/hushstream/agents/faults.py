@@ -94,7 +94,7 @@ def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> lis
 def _of_refused(language: Language, one: Refused) -> Fault:
     if one.was_key:
         said = "is no setting any more: it could have one value alone"
-        return Fault(one.key, said if one.now is None else f"is now {'.'.join(one.now)}", renamed=True)
+        return Fault(one.key, said if one.instead is None else f"is now {'.'.join(one.instead)}", renamed=True)
     if one.got is not MISSING:
         return Fault(one.key, f"expected keys and values below it, got {_got(one.got)}")
     return Fault(one.key, f"there is no such key{_in_its_place(language, one.key)}")

@@ -15,6 +15,9 @@ BATCH_BYTES = 256 * 1024
 RECORD_BYTES_LIMIT = 2 * 1024 * 1024
 """Largest produce request; a value is at most 1 MiB, the rest is room for batch overhead."""
 
+IN_FLIGHT = 6
+"""Journal records of one partition that may be on their way."""
+
 RESIDENT_USERS = 100_000
 """Users of a learner partition in memory, about."""
 
@@ -38,6 +41,8 @@ class WorkerSettings(BaseModel):
         resident_users: users of one learner partition in memory, about; the others lie in its data directory.
         let_go_seconds: how long the state folder's disk may refuse what must be on it; then the worker leaves its
             group, so that a peer can take over, and comes back when there is room.
+        tell_seconds: how long a worker that cannot go on stays to tell why, out of its group, where its metrics are
+            served and a new start would not mend it: four scrapes of the shipped interval.
         state_bytes_per_second: what publishing the state of one partition may take on average, of the broker's room and
             the network (`hushstream.agents.recovery.state_topic`): a large state is published less often.
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
@@ -74,7 +79,7 @@ class WorkerSettings(BaseModel):
     buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     resident_users: int = Field(default=RESIDENT_USERS, ge=2)
     state_bytes_per_second: int = Field(default=512 * 1024, ge=1024)
-    in_flight: int = Field(default=6, ge=1, le=64)
+    in_flight: int = Field(default=IN_FLIGHT, ge=1, le=64)
     gather_milliseconds: float = Field(default=5.0, ge=0)
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
@@ -86,6 +91,7 @@ class WorkerSettings(BaseModel):
     commit_interval_seconds: float = Field(default=0.5, gt=0)
     snapshot_interval_seconds: float = Field(default=30.0, gt=0)
     let_go_seconds: float = Field(default=5.0, gt=0)
+    tell_seconds: float = Field(default=60.0, ge=0)
     tick_interval_seconds: float = Field(default=1.0, gt=0)
     named_wait_seconds: float = Field(default=1.8, gt=0)
 

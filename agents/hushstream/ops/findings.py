@@ -28,6 +28,11 @@ class Status(StrEnum):
     """Its inputs were taken out of this copy for a user whose tombstone is in it: not to be checked any more."""
     CHANGED = "changed"
     """Not what the logs and the key give; missing where it must be; or there without a reason."""
+    UNSENT = "unsent"
+    """It follows from one of the journal's last records, and is not there: a worker ended before it had sent it, and
+    the next one will. Nothing that came later is there."""
+    NOTED = "noted"
+    """An operator's note under the key of the zone, or a record of nobody that one names."""
     SKIPPED = "skipped"
     """From before the checkpoint with which the check began: not recomputed."""
     UNCHECKABLE = "uncheckable"

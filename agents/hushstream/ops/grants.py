@@ -12,6 +12,9 @@ nothing more.
 collector of slots reads, and read what is published for their makers, as far as the system says so. It may write there
 what any maker of slots may, so it is for a gateway.
 
+``gateway`` answers applications over HTTP (``hushstream worker gateway``): it may do what applications do, write what
+they ask and tell, and read the answers. Where each party has applications of its own, ``gateway.alpha`` is one party's.
+
 ``export`` copies the whole deployment (``hushstream topics export``): it may read every topic. It sees both sides of
 the shuffler, so it is for whoever holds the keys of all zones anyway.
 """
@@ -22,18 +25,21 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from hushstream.agents.worker.roles import role_topics
+from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.declare.flows import writers
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds
 
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs"]
 Rights: TypeAlias = Mapping[str, frozenset[Operation]]
 """Operations by logical topic."""
 
-DEVICES, EXPORT = "devices", "export"
+DEVICES, EXPORT, GATEWAY = "devices", "export", "gateway"
 _REQUEUE, _VERIFY = "requeue-", "verify-"
 _READ: frozenset[Operation] = frozenset({"Read"})
+_WRITE: frozenset[Operation] = frozenset({"Write"})
 _BOTH: frozenset[Operation] = frozenset({"Read", "Write"})
 
 
@@ -42,22 +48,30 @@ def duty_names() -> tuple[str, ...]:
     of_kinds = list(kinds().values())
     zones = dict.fromkeys(topic.zone for kind in of_kinds for topic in kind.topics if topic.holds_dead_letters)
     roles = dict.fromkeys(role.name for kind in of_kinds for role in kind.roles)
-    return (*(f"{_REQUEUE}{zone}" for zone in zones), *(f"{_VERIFY}{role}" for role in roles), DEVICES, EXPORT)
+    return (*(f"{_REQUEUE}{zone}" for zone in zones), *(f"{_VERIFY}{role}" for role in roles), DEVICES, GATEWAY, EXPORT)
 
 
 def rights_of(duty: str, system: System) -> Rights:
     """What a duty needs of a deployment.
 
     Raises:
-        HushstreamError: the deployment has no such zone or role, or takes no slots of devices.
+        HushstreamError: the deployment has no such zone, role or party, takes no slots of devices, or is asked nothing.
     """
     if duty == EXPORT:
         return dict.fromkeys(system.partitions, _READ)
+    if common_name(duty) == GATEWAY:
+        return _gateway(duty, system)
     if duty == DEVICES:
         return _devices(system)
     if duty.startswith(_REQUEUE):
         return _requeue(duty.removeprefix(_REQUEUE), system)
     return _verify(duty.removeprefix(_VERIFY), system)
+
+
+def _gateway(duty: str, system: System) -> Rights:
+    talked = conversation_of(system, duty.partition(".")[2])
+    answers = {} if talked.answers is None else {talked.answers: _READ}
+    return {**dict.fromkeys((talked.asked, *talked.told), _WRITE), **answers}
 
 
 def _devices(system: System) -> Rights:

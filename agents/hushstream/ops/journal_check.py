@@ -8,12 +8,15 @@ record that is itself authentic); otherwise its bytes were changed, or it was pu
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from hushstream.agents.settings import IN_FLIGHT
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
 from hushstream.engine.journal.digests import Digester
+from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
 from hushstream.engine.machine import Machine, float_ties
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
 from hushstream.ops.checkpoints import Begun
@@ -53,6 +56,7 @@ class Walk:
         complete: whether it could be followed to its end, so that no other output has a reason to exist.
         begun: the checkpoint that the walk began with; None where it began at the genesis.
         sequence: the last record on the chain.
+        last: offsets of the last records on the chain, as many as a worker may have on their way.
     """
 
     tally: Tally
@@ -60,6 +64,7 @@ class Walk:
     complete: bool = True
     begun: Begun | None = None
     sequence: int = -1
+    last: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
 
 
 def value_digest(value: bytes) -> bytes:
@@ -85,6 +90,7 @@ def walk(
     digesters: Sequence[Digester],
     copy: LogCopy,
     topics: Mapping[str, Topic],
+    notes: NoteSeal,
     begun: Begun | None = None,
     heard: Callable[[], None] = lambda: None,
 ) -> Walk:
@@ -96,10 +102,17 @@ def walk(
         digesters: the keys of its zone, which its journal may turn through, or the public digester.
         copy: the logs.
         topics: how those that the role reads and writes are declared.
+        notes: opens the notes of operators that stand in the journal.
         begun: the checkpoint to begin behind; None for the journal's first record.
         heard: called when a record of the journal was gone over.
     """
-    return _Walker(role, machine, digesters, copy, topics, begun, heard).run()
+    return _Walker(role, machine, digesters, copy, topics, notes, begun, heard).run()
+
+
+def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
+    """The notes of operators among the records of a journal, by offset."""
+    opened = ((record.offset, seal.unpack(record.value)) for record in records)
+    return {offset: note for offset, note in opened if note is not None}
 
 
 class _Walker:
@@ -110,9 +123,11 @@ class _Walker:
         digesters: Sequence[Digester],
         copy: LogCopy,
         topics: Mapping[str, Topic],
+        notes: NoteSeal,
         begun: Begun | None,
         heard: Callable[[], None],
     ) -> None:
+        self._notes = notes_in(copy.part(machine.journal).records, notes)
         self._heard = heard
         self._topics = topics
         self._machine = machine
@@ -147,6 +162,15 @@ class _Walker:
             self._record(journal.records[index])
             self._heard()
         self._walk.sequence = self._sequence
+        lost = [
+            f"{n.source[0]}/{n.source[1]} offsets {n.low} to {n.high - 1}"
+            for n in self._notes.values()
+            if n.kind == LOST
+        ]
+        if lost:
+            self._tally.note = (
+                f"by an operator's word it went on without {', '.join(lost)}, deleted before they were folded"
+            )
         self._walk.complete = not (self._lost or self._broken)
         if self._walk.complete:
             self._tail()
@@ -155,6 +179,9 @@ class _Walker:
     # One record of the journal.
 
     def _record(self, record: InputRecord) -> None:
+        if record.offset in self._notes or self._is_noted(record):
+            self._tally.count(Status.NOTED)
+            return
         try:
             sequence = self._machine.entry(record.value).sequence
         except HushstreamError as error:
@@ -193,6 +220,13 @@ class _Walker:
         self._broken = True
         self._tally.find(Status.CHANGED, record.offset, reason)
 
+    def _is_noted(self, record: InputRecord) -> bool:
+        """Whether a note calls a record foreign; one that continues the chain is none, whatever is said of it."""
+        place, offset = self._machine.journal, record.offset
+        said = any(n.kind == FOREIGN and n.covers(place, offset, offset + 1) for n in self._notes.values())
+        content, closing = record.value[:-CHAIN_BYTES], record.value[-CHAIN_BYTES:]
+        return said and all(one.digest("chain", self._head, content) != closing for one in self._digesters)
+
     def _start(self, record: InputRecord) -> None:
         try:
             self._machine.start(record.value)
@@ -210,6 +244,7 @@ class _Walker:
             self._tally.key_ids.append(key_id.hex())
 
     def _advance(self, record: InputRecord) -> None:
+        self._walk.last.append(record.offset)
         self._head = record.value[-CHAIN_BYTES:]
         self._sequence += 1
         self._broken = False
@@ -256,6 +291,10 @@ class _Walker:
         for part in ranges:
             there = self._copy.part((part.topic, part.partition))
             name = f"{part.topic}/{part.partition}"
+            lost = min(there.low, part.high)
+            source = (part.topic, part.partition)
+            if any(n.kind == LOST and n.covers(source, part.low, lost) for n in self._notes.values()):
+                continue
             if part.low < there.low and part.low < part.high:
                 return Status.UNCHECKABLE, f"made from {name} offset {part.low}, but that log begins at {there.low}"
             if part.high > there.high:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hushstream.engine.records import TopicPartition
@@ -14,10 +14,15 @@ from hushstream.schemas.topics import Topic
 
 @dataclass(slots=True)
 class Writer:
-    """One journal's outputs on one partition: they came in this order, each at least once."""
+    """One journal's outputs on one partition: they came in this order, each at least once.
+
+    Attributes:
+        last: offsets of the journal's last records, of which a worker that ended may not have sent what follows.
+    """
 
     journal: TopicPartition
     expected: Sequence[Expected]
+    last: Collection[int] = ()
     next: int = 0
     """Behind the last one that was found."""
     found: set[int] = field(default_factory=set)
@@ -117,6 +122,9 @@ def _miss(tally: Tally, writer: Writer, part: PartitionCopy, quiet: bool) -> Non
             tally.find(Status.UNCHECKABLE, None, f"{reason}: the log begins at offset {part.low}")
         elif beyond and not quiet:
             tally.find(Status.UNCHECKABLE, None, f"{reason}: the copy was taken while the deployment worked")
+        elif beyond and expected.offset in writer.last:
+            said = "a worker ended before it had sent it; the next one of the role will"
+            tally.find(Status.UNSENT, None, f"{reason}: {said}")
         else:
             tally.find(Status.CHANGED, None, reason)
 

@@ -13,6 +13,7 @@ did not recompute: all that came before. In its place journal and ledger are hel
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -22,6 +23,7 @@ from hushstream.agents.worker.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.notes import LOST, NoteSeal
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.published import StateSeal
 from hushstream.ops.after_checkpoint import described, hold_to_what_is_kept
@@ -30,9 +32,9 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.export import open_export
 from hushstream.ops.findings import Status, Tally, Verified
 from hushstream.ops.joined import joined
-from hushstream.ops.journal_check import Walk, value_digest, walk
+from hushstream.ops.journal_check import Walk, notes_in, value_digest, walk
 from hushstream.ops.live import copy
-from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.matching import Writer, match
 from hushstream.ops.progress import Progress, Steps, unheard
 from hushstream.privacy.errors import KeyFileError, RetiredKey
@@ -230,11 +232,17 @@ class _RoleWalker:
             return self._from_genesis(home)
         begun, passed_over = self._begin(home, start)
         if begun is not None:
-            found = walk(self.role.name, begun.machine, self._digesters(), self.logs, self.topics, begun, self.heard)
-            found.tally.note = " ".join([described(begun, self.logs, self.role.key_zone is not None), *passed_over])
+            seal = self._notes(home)
+            found = walk(
+                self.role.name, begun.machine, self._digesters(), self.logs, self.topics, seal, begun, self.heard
+            )
+            said = [found.tally.note] if found.tally.note else []
+            said = [described(begun, self.logs, self.role.key_zone is not None), *passed_over, *said]
+            found.tally.note = " ".join(said)
             return found
         found = self._from_genesis(home)
-        found.tally.note = " ".join(["no state to begin with", *passed_over])
+        said = [found.tally.note] if found.tally.note else []
+        found.tally.note = " ".join(["no state to begin with", *passed_over, *said])
         return found
 
     def _from_genesis(self, home: int) -> Walk:
@@ -242,15 +250,20 @@ class _RoleWalker:
         journal = self.logs.part((self.role.journal, home))
         if self.role.key_zone is None or journal.low > 0 or not journal.records:
             digesters = (self.digester,)
-            return walk(self.role.name, self.make(home), digesters, self.logs, self.topics, heard=self.heard)
+            seal = self._notes(home)
+            return walk(self.role.name, self.make(home), digesters, self.logs, self.topics, seal, heard=self.heard)
         try:
-            machine = self.make.of_journal(home, journal.records[0].value)
+            machine = self.make.of_journal(home, _genesis(journal))
         except (RetiredKey, KeyFileError, CodecError) as error:
             tally = Tally(self.role.name, (self.role.journal, home))
             status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
             tally.find(status, journal.low, str(error), len(journal.records))
             return Walk(tally, complete=False)
-        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics, heard=self.heard)
+        seal = self._notes(home)
+        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics, seal, heard=self.heard)
+
+    def _notes(self, home: int) -> NoteSeal:
+        return NoteSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
 
     def _begin(self, home: int, start: From) -> tuple[Begun | None, list[str]]:
         """The first published state of use, in the order that was asked for, and why others are of none."""
@@ -260,6 +273,9 @@ class _RoleWalker:
         followed = role_topics(self.role, self.system).followed
         sources = (*machine.inputs, *(source for source in machine.broadcasts if source[0] in followed))
         lows = {source: self.logs.part(source).low for source in sources}
+        for lost in notes_in(self.logs.part(machine.journal).records, self._notes(home)).values():
+            if lost.kind == LOST and lost.low <= lows.get(lost.source, 0) <= lost.high:
+                lows[lost.source] = lost.low
         beginner, journal = Beginner(home, self.make, states, lows), self.logs.part(machine.journal)
         passed_over = [f"(passed over: {why})" for why in states.ignored]
         for found in in_order(states, start):
@@ -272,6 +288,15 @@ class _RoleWalker:
     def _digesters(self) -> Sequence[Digester]:
         zone = self.role.key_zone
         return (self.digester,) if zone is None else self.make.keys.ring(zone).kept()
+
+
+def _genesis(journal: PartitionCopy) -> bytes:
+    """The first record of a journal that is one; whatever stands before it is nobody's."""
+    for record in journal.records:
+        with suppress(CodecError):
+            codec.decode(record.value, frozenset({"Genesis"}))
+            return record.value
+    return journal.records[0].value
 
 
 def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
@@ -297,7 +322,7 @@ def _outputs(
     topic, partition = topic_of(system, source[0]), source[1]
     at_home = topic.partition_rule is PartitionRule.HOME
     writing = [found for home, found in walks if home == partition or not at_home]
-    writers = [Writer(found.tally.source, found.expected.get(source, ())) for found in writing]
+    writers = [Writer(found.tally.source, found.expected.get(source, ()), found.last) for found in writing]
     tally = Tally(role.name, source)
     complete = everybody and all(found.complete for found in writing)
     before = max((_ended(found.begun, source) for found in writing if found.begun is not None), default=0)

@@ -12,6 +12,8 @@
     what each system takes in a replay beside the options of every system.
 ``{said} MODULE``
     what a module says of itself.
+``{gateway-problems}``
+    every problem that the gateway answers with: its code, its status and what to do.
 ``{feature-kinds}``
     every kind of feature: settings, values, what becomes of others, size on the wire and in the sums.
 ``{guarantee} PATH``
@@ -40,6 +42,7 @@ from hushstream.cli.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
 from hushstream.features.reference import kind_rows
+from hushstream.gateway.problems import table as problem_table
 from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 
@@ -153,6 +156,14 @@ def _dedented(part: str) -> str:
     return "\n".join(line[4:].replace("``", "") for line in part.splitlines())
 
 
+class Problems(FromCode):
+    """See the module."""
+
+    def text(self) -> str:
+        """A table."""
+        return problem_table()
+
+
 class Promised(FromCode):
     """See the module."""
 
@@ -254,6 +265,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         "own-options": OwnOptions,
         "feature-kinds": FeatureKinds,
         "said": Said,
+        "gateway-problems": Problems,
         "guarantee": Promised,
     }
     for name, directive in made.items():

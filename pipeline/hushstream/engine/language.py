@@ -181,13 +181,13 @@ class Refused(NamedTuple):
     Attributes:
         key: as it was written.
         was_key: whether it was a key before.
-        now: what it is called now; None where it is not written any more, or never was.
+        instead: what it is called now; None where it is not written any more, or never was.
         got: what stands where keys and values below it were expected; absent where the key itself is the fault.
     """
 
     key: Path
     was_key: bool
-    now: Path | None
+    instead: Path | None
     got: Any = MISSING
 
 

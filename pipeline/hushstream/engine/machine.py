@@ -7,7 +7,8 @@ The order of the protocol (journal first, then release, then commit) belongs to 
 says belongs to the machine.
 
 What every machine does is `Machine`. What only some do has a small protocol of its own, and a function that finds it by
-its name (`waiting`, `releasing`, `reopening`, `ticking`, `spilling`): a role that cannot do it writes nothing.
+its name (`waiting`, `releasing`, `reopening`, `ticking`, `spilling`, `readers_of`): a role that cannot do it writes
+nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
-from hushstream.engine.records import Awaited, InputRange, InputSlice, JournalEntry, Output, Step, TopicPartition
+from hushstream.engine.records import (
+    Awaited,
+    FollowsModels,
+    InputRange,
+    InputSlice,
+    JournalEntry,
+    Output,
+    Step,
+    TopicPartition,
+)
 from hushstream.engine.state.spilled import UserStore
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.ledger import Exhausted
@@ -61,6 +71,9 @@ class Machine(Protocol):
         Raises:
             HushstreamError: the bytes are not a journal record of this role.
         """
+
+    def continues(self, value: bytes, last: bytes) -> bool:
+        """Whether bytes, which need not be readable, are closed as the journal's record behind ``last`` is."""
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset to *feed* to ``fold``, for every input and broadcast."""
@@ -169,6 +182,14 @@ class Reopens(Protocol):
         """
 
 
+class ReadsModels(Protocol):
+    """A machine that follows published models."""
+
+    @property
+    def readers(self) -> Sequence[FollowsModels]:
+        """Of each track that it follows, the reader."""
+
+
 class Ticks(Protocol):
     """A machine for which log time must go on, though nothing comes."""
 
@@ -211,6 +232,12 @@ def spilling(machine: Machine) -> SpillsUsers | None:
     """The machine, if users are spilled."""
     found: SpillsUsers | None = _able(machine, "keep_users")
     return found
+
+
+def readers_of(machine: Machine) -> Sequence[FollowsModels]:
+    """The machine's readers of published models, one for each track that it follows."""
+    found: ReadsModels | None = _able(machine, "readers")
+    return () if found is None else found.readers
 
 
 def float_ties(machine: Machine) -> int:

@@ -27,5 +27,8 @@ class OwnsJournal:
     def entry(self, value: bytes) -> JournalEntry:
         return self.chain.read(value)[0]
 
+    def continues(self, value: bytes, last: bytes) -> bool:
+        return self.chain.continued_by(value, last)
+
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
         return tuple(part for part in self.entry(value).inputs if part.high > part.low)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -85,6 +86,24 @@ class Step:
 
 class ReplayMismatch(HushstreamError):
     """The inputs do not give again what the journal says was released; nothing may be sent."""
+
+
+class FollowsModels(Protocol):
+    """What a driver asks of a reader of published models (`hushstream.engine.learner.models.ModelReader`).
+
+    Attributes:
+        position: where it reads on.
+        published_ms: log time of the newest version, as far as it is known.
+        foreign: (offset, bytes) of the last records that were skipped as no chain holds them.
+    """
+
+    topic: TopicPartition
+    position: int
+    published_ms: int
+    foreign: deque[tuple[int, int]]
+
+    def is_last(self, value: bytes) -> bool:
+        """Whether a record is the last one on the chain that was read."""
 
 
 class OffChain(HushstreamError):

@@ -48,9 +48,10 @@ class Commands(LazyGroup):
         ),
         "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones."),
         "topics": Part(
-            (*_OPERATIONS, "hushstream.cli.archives"),
-            "Plan, create and check a deployment's topics; export them, and trim their journals.",
+            (*_OPERATIONS, "hushstream.cli.archives", "hushstream.cli.repairs"),
+            "Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
         ),
+        "marks": Part((*_OPERATIONS, "hushstream.cli.repairs"), "Release marks of a zone."),
         "worker": Part(_WORKERS, "Run one role of a deployment until SIGTERM."),
         "broker": Part(
             _WORKERS,

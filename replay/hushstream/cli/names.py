@@ -14,9 +14,18 @@ ALL = "all"
 """In place of a role: all of them, for the owner of all keys."""
 
 
+GATEWAY = "gateway"
+"""In place of a role: applications' calls over HTTP (`hushstream.gateway`)."""
+
+
 def role_names() -> tuple[str, ...]:
     """Every role, in any system."""
     return tuple(dict.fromkeys(role.name for kind in kinds().values() for role in kind.roles))
+
+
+def worker_names() -> tuple[str, ...]:
+    """Everything that ``hushstream worker`` runs: every role, and `GATEWAY`."""
+    return (*role_names(), GATEWAY)
 
 
 def roles_or_all() -> tuple[str, ...]:

@@ -31,7 +31,8 @@ from hushstream.ops.topics import Creation, Difference
 from hushstream.schemas.errors import HushstreamError
 
 topics_app = typer.Typer(
-    help="Plan, create and check a deployment's topics; export them, and trim their journals.", no_args_is_help=True
+    help="Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
+    no_args_is_help=True,
 )
 letters_app = typer.Typer(help="Records that a role refused.", no_args_is_help=True)
 

@@ -69,8 +69,8 @@ PrincipalsOf = Annotated[
         "--principals",
         help="Who runs a role: ROLE=TYPE:NAME (default: User:ROLE); letters-ZONE for who reads the dead letters of one "
         "zone (default: User:letters-ZONE); verify-ROLE for who may verify it, export for "
-        "who may copy everything, requeue-ZONE for who may put refused records again; administrator=TYPE:NAME for who "
-        "may do more.",
+        "who may copy everything, requeue-ZONE for who may put refused records again, gateway for who answers over "
+        "HTTP; administrator=TYPE:NAME for who may do more.",
     ),
 ]
 OneInSync = Annotated[

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hushstream.agents.settings import WorkerSettings, group_of
-from hushstream.cli.names import one_of, role_names
+from hushstream.cli.names import GATEWAY, one_of, worker_names
 from hushstream.cli.options import (
     STATE,
     Bootstrap,
@@ -24,6 +24,29 @@ from hushstream.cli.options import (
 )
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.agents.security import Security
+    from hushstream.engine.declare.declaration import System
+
+
+_OF_GATEWAY = frozenset(
+    {
+        "role",
+        "deployment",
+        "bootstrap",
+        "prefix",
+        "security",
+        "gateway",
+        "schema_generation",
+        "log_level",
+        "metrics_host",
+        "metrics_port",
+        "zone_metrics_host",
+        "zone_metrics_port",
+    }
+)
+"""Options that mean something to a gateway."""
 
 
 def _default(setting: str) -> Any:
@@ -40,8 +63,13 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
+    context: typer.Context,
     role: Annotated[
-        str, typer.Argument(callback=one_of(role_names), help="Which role of the deployment this process runs.")
+        str,
+        typer.Argument(
+            callback=one_of(worker_names),
+            help="Which role of the deployment this process runs; gateway for its applications' calls over HTTP.",
+        ),
     ],
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = "127.0.0.1:9092",
@@ -100,12 +128,16 @@ def worker(
             help="Schema generation of what is written; raise it when no older release runs.",
         ),
     ] = FIRST_GENERATION,
+    gateway: Annotated[
+        Path | None,
+        typer.Option(help="YAML file with a gateway's settings: where it listens, tokens, limits."),
+    ] = None,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = _default("schedule"),
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
     ] = "info",
 ) -> None:
-    """Run one role of a deployment until SIGTERM."""
+    """Run one role of a deployment, or a gateway to it, until SIGTERM."""
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.security import read_security
@@ -116,6 +148,21 @@ def worker(
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
+    if role == GATEWAY:
+        _require_options_of_gateway(context)
+        raise typer.Exit(
+            _run_gateway(
+                system,
+                bootstrap,
+                prefix_of(prefix, system.config.deployment),
+                read_security(security),
+                gateway,
+                schema_generation,
+                (metrics_host, metrics_port, zone_metrics_host, zone_metrics_port),
+            )
+        )
+    if gateway is not None:
+        raise HushstreamError(f"--gateway: expected it with the role {GATEWAY} alone, got {role}")
     role_of(system, role)
     if seed is not None and not system.public_dataset:
         raise HushstreamError("--seed: expected the folder of a replay of a public dataset; live data needs key files")
@@ -148,6 +195,43 @@ def worker(
     )
     work = role_work(role, system, source, schema_generation)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
+
+
+def _require_options_of_gateway(context: typer.Context) -> None:
+    """Refuse what only a worker with a state takes: it would be ignored."""
+    for name in context.params:
+        given = context.get_parameter_source(name)
+        if given is not None and given.name == "COMMANDLINE" and name not in _OF_GATEWAY:
+            raise HushstreamError(
+                f"--{name.replace('_', '-')}: expected no such option of a gateway, which keeps no state"
+            )
+
+
+def _run_gateway(
+    system: System,
+    bootstrap: str,
+    prefix: str,
+    security: Security,
+    file: Path | None,
+    schema_generation: int,
+    endpoints: tuple[str, int | None, str, int | None],
+) -> int:
+    from hushstream.gateway.gateway import Endpoints, Gateway, kafka_log, run_gateway
+    from hushstream.gateway.settings import read_gateway
+
+    settings = read_gateway(file)
+
+    def make() -> Gateway:
+        log = kafka_log(bootstrap, prefix, security, system, settings.party)
+        return Gateway(
+            system=system,
+            settings=settings,
+            log=log,
+            schema_generation=schema_generation,
+            endpoints=Endpoints(*endpoints),
+        )
+
+    return run_gateway(make)
 
 
 def broker(context: typer.Context) -> None:

@@ -39,6 +39,11 @@ _Check = Callable[[Any], bool]
 _Narrow = Callable[[Any], Any]
 
 
+def fingerprint_of(value: bytes) -> bytes:
+    """The fingerprint that a single-object encoding names its schema with, 8 bytes; whatever stands there."""
+    return value[len(MAGIC) : HEADER_BYTES]
+
+
 class CodecError(HushstreamError):
     """Bytes that are not the expected record, or a record that cannot be written.
 

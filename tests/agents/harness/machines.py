@@ -108,6 +108,9 @@ class ChainedMachine:
     def is_last(self, value: bytes) -> bool:
         return digest(value) == self._chain
 
+    def continues(self, value: bytes, last: bytes) -> bool:
+        return False  # no schema of these is unknown
+
     def entry(self, value: bytes) -> JournalEntry:
         found = self._read(value)
         if isinstance(found, list):

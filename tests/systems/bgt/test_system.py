@@ -132,7 +132,7 @@ def test_public_features_are_prepared_once_and_are_in_the_digest(films, tmp_path
 def test_a_model_that_fits_no_record_is_refused_before_anything_runs(films):
     most = films.BgtConfig("films", 24_576)
     KIND.check(most)
-    with pytest.raises(ConfigurationError, match="items.capacity: expected at most 24576"):
+    with pytest.raises(ConfigurationError, match=r"items\.capacity: expected at most 24576"):
         KIND.check(films.BgtConfig("films", 24_577))
 
 

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from hushstream.agents.errors import PartitionError
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
+from hushstream.schemas.errors import HushstreamError
 
 _offset = attrgetter("offset")
 
@@ -21,17 +21,22 @@ class InputBuffer:
     that seek is a real one.
     """
 
-    def __init__(self, source: TopicPartition, position: int, limit_records: int, limit_bytes: int) -> None:
-        """Start empty at ``position``; ``limit_*`` bound what may wait here."""
+    def __init__(
+        self, source: TopicPartition, position: int, limit_records: int, limit_bytes: int, begins: int | None = None
+    ) -> None:
+        """Start empty at ``position``; ``limit_*`` bound what may wait here.
+
+        What lies before ``begins`` is lost, by an operator's word: the first slice covers it, without a record.
+        """
         self.source = source
         self.limit_records = limit_records
         self.limit_bytes = limit_bytes
         self.arrived: Callable[[], None] = lambda: None
-        self.failed: Callable[[PartitionError], None] = lambda reason: None
+        self.failed: Callable[[HushstreamError], None] = lambda reason: None
         self._records: list[InputRecord] = []
         self._bytes = 0
         self._low = position
-        self._next = position
+        self._next = position if begins is None else begins
         self._wants_seek = True
         self._hole_at = -1
 

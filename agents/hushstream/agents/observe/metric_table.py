@@ -91,6 +91,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Times a partition was reloaded from its journal (a failed append, or another writer).",
     ),
     MetricSpec(
+        "hushstream_foreign_records_total",
+        "counter",
+        "slot-public",
+        ("role", "topic"),
+        "Records that were skipped on a journal, marks, states or models, as nobody of the deployment wrote them.",
+    ),
+    MetricSpec(
         "hushstream_releases_total",
         "counter",
         "slot-public",
@@ -138,6 +145,34 @@ METRICS: tuple[MetricSpec, ...] = (
         "slot-public",
         ("role",),
         "Assigned home partitions that were stopped for a reason given in the log.",
+    ),
+    MetricSpec(
+        "hushstream_partition_stopped",
+        "gauge",
+        "slot-public",
+        ("role", "partition", "reason"),
+        "1 for each partition that was stopped, with the reason; the log has the whole sentence.",
+    ),
+    MetricSpec(
+        "hushstream_exit_reason",
+        "gauge",
+        "slot-public",
+        ("role", "reason"),
+        "1 for a worker that has ended its work, for as long as it stays to tell why.",
+    ),
+    MetricSpec(
+        "hushstream_group_member",
+        "gauge",
+        "slot-public",
+        ("role",),
+        "1 while the worker is in its group, or on its way into it; 0 when it has left.",
+    ),
+    MetricSpec(
+        "hushstream_published_state_age_seconds",
+        "gauge",
+        "slot-public",
+        ("role",),
+        "Time since the oldest of its partitions' newest published states, in whole fives.",
     ),
     MetricSpec(
         "hushstream_heartbeat_age_seconds",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prometheus_client import (
@@ -38,6 +38,17 @@ _WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
 
 HEARTBEAT_STEP_SECONDS = 10.0
 """How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
+
+_STOPPED = "hushstream_partition_stopped"
+STOP_REASONS = (
+    "inputs_deleted", "journal_truncated", "topics_replaced", "older_than_paid", "replay_mismatch", "newer_journal",
+)  # fmt: skip
+"""Why one partition may be stopped: the names of the errors, in snake case."""
+EXIT_REASONS = (
+    "access_denied", "broker_version_wrong", "datadir_unusable", "foreign_journal", "no_partition",
+    "partition_count_wrong", "session_refused", "topic_missing", "topic_settings_wrong",
+)  # fmt: skip
+"""Why a whole worker may end that a new start does not mend."""
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0)
 _KINDS: Mapping[str, Callable[..., Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
@@ -93,6 +104,7 @@ class Metrics:
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._servers: list[tuple[Any, Any]] = []
         self._shown: set[int] = set()
+        self._stopped: dict[int, str] = {}
         self._work = _OF_WORK[labels.private_work]
         self._begin_at_zero()
         self._declare()
@@ -153,6 +165,36 @@ class Metrics:
         """One partition was brought to the end of its journal."""
         self._of(self._work + "recovery_seconds").observe(seconds)
 
+    def stopped(self, reasons: Mapping[int, str]) -> None:
+        """The partitions that were stopped, and why, as codes of `STOP_REASONS`."""
+        metric = self._metrics[_STOPPED]
+        for partition in self._stopped.keys() - reasons.keys():
+            metric.remove_by_labels({"partition": self._partition(partition)})
+        self._stopped = dict(reasons)
+        for partition, reason in reasons.items():
+            self._of(_STOPPED, partition=self._partition(partition), reason=self._known(reason, STOP_REASONS)).set(1)
+
+    def ended(self, reason: str) -> None:
+        """The worker has ended its work, and stays to tell why: a code of `STOP_REASONS` or `EXIT_REASONS`."""
+        known = self._known(reason, (*STOP_REASONS, *EXIT_REASONS))
+        self._of("hushstream_exit_reason", reason=known).set(1)
+
+    def homes(self, partitions: int) -> None:
+        """How many home partitions the role has, once that is known; before, partitions have no numbers."""
+        self._labels = replace(self._labels, partitions=partitions)
+
+    def ended_no_more(self) -> None:
+        """The worker works again."""
+        self._metrics["hushstream_exit_reason"].clear()
+
+    def member(self, is_member: bool) -> None:
+        """Whether the worker is in its group, or on its way into it."""
+        self._of("hushstream_group_member").set(is_member)
+
+    def foreign(self, topic: str) -> None:
+        """A record was skipped on a topic of this role that is not of the deployment."""
+        self._of("hushstream_foreign_records_total", topic=self._known(topic, self._labels.topics)).inc()
+
     def beat(self) -> None:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
         self._beaten = self._clock()
@@ -196,7 +238,7 @@ class Metrics:
         """Drop what was shown of partitions that are not here any more: their last values would stand for ever."""
         for partition in self._shown.difference(held):
             for spec in METRICS:
-                if "partition" in spec.labels:
+                if "partition" in spec.labels and spec.name != _STOPPED:
                     self._metrics[spec.name].remove_by_labels({"partition": self._partition(partition)})
         self._shown.intersection_update(held)
 
@@ -207,6 +249,8 @@ class Metrics:
         for spec in METRICS:
             if spec.kind != "gauge" and spec.labels == ("role",) and spec.name not in never:
                 self._of(spec.name)
+        for topic in self._labels.topics:
+            self._of("hushstream_foreign_records_total", topic=topic)
         for reason in (*self._labels.reasons, OTHER):
             self._of("hushstream_dead_letters_total", reason=reason)
 

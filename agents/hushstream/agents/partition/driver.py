@@ -18,7 +18,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.errors import from_client
+from hushstream.agents.errors import JournalLost, from_client
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.partition.cuts import Cuts, Reached
 from hushstream.agents.partition.gathering import Gathering
@@ -27,17 +27,20 @@ from hushstream.agents.partition.named_waits import NamedWait
 from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.partition.tools import Tools
 from hushstream.agents.partition.waiting import turn_loop, within
-from hushstream.agents.recovery.branches import sequence_of
+from hushstream.agents.recovery.branches import sequence_in_flight
 from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.journal import Append, JournalWriter
 from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.machine import releasing, ticking
+from hushstream.engine.machine import readers_of, releasing, ticking
 from hushstream.engine.records import Step, TopicPartition
 from hushstream.engine.state.published import record_digest
 from hushstream.privacy.ledger import Exhausted
 
 logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 5.0
+"""How often an owner asks where its journal ends: so late at most it says that somebody else has written there."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class PartitionDriver:
             self._machine.journal,
             held.journal_offset,
             self._read_tail,
-            partial(sequence_of, held.machine),
+            partial(sequence_in_flight, held.machine),
         )
         self._sequence = held.sequence
         self._journal_offset = held.journal_offset
@@ -102,7 +105,9 @@ class PartitionDriver:
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
-        self._saved = self._clock()
+        # A partition that is taken up again and again, as its disk refuses all, has not been saved by that.
+        tools.saved.setdefault(partition, self._clock())
+        self._looked = -_LOOK_SECONDS
 
     def start(self) -> None:
         """Begin to fold what arrives."""
@@ -162,7 +167,8 @@ class PartitionDriver:
         buffers = []
         for source in sources:
             low = positions.get(source, 0)
-            buffer = InputBuffer(source, low, settings.buffer_records, settings.buffer_bytes)
+            begins = max(low, self._held.begins.get(source, low))
+            buffer = InputBuffer(source, low, settings.buffer_records, settings.buffer_bytes, begins)
             buffer.arrived = self._on_arrival
             buffer.failed = self._fail
             buffers.append(buffer)
@@ -191,15 +197,39 @@ class PartitionDriver:
         if reason is not None:
             self._fail(reason)
 
+    async def check_journal(self) -> None:
+        """Note what somebody else put into the journal, or into the models that are followed.
+
+        A record that may continue the chain is another owner's: the partition is taken up again then.
+        """
+        journal = self._machine.journal
+        if self._failed or self._closing:
+            return
+        for models in readers_of(self._machine):
+            for offset, size in models.foreign:
+                self._tools.foreign.met(models.topic, offset, size, "a model")
+        if (now := self._clock()) < self._looked + _LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            if (await self._tools.end_offsets([journal]))[journal] <= self._writer.next_offset:
+                return
+            read = partial(self._tools.read_journal, journal)
+            self._note_foreign(await self._writer.look(read, lambda: self._sequence + 1))
+        except JournalLost as error:
+            self._fail(error)
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            logger.warning("partition %d: the journal's end is not known (%s)", self.partition, type(error).__name__)
+
+    def _note_foreign(self, tail: Sequence[tuple[int, bytes]]) -> None:
+        for offset, value in tail:
+            if sequence_in_flight(self._machine, value) is None:
+                self._tools.foreign.in_journal(self._machine.journal, offset, value)
+
     @property
     def append_wait(self) -> float:
         """Seconds for which the oldest append has waited for its acknowledgement; 0 where none waits."""
         return self._clock() - self._appended[0] if self._appended else 0.0
-
-    @property
-    def snapshot_age(self) -> float:
-        """Seconds since the state was saved, or was found to be as it was saved."""
-        return self._clock() - self._saved
 
     def _on_arrival(self) -> None:
         self._gathering.arrived(self._clock())
@@ -361,7 +391,7 @@ class PartitionDriver:
         if cut is not None:
             self._confirm.put_nowait(cut.reached)
         elif self._cuts.idle.is_set():
-            self._saved = self._clock()
+            self._tools.saved[self.partition] = self._clock()
 
     async def _cut_last(self) -> None:
         await self._cuts.idle.wait()
@@ -370,7 +400,7 @@ class PartitionDriver:
 
     async def _save(self, snapshot: Snapshot) -> None:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
-        self._saved = self._clock()
+        self._tools.saved[self.partition] = self._clock()
         self._tools.observe("snapshot", self.partition, snapshot.sequence)
         states = self._tools.states
         if states is not None and await states.keep(self.partition, snapshot, lambda: not self._closing):
@@ -378,7 +408,9 @@ class PartitionDriver:
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
         self._tools.metrics.reloaded()
-        return await self._tools.read_journal(self._machine.journal, offset)
+        tail = await self._tools.read_journal(self._machine.journal, offset)
+        self._note_foreign(tail)
+        return tail
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.input_ends import EndOffsets
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.recovery import Observe
@@ -29,7 +30,9 @@ class Tools:
         fetched_end: where an input log ended when it was last fetched; None where that is not known.
         read_journal: reads (offset, value) of a journal from an offset to its end.
         notify_room: tells the fetcher that a buffer was emptied.
+        foreign: told of records of the journal that no chain holds.
         lost: told when the partition cannot go on, with the reason.
+        saved: when the state of a partition was saved last, by `clock`: it outlasts the drivers of the partition.
         clock: in seconds, from any time on; it only goes forward.
     """
 
@@ -45,4 +48,6 @@ class Tools:
     read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
     notify_room: Callable[[], None]
     lost: Callable[[int, BaseException], None]
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    saved: dict[int, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.branches import holds, last_record, reach
+from hushstream.agents.recovery.branches import genesis_of, holds, last_record, reach
 from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.marks import ReleaseMarks
@@ -25,7 +25,7 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.engine.journal.marks import Standing
 from hushstream.engine.machine import spilling
-from hushstream.engine.records import Output
+from hushstream.engine.records import Output, TopicPartition
 from hushstream.engine.state.packed import OtherVersion
 from hushstream.engine.state.published import Head, record_digest
 
@@ -56,10 +56,8 @@ class Beginning:
         machine = cached.machine
         journal = machine.journal
         if (await reader.first_offsets([journal]))[journal] == 0:
-            if (await reader.end_offsets([journal]))[journal] == 0:
-                return False
-            reader.open({journal: 0})
-            if (await reader.read(journal, 0, 1))[0].value != cached.genesis:
+            found = await genesis_of(reader, self.make_machine, journal, cached.journal_offset)
+            if found is None or found.value != cached.genesis:
                 return False
         if cached.sequence and await last_record(reader, machine, cached.sequence, cached.journal_offset) is None:
             return False
@@ -87,7 +85,7 @@ class Beginning:
         users = await asyncio.to_thread(self.snapshots.users, partition) if spilling(machine) is not None else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
-        if (await reader.end_offsets([journal]))[journal] == 0:
+        if first == 0 and await genesis_of(reader, self.make_machine, journal) is None:
             # A genesis is the last thing to come: beside a state or marks of another journal it would begin a second
             # life, in which every budget and every allowance is full again.
             self._require_new(journal, local, newest)
@@ -95,10 +93,10 @@ class Beginning:
                 self.marks.require(standing, partition, None, 0)
             await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
         known = local if local is not None else None if newest is None else newest.head
-        genesis = await self._genesis(reader, journal, first, known)
+        genesis, behind = await self._genesis(reader, journal, first, known)
         machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
         machine.start(genesis)
-        start = Held(machine, genesis, 0, 1, record_digest(genesis))
+        start = Held(machine, genesis, 0, behind, record_digest(genesis))
         brought = await self._bring(start, reader, standing, local)
         if brought is not None:
             local = self.snapshots.load(partition)
@@ -250,15 +248,15 @@ class Beginning:
             )
 
     async def _genesis(
-        self, reader: LogReader, journal: tuple[str, int], first: int, known: Snapshot | Head | None
-    ) -> bytes:
-        """The first record of the journal: where two owners raced, whatever stands at offset 0 is the one."""
-        if first > 0:
-            if known is None:
-                raise self._truncated(journal, first)
-            return known.genesis
-        reader.open({journal: 0})
-        return (await reader.read(journal, 0, 1))[0].value
+        self, reader: LogReader, journal: TopicPartition, first: int, known: Snapshot | Head | None
+    ) -> tuple[bytes, int]:
+        """The first record of the journal, and where the next would follow: where two owners raced, the first."""
+        found = await genesis_of(reader, self.make_machine, journal) if first == 0 else None
+        if found is not None:
+            return found.value, found.offset + 1
+        if known is None:
+            raise self._truncated(journal, first)
+        return known.genesis, 1
 
     def _check_place(
         self, journal: tuple[str, int], first: int, genesis: bytes, state: Snapshot | Head, where: str

@@ -9,25 +9,45 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from hushstream.agents.errors import JournalLost
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.engine.journal.chain import NewerJournal
+from hushstream.agents.recovery.held import MachineFactory
+from hushstream.engine.journal.chain import AlteredGenesis, NewerJournal, UnknownRecord
 from hushstream.engine.machine import Machine
+from hushstream.engine.records import FollowsModels, InputRecord, TopicPartition
 from hushstream.engine.state.published import record_digest
+from hushstream.schemas.codec import fingerprint_of
 from hushstream.schemas.errors import HushstreamError
 
 _AT_ONCE = 256
+_MODELS_AT_ONCE = 16
 
 
 def sequence_of(machine: Machine, value: bytes) -> int | None:
     """The sequence number of a journal record; None for anything else, which every reader skips.
 
     Raises:
-        NewerJournal: it may be a record, but a release newer than this one wrote it.
+        NewerJournal: it is the record behind the one that the machine stands on, and a newer release wrote it.
     """
     try:
         return machine.entry(value).sequence
     except NewerJournal:
         raise
+    except HushstreamError:
+        return None
+
+
+def sequence_in_flight(machine: Machine, value: bytes) -> int | None:
+    """`sequence_of`, while records of ours are on their way: the machine then stands beyond what the journal holds.
+
+    Raises:
+        JournalLost: it cannot be read, and may be what the journal goes on with: whoever takes the journal up again
+            stands where that can be told.
+    """
+    try:
+        return machine.entry(value).sequence
+    except (NewerJournal, UnknownRecord) as error:
+        raise JournalLost(f"a record that is not ours was appended first ({error})") from None
     except HushstreamError:
         return None
 
@@ -79,11 +99,76 @@ async def _numbered(reader: LogReader, machine: Machine, sequence: int, journal_
 
 
 async def reach(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> int:
-    """Up to which record a journal goes at most, behind record ``sequence``, by the numbers of its records alone."""
+    """Up to which record a journal goes at most, behind record ``sequence``, by the numbers of its records alone.
+
+    Raises:
+        NewerJournal: it goes on with a record that a newer release wrote.
+    """
     journal = machine.journal
     end = (await reader.end_offsets([journal]))[journal]
+    last = b""
     for low in range(journal_offset, end, _AT_ONCE):
         for record in await reader.read(journal, low, min(end, low + _AT_ONCE)):
-            if sequence_of(machine, record.value) == sequence + 1:
-                sequence += 1
+            found = sequence_of(machine, record.value)
+            if found == sequence + 1:
+                sequence, last = sequence + 1, record.value
+            elif found is None and last and machine.continues(record.value, last):
+                raise NewerJournal(journal, f"schema {fingerprint_of(record.value).hex()}", record.offset)
     return sequence
+
+
+async def published_ms(reader: LogReader, models: FollowsModels) -> int:
+    """Log time of the version that a reader of models stands behind; 0 where the record is not there any more."""
+    topic = models.topic
+    if not models.position:
+        return 0
+    first, end = (await reader.first_offsets([topic]))[topic], (await reader.end_offsets([topic]))[topic]
+    high, count = min(models.position, end), 1
+    if high > first:
+        reader.open({topic: first})
+    while high > first:
+        low = max(first, high - count)
+        for record in reversed(await reader.read(topic, low, high)):
+            if models.is_last(record.value):
+                return record.timestamp_ms
+        high, count = low, min(_MODELS_AT_ONCE, 2 * count)
+    return 0
+
+
+async def genesis_of(
+    reader: LogReader, make_machine: MachineFactory, journal: TopicPartition, before: int | None = None
+) -> InputRecord | None:
+    """The record that a journal begins with: the first that is one; None for a journal that holds none.
+
+    Whatever stands before it was put there by somebody else, and no chain holds it.
+
+    Args:
+        reader: opened; it forgets what it had open.
+        make_machine: makes the machine whose journal it is.
+        journal: which; it was not shortened.
+        before: the offset to look up to; None for the journal's end.
+
+    Raises:
+        HushstreamError: it begins as the journal of another deployment, configuration, role or key does.
+    """
+    end = (await reader.end_offsets([journal]))[journal] if before is None else before
+    if not end:
+        return None
+    reader.open({journal: 0})
+    machine = make_machine(journal[1])
+    low, count = 0, 1
+    while low < end:
+        high = min(end, low + count)
+        for record in await reader.read(journal, low, high):
+            if sequence_of(machine, record.value) == 0 and _begins(make_machine, journal[1], record.value):
+                return record
+        low, count = high, min(_AT_ONCE, 2 * count)
+    return None
+
+
+def _begins(make_machine: MachineFactory, partition: int, value: bytes) -> bool:
+    try:
+        make_machine.of_journal(partition, value, resumed=True).start(value)
+    except AlteredGenesis:
+        return False
+    return True

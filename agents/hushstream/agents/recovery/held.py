@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hushstream.agents.kafka.commits import journal_label, journal_name
 from hushstream.engine.machine import Machine
+from hushstream.engine.records import TopicPartition
 from hushstream.privacy.key_files import KeyRing
 
 
@@ -41,6 +43,7 @@ class Held:
         released: the last record whose outputs are all known to be acknowledged.
         turned: the last record that put another key in force, as far as it is not known to be marked; 0 for none.
         record: `record_digest` of record ``sequence``.
+        begins: where inputs begin of which less is kept than the machine would read, by an operator's word.
         replayed, resent: how many records the last recovery replayed, and outputs it sent again.
     """
 
@@ -52,6 +55,7 @@ class Held:
     generation: int = 0
     released: int = 0
     turned: int = 0
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     replayed: int = 0
     resent: int = 0
 

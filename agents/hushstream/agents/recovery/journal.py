@@ -80,6 +80,30 @@ class JournalWriter:
             self._pending.append(append)
             return append
 
+    async def look(
+        self, read: Callable[[int], Awaitable[list[tuple[int, bytes]]]], due: Callable[[], int]
+    ) -> list[tuple[int, bytes]]:
+        """(offset, value) of what others appended behind our last record, while nothing of ours is on its way.
+
+        The next append is expected behind it.
+
+        Args:
+            read: gives the journal from an offset to its end.
+            due: the sequence number of the next append.
+
+        Raises:
+            JournalLost: it may continue the chain: another owner went on.
+        """
+        async with self._order:
+            if self._pending:
+                return []
+            tail = await read(self._next)
+            for offset, value in tail:
+                if self._sequence_of(value) == due():
+                    raise JournalLost(f"another writer appended sequence {due()} at offset {offset}")
+            self._next = tail[-1][0] + 1 if tail else self._next
+            return tail
+
     async def confirm(self, append: Append) -> int:
         """Wait until the record counts, and give the offset that it got; appends are confirmed in order.
 

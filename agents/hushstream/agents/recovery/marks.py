@@ -15,6 +15,15 @@ one key than it wrote before (`_Written`; its producer keeps the order). So the 
 and compaction never takes the maximum over all keys. An owner that was stopped before its append, and wakes when
 others have gone on, appends under its own key: readers take the maximum, which stands. Marks are never deleted; what
 grows with time is one small record for each process that has ever held a partition.
+
+**A foreign record lowers no mark.** Whoever may write the topic may put anything there. A record that is no mark of the
+place is skipped only where compaction cannot have taken a mark for it: under a key that no mark of the partition has,
+or where a mark of the same key follows, which is at least as high as all that were before it under that key. So of all
+marks that were ever raised one at least as high is read, as if the foreign record were not there, and what is released
+is held to the same number. Where it stands last under the key of a mark (a tombstone is such a record, too), that mark
+may have been the highest: the partition is refused. So it is where the topic does not begin at offset 0. Both end where
+an operator says so and pays: a mark of a newer generation that stands behind the loss (`hushstream marks rebuild`), and
+with it the doubt that opens a new epoch.
 """
 
 from __future__ import annotations
@@ -31,11 +40,12 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.errors import from_client
 from hushstream.agents.kafka.commits import committed_mark
 from hushstream.agents.kafka.logs import LogReader, partition_counts
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
-from hushstream.engine.records import Output
+from hushstream.engine.records import Output, TopicPartition
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.topics import PartitionRule, Topic
 
@@ -80,6 +90,7 @@ class ReleaseMarks:
         keys: of the zone.
         sender: where marks go.
         files: the marks on this worker's disk.
+        foreign: told of records that are no marks of their place.
     """
 
     settings: WorkerSettings
@@ -89,6 +100,7 @@ class ReleaseMarks:
     keys: HoldsMarkKeys
     sender: Sender
     files: HighWater
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
     _writer: str = field(default_factory=lambda: os.urandom(_WRITER_BYTES).hex())
     _written: dict[tuple[int, str, int], _Written] = field(default_factory=dict)
     _seals: dict[int, MarkSeal] = field(default_factory=dict)
@@ -191,35 +203,30 @@ class ReleaseMarks:
         known.acknowledged = mark
 
     async def _append(self, partition: int, mark: Mark) -> None:
-        parts = (self.settings.role, partition, mark.journal, mark.generation, self._writer)
-        key = "/".join(map(str, (*parts, *(["accepted"] if mark.accepted else []))))
+        key = mark_key(self.settings.role, partition, mark, self._writer)
         value = self._seals[partition].pack(mark)
         try:
-            await (await self.sender.send(Output(self.topic, partition, value, key.encode())))
+            await (await self.sender.send(Output(self.topic, partition, value, key)))
         except (KafkaError, ConnectionError, TimeoutError) as error:
             raise from_client(error, "noting what is released") from error
 
     async def _shared(self, partition: int, reader: LogReader) -> tuple[Mark, ...]:
-        """The marks of the topic; for each journal and generation the highest, and an operator's word."""
-        place = (self.topic, partition)
-        where = f"{self.settings.physical(self.topic)}/{partition}"
-        first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
-        if first > 0:
+        """The marks of the topic; for each journal and generation the highest, and an operator's word.
+
+        Raises:
+            OlderThanPaid: one may be missing, and no operator went on in spite of it.
+        """
+        read = await read_marks((self.topic, partition), reader, self.seal(partition), self.settings.role)
+        for offset, size in read.foreign:
+            self.foreign.met((self.topic, partition), offset, size, "a release mark")
+        if read.missing:
+            where = f"{self.settings.physical(self.topic)}/{partition}"
             raise OlderThanPaid(
-                f"{where}: expected every mark from offset 0 on, the log begins at {first}: marks were deleted"
+                f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {self.settings.role} and "
+                f"go on with what the journals say: `hushstream marks rebuild --role {self.settings.role}`, at the "
+                f"price of one more epoch"
             )
-        reader.open({place: 0})
-        seal = self.seal(partition)
-        found: dict[tuple[str, int, bool], Mark] = {}
-        for low in range(0, end, _READ_AT_ONCE):
-            for record in await reader.read(place, low, min(end, low + _READ_AT_ONCE)):
-                try:
-                    mark = seal.unpack(record.value)
-                except MarkUnreadable as error:
-                    raise OlderThanPaid(f"{where} offset {record.offset}: {error}") from None
-                if mark is not None:
-                    _keep(found, mark)
-        return tuple(found.values())
+        return read.marks
 
     async def _topic_signs(self, partition: int, reader: LogReader) -> list[str]:
         """Topics that hold what this partition, or another of a zone that has no mark yet, has sent out of the zone."""
@@ -240,6 +247,77 @@ class ReleaseMarks:
     def _commit_signs(self, committed: Collection[Mark]) -> list[str]:
         found = {mark.journal for mark in committed}
         return [f"the group {self.settings.group} has committed work on journal {name}" for name in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMarks:
+    """What a partition of a topic of marks holds.
+
+    Attributes:
+        marks: for each journal and generation the highest, and an operator's word.
+        foreign: (offset, bytes) of what is no mark of the place and took none's.
+        missing: why marks may be missing that an operator has not gone on without, in words; empty where none may.
+        lost: whether marks may be missing, whoever went on.
+    """
+
+    marks: tuple[Mark, ...]
+    foreign: tuple[tuple[int, int], ...]
+    missing: str
+    lost: bool
+
+
+async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, role: str) -> ReadMarks:
+    """Read a partition of a topic of marks from its beginning to its end.
+
+    Args:
+        place: topic and partition.
+        reader: opened; it forgets what it had open.
+        seal: of the partition.
+        role: whose marks they are.
+    """
+    first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
+    reader.open({place: first})
+    found: dict[tuple[str, int, bool], Mark] = {}
+    unread: dict[bytes | None, tuple[int, int, str]] = {}
+    passed: list[tuple[int, int]] = []
+    accepted = (-1, -1)
+    for low in range(first, end, _READ_AT_ONCE):
+        for record in await reader.fetched(place, low, min(end, low + _READ_AT_ONCE)):
+            value = record.value or b""
+            try:
+                mark = seal.unpack(value)
+            except MarkUnreadable as error:
+                met = (record.offset, len(value))
+                if is_mark_key(record.key, role, place[1]):
+                    unread[record.key] = (*met, str(error))
+                else:
+                    passed.append(met)
+                continue
+            if mark is not None:
+                # One of the same key is at least as high as what the foreign record may have taken the place of.
+                if record.key in unread:
+                    passed.append(unread.pop(record.key)[:2])
+                _keep(found, mark)
+                accepted = max(accepted, (mark.generation, record.offset)) if mark.accepted else accepted
+    losses = [(offset, f"offset {offset}: {why}, under the key of a mark") for offset, _, why in unread.values()]
+    if first > 0:
+        losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
+    # Only of the newest generation is an operator's word one on all that is known.
+    newest = max((mark.generation for mark in found.values()), default=0)
+    open_losses = [why for offset, why in sorted(losses) if accepted[0] < newest or offset > accepted[1]]
+    passed += [(offset, size) for offset, size, _ in unread.values()]
+    return ReadMarks(tuple(found.values()), tuple(sorted(passed)), "; ".join(open_losses), bool(losses))
+
+
+def mark_key(role: str, partition: int, mark: Mark, writer: str) -> bytes:
+    """The record key of a mark; ``writer`` is the random name of the process."""
+    parts = (role, partition, mark.journal, mark.generation, writer)
+    return "/".join(map(str, (*parts, *(["accepted"] if mark.accepted else [])))).encode()
+
+
+def is_mark_key(key: bytes | None, role: str, partition: int) -> bool:
+    """Whether a mark of the place may have this record key."""
+    return key is not None and key.startswith(f"{role}/{partition}/".encode())
 
 
 def _keep(found: dict[tuple[str, int, bool], Mark], mark: Mark) -> None:

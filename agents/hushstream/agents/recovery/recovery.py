@@ -19,15 +19,18 @@ from hushstream.agents.errors import InputsDeleted, replaced
 from hushstream.agents.kafka.commits import read_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.branches import reach, sequence_of
+from hushstream.agents.recovery.branches import published_ms, reach, sequence_of
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.losses import Losses
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.journal.marks import Standing
-from hushstream.engine.machine import releasing, reopening
+from hushstream.engine.machine import readers_of, releasing, reopening
 from hushstream.engine.noise.epochs import DOUBT_BYTES
 from hushstream.engine.records import (
     InputRange,
@@ -61,6 +64,7 @@ class Recovery:
         marks: how far journals have released; None for a role that needs none.
         states: where states are published; None where there is nowhere.
         followed: broadcasts that a machine must read without a gap (`RoleTopics.followed`).
+        foreign: told of records of the journal that no chain holds.
     """
 
     settings: WorkerSettings
@@ -71,12 +75,15 @@ class Recovery:
     marks: ReleaseMarks | None = None
     states: PublishedStates | None = None
     followed: Collection[str] = ()
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    losses: Losses = field(init=False)
     beginning: Beginning = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin machines with the same tools."""
         tools = (self.settings, self.make_machine, self.sender, self.snapshots, self.marks, self.states)
         object.__setattr__(self, "beginning", Beginning(*tools))
+        object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender))
 
     async def run(self, partition: int, commits: Collection[str], cached: Held | None = None) -> Held:
         """Bring the partition's machine to the end of its journal and send again what may be unsent.
@@ -117,6 +124,9 @@ class Recovery:
             await self._hold_to_marks(held, standing)
             await self._send(held, unsent)
             held.released = held.sequence
+            for models in readers_of(held.machine):
+                # No part of the state, and what was read before this start is not read again.
+                models.published_ms = models.published_ms or await published_ms(reader, models)
         return held
 
     async def _hold_to_marks(self, held: Held, standing: Standing) -> None:
@@ -172,29 +182,43 @@ class Recovery:
         positions = {source: machine.positions().get(source, 0) for source in (*machine.inputs, *machine.broadcasts)}
         firsts = await reader.first_offsets(list(positions))
         ends = await reader.end_offsets(list(positions))
+        lost: list[TopicPartition] = []
+        refused: list[str] = []
         for source in positions:
             # A chain that is entered in its middle is followed no further: what is published would be missed for good.
             needed = source in machine.inputs or source[0] in self.followed
             if needed and positions[source] < firsts[source]:
-                raise await self._deleted(held, reader, source, positions[source], firsts[source])
+                try:
+                    await self._require_acceptance(held, reader, source, positions[source], firsts[source])
+                except InputsDeleted as error:
+                    refused.append(str(error))
+                lost.append(source)
             if source in machine.inputs and positions[source] > ends[source]:
                 raise replaced(source, positions[source], ends[source])
+        if refused:
+            raise InputsDeleted("; and ".join(refused))
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
         reader.open({**places, machine.journal: held.journal_offset})
-        # What retention removed of a broadcast is missed only if a journal record names it: then the digest tells.
-        return {source: firsts[source] for source in machine.broadcasts}
+        held.begins = {source: firsts[source] for source in lost}
+        # What retention removed of a broadcast is missed only if a journal record names it: then the digest tells. So
+        # it is where an operator went on without some of an input.
+        return {source: firsts[source] for source in (*machine.broadcasts, *lost)}
 
-    async def _deleted(
+    async def _require_acceptance(
         self, held: Held, reader: LogReader, source: TopicPartition, low: int, first: int
-    ) -> InputsDeleted:
-        """Why an input that begins too late is missed: it was never folded, or the state that holds it is not here."""
+    ) -> None:
+        """Go on without an input that begins too late, where that was accepted.
+
+        Raises:
+            InputsDeleted: it was never folded, and nobody accepted that; or the state that holds it is not here.
+        """
         machine = held.machine
-        needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
         reader.open({machine.journal: held.journal_offset})
         last = await reach(reader, machine, held.sequence, held.journal_offset)
-        if last == held.sequence:
-            return InputsDeleted(f"{needed}; those records were deleted before they were folded")
-        return InputsDeleted(
+        if source in machine.inputs and await self.losses.accepted(held, reader, source, first, last):
+            return
+        needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
+        raise InputsDeleted(
             f"{needed}; those records were folded up to journal record {last}, but the newest state at hand ends with "
             f"record {held.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data directory of the "
             f"last owner"
@@ -205,7 +229,13 @@ class Recovery:
     ) -> Step | None:
         """Apply one journal record if it continues the chain; None for every other."""
         machine = held.machine
-        if sequence_of(machine, record.value) != held.sequence + 1:
+        try:
+            found = sequence_of(machine, record.value)
+        except NewerJournal as error:
+            raise error.at(record.offset) from None
+        if found is None:
+            self.foreign.in_journal(machine.journal, record.offset, record.value)
+        if found != held.sequence + 1:
             return None
         slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]
         try:

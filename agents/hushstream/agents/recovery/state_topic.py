@@ -15,13 +15,14 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.held import HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
@@ -95,6 +96,7 @@ class PublishedStates:
         sender: where publications go.
         snapshots: what lies on the worker's disk: the cache.
         output_ends: where everything ends that the role of a home partition writes to besides its journal.
+        foreign: told of records that are of no state of their place.
         clock: in seconds, from any time on; it only goes forward.
     """
 
@@ -104,6 +106,7 @@ class PublishedStates:
     sender: Sender
     snapshots: SnapshotStore
     output_ends: Callable[[int], Awaitable[Mapping[TopicPartition, int]]]
+    foreign: ForeignRecords = field(default_factory=ForeignRecords)
     clock: Callable[[], float] = time.monotonic
     _last: dict[int, _Last] = field(default_factory=dict)
 
@@ -133,6 +136,8 @@ class PublishedStates:
             reader.open({place: low})
             for record in reversed(await reader.read(place, low, high)):
                 found = _opened(seal, record, ignored)
+                if found is None and record.value:
+                    self.foreign.met(place, record.offset, len(record.value), ignored[-1])
                 if isinstance(found, Found):
                     _note(last, found, self.clock())
                     yield found
@@ -174,12 +179,19 @@ class PublishedStates:
                 try:
                     part = seal.unpack(record.value) if record.value else None
                 except StateUnreadable as error:
-                    return f"offset {record.offset}: {error}"
+                    # Whether all parts came, and belong together, the head tells.
+                    self.foreign.met(place, record.offset, len(record.value), str(error))
+                    continue
                 if part is not None:
                     file.write(gathered.take(part))
             low = high
             await asyncio.sleep(0)
         return f"offset {found.offset}: {gathered.flaw}" if gathered.flaw else ""
+
+    def age(self, partitions: Iterable[int]) -> float:
+        """Seconds since the newest publication of that partition for which it is longest ago; 0 where none has one."""
+        sent = (last.sent for p in partitions if (last := self._last.get(p)) is not None and last.size)
+        return max((self.clock() - moment for moment in sent), default=0.0)
 
     def due(self, partition: int, place: tuple[int, int]) -> bool:
         """Whether a state should be published now.

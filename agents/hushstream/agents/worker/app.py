@@ -24,7 +24,7 @@ from faust.transport.drivers import aiokafka as driver
 from mode.threads import MethodQueue, QueueServiceThread
 from yarl import URL
 
-from hushstream.agents.errors import DENIED, InputsDeleted
+from hushstream.agents.errors import DENIED, JournalLost
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import as_records
 from hushstream.agents.kafka.unopened import unopened
@@ -177,10 +177,11 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
             return
         first = (await self._thread.earliest_offsets(place))[place]
         if first > buffer.next_offset:
+            # Whoever takes the partition up again says what is lost, and whether it was accepted.
             buffer.failed(
-                InputsDeleted(
+                JournalLost(
                     f"{buffer.source[0]}/{buffer.source[1]}: must be read from offset {buffer.next_offset}, "
-                    f"but the log begins at {first}; those records were deleted before they were folded"
+                    f"but the log begins at {first}"
                 )
             )
 

@@ -11,13 +11,14 @@ from typing import Any
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.datadir import DatadirUnusable
-from hushstream.agents.errors import DENIED, DiskRefused, JournalLost, PartitionError, WorkerError, from_client
+from hushstream.agents.errors import DENIED, AllStopped, DiskRefused, JournalLost, PartitionError, code_of, from_client
 from hushstream.agents.kafka.commits import committed_marks, pack_mark
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
+from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.high_water import HighWater
 from hushstream.agents.recovery.marks import ReleaseMarks
@@ -28,11 +29,15 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.broadcast import BroadcastReader
 from hushstream.agents.worker.output_ends import OutputEnds
 from hushstream.agents.worker.preflight import RoleTopics
+from hushstream.engine.journal.chain import NewerJournal
+from hushstream.engine.journal.notes import NoteSeal
 from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
 
 logger = logging.getLogger(__name__)
 
+_STOPS_ONE = (PartitionError, ReplayMismatch, NewerJournal)
+"""What ends the work on one partition; the others go on."""
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
 _FORGOTTEN = 6
@@ -67,12 +72,14 @@ class Homes:
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings, make_machine)
-        self._marks = _marks(settings, make_machine, topics, stream)
-        self._states = _states(settings, make_machine, topics, stream, self._snapshots)
+        self._foreign = ForeignRecords(metrics.foreign, self._is_note)
+        self._marks = _marks(settings, make_machine, topics, stream, self._foreign)
+        self._states = _states(settings, make_machine, topics, stream, self._snapshots, self._foreign)
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
             settings, stream, self._snapshots, self._marks, self._states, metrics, observe,
             stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_room, self._on_lost,
+            self._foreign,
         )  # fmt: skip
         self.drivers: dict[int, PartitionDriver] = {}
         self._cache: dict[int, Held] = {}
@@ -89,6 +96,16 @@ class Homes:
     def occupied(self) -> bool:
         """Whether some partition is owned (running or stopped), or being assigned or revoked."""
         return bool(self.drivers or self._stopped or self._reloading) or self._lock.locked()
+
+    @property
+    def snapshot_age(self) -> float:
+        """Seconds since the state of some partition was saved last, whether it runs or is being taken up again."""
+        return max((self._tools.clock() - saved for saved in self._tools.saved.values()), default=0.0)
+
+    @property
+    def published_age(self) -> float:
+        """Seconds since the oldest of the newest published states; 0 where none is known."""
+        return 0.0 if self._states is None else self._states.age(self.drivers.keys())
 
     async def on_assigned(self) -> None:
         """Recover and start every assigned partition, unless a newer rebalance overtakes this one."""
@@ -113,6 +130,7 @@ class Homes:
                 if machine is not None:
                     self._cache[partition] = machine
             self._stopped.clear()
+            self._tools.saved.clear()
             self._assigned = 0
         self._show()
 
@@ -137,7 +155,7 @@ class Homes:
 
         recovery = Recovery(
             self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks, self._states,
-            self._followed,
+            self._followed, self._foreign,
         )  # fmt: skip
         try:
             # A machine commits the inputs that it reads, which need not be all of its role's.
@@ -154,7 +172,7 @@ class Homes:
     def _judge(self, partitions: list[int], found: Sequence[BaseException | None]) -> None:
         """Act on the outcome of each recovery; out of Faust's signal it would end the app unseen."""
         for partition, error in zip(partitions, found, strict=True):
-            if isinstance(error, (PartitionError, ReplayMismatch)):
+            if isinstance(error, _STOPS_ONE):
                 self._stop_partition(partition, error)
             elif isinstance(error, (*DENIED, OutOfOrderSequenceNumber)):
                 self._fatal(from_client(error, "recovering"))
@@ -201,7 +219,7 @@ class Homes:
         if isinstance(reason, JournalLost):
             logger.warning("partition %d: %s; reloading from the journal", partition, reason)
             self._reload_later(partition, reason)
-        elif isinstance(reason, (PartitionError, ReplayMismatch)):
+        elif isinstance(reason, _STOPS_ONE):
             self._stop_partition(partition, reason)
         else:
             self._fatal(reason)
@@ -236,11 +254,18 @@ class Homes:
 
     def _stop_partition(self, partition: int, reason: HushstreamError) -> None:
         """Nothing more is sent for this partition; the others go on."""
-        self._stopped[partition] = f"partition {partition} stopped ({_code(reason)}): {reason}"
-        logger.error("%s", self._stopped[partition])
+        code = code_of(reason)
+        self._stopped[partition] = code
+        said = f"partition {partition} stopped ({code}): {reason}"
+        logger.error("%s", said)
         self._show()
         if not self.drivers and set(self._stopped) >= self._stream.assigned(self._home_topic):
-            self._fatal(WorkerError(self._stopped[partition]))
+            self._fatal(AllStopped(said, code))
+
+    def _is_note(self, partition: int, value: bytes) -> bool:
+        settings = self._settings
+        seal = NoteSeal(settings.deployment, settings.role, partition, self._make_machine.state_keys())
+        return seal.unpack(value) is not None
 
     async def _commit(self, drivers: Mapping[int, PartitionDriver]) -> None:
         """One request for all these partitions."""
@@ -267,29 +292,34 @@ class Homes:
 
     def _show(self) -> None:
         self._metrics.partitions(self._assigned, len(self.drivers), len(self._stopped))
+        self._metrics.stopped(self._stopped)
 
 
 def _marks(
-    settings: WorkerSettings, make_machine: MachineFactory, topics: RoleTopics, stream: Stream
+    settings: WorkerSettings,
+    make_machine: MachineFactory,
+    topics: RoleTopics,
+    stream: Stream,
+    foreign: ForeignRecords,
 ) -> ReleaseMarks | None:
     """Where a role's marks are kept; None for one without."""
     if topics.marks is None:
         return None
     return ReleaseMarks(
-        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings)
+        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings), foreign
     )
 
 
 def _states(
-    settings: WorkerSettings, make_machine: MachineFactory, topics: RoleTopics, stream: Stream, snapshots: SnapshotStore
+    settings: WorkerSettings,
+    make_machine: MachineFactory,
+    topics: RoleTopics,
+    stream: Stream,
+    snapshots: SnapshotStore,
+    foreign: ForeignRecords,
 ) -> PublishedStates | None:
     """Where a role's states are published; None for one that has nowhere to."""
     if topics.state is None:
         return None
-    return PublishedStates(settings, topics.state, make_machine, stream, snapshots, OutputEnds(settings, topics))
-
-
-def _code(reason: HushstreamError) -> str:
-    """A reason code for the log: the error's name in snake case."""
-    name = type(reason).__name__
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+    ends = OutputEnds(settings, topics)
+    return PublishedStates(settings, topics.state, make_machine, stream, snapshots, ends, foreign)

@@ -132,7 +132,8 @@ class VitalSigns:
             fetch_age_seconds=_stepped(fetched),
             group_heartbeat_age_seconds=_stepped(self._contact.heartbeat_age()),
             append_wait_seconds=_stepped(max((driver.append_wait for driver in drivers), default=0.0)),
-            snapshot_age_seconds=_stepped(max((driver.snapshot_age for driver in drivers), default=0.0)),
+            snapshot_age_seconds=_stepped(self._homes.snapshot_age),
+            published_state_age_seconds=_stepped(self._homes.published_age),
             state_disk_free_ratio=_free(self._datadir),
         )
         self._darkness.keep(self._homes.drivers.keys())
@@ -140,6 +141,13 @@ class VitalSigns:
         for driver in drivers:
             self._show_dark(driver, ends, now)
         self._say(fetched)
+
+    def outside(self, seconds: float) -> None:
+        """Show how it is while the worker is out of its group, for so long: nothing is fetched, and nothing saved."""
+        self._metrics.signs(
+            fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
+            snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),
+        )  # fmt: skip
 
     def _show_dark(self, driver: PartitionDriver, ends: Callable[[tuple[str, int]], int | None], now: float) -> None:
         leading = driver.inputs[0]

@@ -19,12 +19,13 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
-from hushstream.agents.errors import DENIED, NoPartition, WorkerError, from_client
+from hushstream.agents.errors import DENIED, NoPartition, TopicMissing, WorkerError, code_of, from_client
 from hushstream.agents.kafka.client_end import EndInTime, or_exit, wait_for_ever
 from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.collection import collect_in_steps, collect_whole
-from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.agents.observe.metrics import EXIT_REASONS, STOP_REASONS, Labels, Metrics
 from hushstream.agents.recovery.held import MachineFactory
 from hushstream.agents.recovery.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
+_TOPICS_SECONDS = 10.0
+"""How often a worker looks whether its topics are still there."""
 _ROOM_SECONDS = 2.0
 """How often a worker that left its group looks whether its state folder takes files again."""
 
@@ -133,34 +136,62 @@ class RoleWorker:
             HushstreamError: why the worker cannot go on, in one line.
         """
         check_datadir(self._settings.datadir)
-        partitions = await check_topics(self._settings, self._topics)
-        self._settings = await answered(self._settings, partial(with_session, self._settings))
-        (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
-        self._metrics = self._make_metrics(partitions)
+        self._metrics = self._make_metrics()
         try:
             self._serve_metrics()
-            self._assemble()
-            await self._work()
-            while isinstance(self._failure, DatadirUnusable) and await self._has_room_again():
-                self._assemble()
-                await self._work()
+            self._metrics.member(False)
+            try:
+                self._metrics.homes(await check_topics(self._settings, self._topics))
+                self._settings = await answered(self._settings, partial(with_session, self._settings))
+                (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
+                await self._work_on()
+            except HushstreamError as error:
+                self._failure = error
+            if self._failure is not None:
+                await self._tell(self._failure)
         finally:
             self._metrics.close()
         if self._failure is not None:
             raise self._failure
 
+    async def _work_on(self) -> None:
+        self._assemble()
+        await self._work()
+        while isinstance(self._failure, DatadirUnusable) and await self._has_room_again():
+            self._assemble()
+            await self._work()
+
+    async def _tell(self, reason: BaseException) -> None:
+        """Stay for as long as it takes to be scraped; who ends at once ends between two scrapes, and nobody learns why.
+
+        What a new start mends is not waited for.
+        """
+        code, settings = code_of(reason), self._settings
+        if self._asked or settings.metrics_port is None or code not in (*STOP_REASONS, *EXIT_REASONS):
+            return
+        self._metrics.ended(code)
+        logger.error("cannot go on, and stays for %g s to tell why: %s", settings.tell_seconds, reason)
+        until = time.monotonic() + settings.tell_seconds
+        while not self._asked and time.monotonic() < until:
+            self._metrics.beat()
+            await asyncio.sleep(_WATCH_SECONDS)
+
     async def _has_room_again(self) -> bool:
         """Wait, out of the group, until the state folder takes files; False if a clean end was asked for before."""
         logger.error("left the group: %s; back when there is room", self._failure)
+        self._metrics.ended("datadir_unusable")
+        left, saved = time.monotonic(), self._homes.snapshot_age
         while not self._asked:
             await asyncio.sleep(_ROOM_SECONDS)
             self._metrics.beat()
+            self._signs.outside(saved + time.monotonic() - left)
             with contextlib.suppress(DatadirUnusable):
                 check_datadir(self._settings.datadir)
                 break
         if self._asked:
             return False
         logger.warning("the state folder has room again: joining the group")
+        self._metrics.ended_no_more()
         self._failure, self._stopping = None, False
         self._stop.clear()
         return True
@@ -180,9 +211,11 @@ class RoleWorker:
         self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
 
     async def _work(self) -> None:
+        self._metrics.member(True)
         started = asyncio.create_task(self._app.start())
         loops = (
             self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_seats,
+            self._watch_topics, self._watch_journals,
         )  # fmt: skip
         standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
         standing.append(asyncio.create_task(self._watch_app(started)))
@@ -201,6 +234,7 @@ class RoleWorker:
             task.cancel()
         await asyncio.gather(*standing, return_exceptions=True)
         await self._app.stop()
+        self._metrics.member(False)
         self._seat.leave()
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
@@ -266,6 +300,21 @@ class RoleWorker:
         cluster, group = self._settings.cluster, self._settings.group
         await watch_seats(self._seat, partial(let_go, cluster, group))
 
+    async def _watch_topics(self) -> None:
+        """Say that a topic was deleted: fetches and sends only fail for it, as they do when a broker is away."""
+        missing = ""
+        while True:
+            await asyncio.sleep(_TOPICS_SECONDS)
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                counts = await partition_counts(self._settings, self._topics.all)
+                before, missing = missing, next((name for name in sorted(counts) if not counts[name]), "")
+                # Twice, as a broker that has just started may not know all of them yet.
+                if missing and missing == before:
+                    raise TopicMissing(
+                        f"topic {self._settings.physical(missing)} was deleted while this worker ran; nothing that was "
+                        f"in it comes back by itself: see the runbook, `ExitReason`"
+                    )
+
     async def _gauge_loop(self) -> None:
         while True:
             await asyncio.sleep(_GAUGE_SECONDS)
@@ -281,11 +330,18 @@ class RoleWorker:
                 if self._reporting.gauges is not None:
                     self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
 
-    def _make_metrics(self, partitions: int) -> Metrics:
-        topics = (*self._topics.inputs, *self._topics.writes)
+    async def _watch_journals(self) -> None:
+        """Look at the ends of journals; apart from the gauges, as it waits for a broker that may be gone."""
+        while True:
+            await asyncio.sleep(_GAUGE_SECONDS)
+            for driver in list(self._homes.drivers.values()):
+                await driver.check_journal()
+
+    def _make_metrics(self) -> Metrics:
+        topics = (*self._topics.inputs, *self._topics.writes, *self._topics.own, *self._topics.broadcasts)
         reporting = self._reporting
         labels = Labels(
-            self._settings.role, reporting.outcomes, reporting.reasons, topics, partitions,
+            self._settings.role, reporting.outcomes, reporting.reasons, topics, 0,
             reporting.roles, reporting.schema_generation, reporting.private_work, reporting.private_lag,
             reporting.scope_classes,
         )  # fmt: skip

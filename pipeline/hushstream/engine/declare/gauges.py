@@ -21,9 +21,12 @@ def version_gauges(machine: Versioned, now_seconds: float) -> Mapping[str, float
 
 
 def model_gauges(version: int, published_ms: int, now_seconds: float) -> Mapping[str, float]:
-    """The version in use, and since when it is out; 0 before there is one."""
-    if not version:
-        return {"model_version": 0}
+    """The version in use, and since when it is out; 0 before there is one.
+
+    Its age is not told where nobody knows when it was published: the record was deleted before this start.
+    """
+    if not version or not published_ms:
+        return {"model_version": version}
     return {"model_version": version, "model_age_seconds": max(0.0, now_seconds - published_ms / 1000)}
 
 

@@ -69,7 +69,7 @@ def clicks(zone: str, count: str, each: bool = False) -> Topic:
 
 def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
     """Without retention: its beginning may be deleted up to a published state alone (`hushstream.ops.trim`)."""
-    everything = ("Genesis", *schemas)
+    everything = ("Genesis", *schemas, "OperatorNote")
     return Topic(
         name=name,
         schemas=everything,

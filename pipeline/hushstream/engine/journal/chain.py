@@ -2,8 +2,12 @@
 
 A journal record counts only if its sequence number and the lows of its ranges continue the reader's
 watermark, and its chain digest continues the previous one. Everything else (an append by a worker that had
-lost its partition, a repeated send) is skipped by every reader alike; but at one that a newer release wrote a reader
-stops, since it cannot tell whether that counts.
+lost its partition, a repeated send, bytes of anybody who may write the topic) is skipped by every reader alike.
+
+A record of an unknown schema counts, too, if it is closed as the next record of the chain is: its last bytes are the
+digest of all before them behind the last record, whatever they say. Then a newer release wrote it, and a reader stops
+(`NewerJournal`): without it nothing that follows continues. Any other cannot be of the chain, in no release, and is
+skipped like the rest (`UnknownRecord`): so a record that somebody else put into the topic ends nobody.
 
 The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
 learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
@@ -71,8 +75,33 @@ class ForeignJournal(HushstreamError):
     """The journal belongs to another deployment, configuration, role, partition or key."""
 
 
+class AlteredGenesis(ForeignJournal):
+    """A first record that is not closed as one is: no journal begins with it."""
+
+
+class UnknownRecord(HushstreamError):
+    """Bytes of a schema or schema generation that is not known, and that do not continue the chain."""
+
+
 class NewerJournal(HushstreamError):
-    """The journal holds a record that this release cannot read: a newer one has worked here."""
+    """The journal's next record is one that this release cannot read: a newer one has worked here.
+
+    Attributes:
+        offset: of the record; None as long as nobody has said it (`at`).
+    """
+
+    def __init__(self, journal: TopicPartition, found: str, offset: int | None = None) -> None:
+        """Say in which journal, and what of the record is not known."""
+        place = f"{journal[0]}/{journal[1]}" + ("" if offset is None else f" offset {offset}")
+        super().__init__(
+            f"journal {place}: expected records of schema generations up to {codec.NEWEST_GENERATION}, found {found}, "
+            f"and it continues the journal: a newer release has written here; run that one, or a later one"
+        )
+        self._journal, self._found, self.offset = journal, found, offset
+
+    def at(self, offset: int) -> NewerJournal:
+        """The same, of a record at this offset."""
+        return NewerJournal(self._journal, self._found, offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +134,7 @@ class Chain:
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
         """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
         self.identity = identity
-        self.digester = digester
+        self.digester = self._digester_before = digester
         self._schema = schema
         self._digest = _BLANK
         self.sequence = -1
@@ -158,11 +187,12 @@ class Chain:
 
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
+            AlteredGenesis: nobody who had the key wrote it.
             NewerJournal: it is of a version or a schema generation that this release does not know.
         """
         _, found = self._decode(value, "Genesis")
         if found["edition"] > codec.NEWEST_GENERATION:
-            raise self._newer(f"schema generation {found['edition']}")
+            raise NewerJournal(self.identity.journal, f"schema generation {found['edition']}")
         checkable = found["key_id"] not in retired
         who = self.identity
         expected = {
@@ -192,7 +222,7 @@ class Chain:
         place = "{}/{}".format(*self.identity.journal)
         closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
         if not closes:
-            raise ForeignJournal(f"journal {place}: its first record was altered")
+            raise AlteredGenesis(f"journal {place}: its first record was altered")
         if closes[0] != NOISE_VERSION:
             raise ForeignJournal(
                 f"journal {place}: expected one begun under version {NOISE_VERSION} of the noise, found version "
@@ -228,11 +258,23 @@ class Chain:
         """The fields of a journal record that the chain's schema generation has."""
         return codec.narrow(self._schema, fields, self.schema_generation)
 
+    def continued_by(self, value: bytes, last: bytes | None = None) -> bool:
+        """Whether bytes are closed as the record behind ``last`` is, or as the next one where that is None.
+
+        What they say need not be known. Whoever has no key of the zone meets this by chance alone (2^-128).
+        """
+        previous = last[-CHAIN_BYTES:] if last is not None else self._digest if self.sequence >= 0 else BEGINNING
+        # The key may have turned in a fold of which the record is still on its way.
+        content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
+        keys = (self.digester, self._digester_before)
+        return bool(content) and any(key.digest("chain", previous, content) == closing for key in keys)
+
     def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
         """Decode a journal record without judging whether it counts.
 
         Raises:
-            NewerJournal: it is of a version or a schema generation that this release does not know.
+            NewerJournal: it continues the chain, in a version or a schema generation that this release does not know.
+            UnknownRecord: it is of such a one, and does not continue the chain.
             CodecError: it is no journal record.
         """
         name, fields = self._decode(value, self._schema, "Genesis")
@@ -240,7 +282,7 @@ class Chain:
             return JournalEntry(0, ()), fields
         head = fields["head"]
         if head["edition"] > codec.NEWEST_GENERATION:
-            raise self._newer(f"schema generation {head['edition']}")
+            raise self._unknown(value, f"schema generation {head['edition']}")
         ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
         return JournalEntry(head["sequence"], ranges, head["edition"]), fields
 
@@ -278,7 +320,7 @@ class Chain:
 
     def turn_to(self, digester: Digester) -> None:
         """Close what comes from now on under another key: the last record said so, under the one before."""
-        self.digester = digester
+        self._digester_before, self.digester = self.digester, digester
 
     def dump(self) -> dict[str, Any]:
         """The chain's place, for a snapshot."""
@@ -303,16 +345,13 @@ class Chain:
             return codec.decode(value, frozenset(names))
         except CodecError as error:
             if error.reason is Reason.UNKNOWN_FINGERPRINT:
-                raise self._newer("a version that is not known") from None
+                raise self._unknown(value, f"schema {codec.fingerprint_of(value).hex()}") from None
             raise
 
-    def _newer(self, found: str) -> NewerJournal:
-        topic, partition = self.identity.journal
-        return NewerJournal(
-            f"journal {topic}/{partition}: expected records of schema generations up to {codec.NEWEST_GENERATION}, "
-            f"found {found}; "
-            f"a newer release has written here: run that one, or a later one"
-        )
+    def _unknown(self, value: bytes, found: str) -> HushstreamError:
+        if self.continued_by(value):
+            return NewerJournal(self.identity.journal, found)
+        return UnknownRecord(f"{found} is not known, and does not continue the journal")
 
     def _closed(self, value: bytes, previous: bytes) -> bytes:
         content = value[:-CHAIN_BYTES]

@@ -134,6 +134,10 @@ class AnsweringRole(OwnsJournal, Declared):
         self.float_ties = 0
 
     @property
+    def readers(self) -> Sequence[ModelReader]:
+        return self.models
+
+    @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         return tuple(reader.topic for reader in self.models)
 

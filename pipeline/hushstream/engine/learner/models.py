@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hushstream.engine.journal.chain import Chain, Identity
+from hushstream.engine.journal.chain import AlteredGenesis, Chain, Identity, NewerJournal, UnknownRecord
 from hushstream.engine.journal.digests import PublicDigester
-from hushstream.engine.records import InputSlice, OffChain, TopicPartition
+from hushstream.engine.records import InputRecord, InputSlice, OffChain, TopicPartition
 from hushstream.engine.system import Core
 from hushstream.schemas.codec import CodecError
+
+_NOTED = 256
 
 
 class OnChain(NamedTuple):
@@ -34,7 +37,9 @@ class ModelReader:
         self.topic: TopicPartition = ("models", track)
         self.position = 0
         self.published_ms = 0
-        """Log time of the newest version; 0 before the first (not part of the state: for gauges only)."""
+        """Log time of the newest version that was read since a start; 0 before (not part of the state: for gauges)."""
+        self.foreign: deque[tuple[int, int]] = deque(maxlen=_NOTED)
+        """(offset, bytes) of the last records that were skipped since a start, as no chain holds them; for gauges."""
         self._chain = Chain(aggregator_identity(system, track), PublicDigester(), schema)
         self._highs: dict[TopicPartition, int] = {}
 
@@ -46,11 +51,15 @@ class ModelReader:
             NewerJournal: see `Chain.read`; a model that was passed over would be missed in every later decision.
         """
         for record in part.records:
-            fields = self._accept(record.value)
+            fields = self._accept(record)
             if fields is not None:
                 self.published_ms = record.timestamp_ms
                 yield OnChain(record.offset, record.value, fields)
         self.position = part.high
+
+    def is_last(self, value: bytes) -> bool:
+        """Whether a record is the last one on the chain that was read."""
+        return self._chain.sequence > 0 and self._chain.is_last(value)
 
     def dump(self) -> dict[str, Any]:
         """The reader's place, for a snapshot."""
@@ -64,13 +73,18 @@ class ModelReader:
         self._chain.resume(place["chain"])
         self._highs = {(h["topic"], h["partition"]): h["high"] for h in place["highs"]}
 
-    def _accept(self, value: bytes) -> dict[str, Any] | None:
+    def _accept(self, record: InputRecord) -> dict[str, Any] | None:
         try:
             if self._chain.sequence < 0:
-                self._chain.start(value)
+                self._chain.start(record.value)
                 return None
-            fields = self._chain.accept(value, self._highs)
-        except (OffChain, CodecError):
+            fields = self._chain.accept(record.value, self._highs)
+        except NewerJournal as error:
+            raise error.at(record.offset) from None
+        except OffChain:
+            return None
+        except (CodecError, UnknownRecord, AlteredGenesis):
+            self.foreign.append((record.offset, len(record.value)))
             return None
         for part in fields["head"]["inputs"]:
             self._highs[part["topic"], part["partition"]] = part["high"]

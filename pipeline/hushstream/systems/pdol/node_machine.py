@@ -9,7 +9,7 @@ noise of their own. No slot is in two counters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,10 @@ class NodeMachine(HomeMachine):
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         return (self.reader.topic,)
+
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return (self.reader,)
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:

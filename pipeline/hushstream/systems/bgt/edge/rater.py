@@ -22,6 +22,7 @@ from hushstream.engine.journal.batch import Batch, append, covered, ranges_of, r
 from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
+from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
@@ -135,6 +136,10 @@ class RaterMachine(OwnsJournal, Declared):
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
         return (("ratings", self.partition),)
+
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return (self.heard.reader,)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:

@@ -1,0 +1,127 @@
+"""Input that was deleted before it was folded: refused, unless an operator says that the role goes on without it.
+
+A role that was down for longer than its input is kept has lost some of it, and nothing brings that back. The refusal
+names what is lost, and the word with which an operator accepts that (`--accept-loss`). The worker then writes a note
+beside the chain of its journal (`hushstream.engine.journal.notes`) and folds what is left: the range of the next batch
+begins where it would have begun, and holds only the records that are there. Its digest says so, so recoveries and
+`verify` compute the same from it; and where no note covers the range, both refuse it as before.
+
+No privacy is lost by it: what was not folded was not released from, and a slot that was charged at the edge and is not
+counted costs its user what it would have cost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from hushstream.agents.errors import InputsDeleted
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.branches import sequence_of
+from hushstream.agents.recovery.held import Held, HoldsStateKeys
+from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.settings import WorkerSettings
+from hushstream.engine.journal.notes import LOST, Note, NoteSeal
+from hushstream.engine.records import Output, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What operators have accepted to be lost of the inputs of one worker's home partitions.
+
+    Attributes:
+        settings: of the worker; they hold an operator's words.
+        keys: of the zone.
+        sender: where notes go.
+    """
+
+    settings: WorkerSettings
+    keys: HoldsStateKeys
+    sender: Sender
+    _seals: dict[int, NoteSeal] = field(default_factory=dict)
+
+    async def accepted(self, held: Held, reader: LogReader, source: TopicPartition, first: int, journaled: int) -> bool:
+        """Whether the input before ``first`` that a machine has not folded is lost by an operator's word.
+
+        Args:
+            held: the machine, on its journal.
+            reader: opened; it forgets what it had open.
+            source: the input.
+            first: where its log begins.
+            journaled: the journal's last record. Where the machine is behind it, the input may be in what it has not
+                replayed: then only what was accepted before is lost.
+
+        Raises:
+            InputsDeleted: it is not; says what is lost, and what an operator can do.
+        """
+        low = held.machine.positions().get(source, 0)
+        if any(note.kind == LOST and note.covers(source, low, first) for note in await self._notes(held, reader)):
+            return True
+        if journaled > held.sequence:
+            return False
+        after_ms, before_ms = await _times(held, reader, source, first)
+        partition = held.machine.journal[1]
+        word = f"{partition}:{source[0]}/{source[1]}:{low}-{first}"
+        if word not in self.settings.accept_loss:
+            kept = f"the first that is kept is of {_moment(before_ms)}" if before_ms else "none is kept"
+            raise InputsDeleted(
+                f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; those "
+                f"{first - low} records were deleted before they were folded (the last journal record is of "
+                f"{_moment(after_ms)}, {kept}). Bring the topic back; or, to go on without them, start this worker "
+                f"with --accept-loss {word}: nothing will follow from them, and tombstones of users among them have to "
+                f"be sent again (`hushstream forget`); `verify` will say so"
+            )
+        note = Note(LOST, source, low, first, after_ms, before_ms)
+        value = self._seal(partition).pack(note)
+        await (await self.sender.send(Output(*held.machine.journal, value)))
+        logger.warning(
+            "partition %d: went on without %s/%d offsets %d to %d by the operator's word",
+            partition, *source, low, first - 1,
+        )  # fmt: skip
+        return True
+
+    async def _notes(self, held: Held, reader: LogReader) -> Sequence[Note]:
+        """The notes that stand behind the last record of the chain that the machine contains."""
+        machine = held.machine
+        journal = machine.journal
+        first, end = (await reader.first_offsets([journal]))[journal], (await reader.end_offsets([journal]))[journal]
+        reader.open({journal: first})
+        seal = self._seal(journal[1])
+        notes: list[Note] = []
+        high, found_last = end, False
+        while high > first and not found_last:
+            low = max(first, high - _AT_ONCE)
+            for record in reversed(await reader.read(journal, low, high)):
+                if record.offset < held.journal_offset and sequence_of(machine, record.value) == held.sequence:
+                    found_last = True
+                    break
+                note = seal.unpack(record.value)
+                notes += [] if note is None else [note]
+            high = low
+        return notes
+
+    def _seal(self, partition: int) -> NoteSeal:
+        return self._seals.setdefault(
+            partition, NoteSeal(self.settings.deployment, self.settings.role, partition, self.keys.state_keys())
+        )
+
+
+async def _times(held: Held, reader: LogReader, source: TopicPartition, first: int) -> tuple[int, int]:
+    """Log times of the last journal record, and of the first input that is kept; 0 where there is none."""
+    journal = held.machine.journal
+    begun = (await reader.first_offsets([journal]))[journal]
+    end = (await reader.end_offsets([source]))[source]
+    reader.open({journal: begun, source: first})
+    last = await reader.read(journal, max(begun, held.journal_offset - 1), held.journal_offset)
+    kept = await reader.read(source, first, first + 1) if end > first else []
+    return (last[-1].timestamp_ms if last else 0, kept[0].timestamp_ms if kept else 0)
+
+
+def _moment(log_time_ms: int) -> str:
+    return datetime.fromtimestamp(log_time_ms / 1000, UTC).isoformat(timespec="seconds") if log_time_ms else "?"

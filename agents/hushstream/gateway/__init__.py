@@ -1,0 +1,1 @@
+"""The deployment over HTTP: what `hushstream.client` does, for applications in any language."""

@@ -1,0 +1,76 @@
+"""A client's log with an end to what waits in it: beyond that a record is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+from hushstream.client.event_log import EventLog
+from hushstream.gateway.problems import LogBusy
+
+SILENT_SECONDS = 5.0
+"""So long the oldest record may await its acknowledgement before the log is taken to be away."""
+
+
+STOP_SECONDS = 5.0
+"""So long a log has to close; everything that somebody was told is in it is acknowledged by then."""
+
+
+class BoundedLog:
+    """An `EventLog` over another. While brokers are away the client's sendings outlive its timeouts; here they end."""
+
+    def __init__(self, log: EventLog, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Let ``most`` records await their acknowledgement."""
+        self._log = log
+        self._most = most
+        self._clock = clock
+        self._sending: dict[asyncio.Task[int], float] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Records that await their acknowledgement."""
+        return len(self._sending)
+
+    @property
+    def answers(self) -> bool:
+        """Whether what was sent is acknowledged."""
+        oldest = next(iter(self._sending.values()), None)
+        return oldest is None or self._clock() - oldest < SILENT_SECONDS
+
+    async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
+        """See `EventLog.start`."""
+        await self._log.start(on_answers)
+
+    async def append(self, topic: str, partition: int, value: bytes) -> int:
+        """See `EventLog.append`; who waits no longer leaves the record on its way.
+
+        Raises:
+            LogBusy: as many records wait as may; this one was not sent.
+            HushstreamError: the log refused the record.
+        """
+        if len(self._sending) >= self._most:
+            raise LogBusy(f"log: expected fewer than {self._most} records that await their acknowledgement")
+        sending = asyncio.ensure_future(self._log.append(topic, partition, value))
+        self._sending[sending] = self._clock()
+        sending.add_done_callback(self._sent)
+        return await asyncio.shield(sending)
+
+    def partitions(self) -> int:
+        """See `EventLog.partitions`."""
+        return self._log.partitions()
+
+    async def stop(self) -> None:
+        """See `EventLog.stop`."""
+        for sending in self._sending:
+            sending.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        # A producer waits for brokers that are away far longer than whoever stops the gateway does.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._log.stop(), STOP_SECONDS)
+
+    def _sent(self, sending: asyncio.Task[int]) -> None:
+        del self._sending[sending]
+        if not sending.cancelled():
+            sending.exception()  # Known to be there, also when nobody waits any more.

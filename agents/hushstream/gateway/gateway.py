@@ -1,0 +1,179 @@
+"""Runs a gateway: connects, listens, and stops in order when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from hushstream.agents.security import Security
+from hushstream.client.event_log import EventLog
+from hushstream.client.kafka import KafkaEventLog
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System
+from hushstream.gateway.bounded_log import BoundedLog
+from hushstream.gateway.callers import server_context
+from hushstream.gateway.conversations import served_of
+from hushstream.gateway.metrics import GatewayMetrics
+from hushstream.gateway.openapi import document
+from hushstream.gateway.server import GatewayServer
+from hushstream.gateway.settings import GatewaySettings
+from hushstream.schemas.catalogue import FIRST_GENERATION
+from hushstream.schemas.errors import HushstreamError
+
+MEASURE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where Prometheus finds metrics besides `/metrics`; None: nowhere."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    zone_host: str = "127.0.0.1"
+    zone_port: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Gateway:
+    """A gateway of one deployment; use it with ``async with``.
+
+    Attributes:
+        system: the deployment.
+        settings: how it listens.
+        log: where its client writes and reads.
+        schema_generation: in which its client writes (`hushstream.schemas.catalogue`).
+        endpoints: of metrics.
+        port: at which it listens, once it does.
+    """
+
+    system: System
+    settings: GatewaySettings
+    log: EventLog
+    schema_generation: int = FIRST_GENERATION
+    endpoints: Endpoints = field(default_factory=Endpoints)
+    port: int = 0
+    _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+
+    async def __aenter__(self) -> Self:
+        """Connect, then listen.
+
+        Raises:
+            HushstreamError: the deployment is asked by nobody, the settings name files that cannot be used, no broker
+                answers, or nothing can be listened to there.
+        """
+        settings = self.settings
+        served = served_of(self.system, settings.party)
+        context = server_context(settings)
+        bounded = BoundedLog(self.log, settings.unacknowledged)
+        answers = served.over(bounded, self.system, settings, self.schema_generation)
+        metrics = GatewayMetrics()
+        about = {
+            "deployment": self.system.config.deployment,
+            "conversation": served.name,
+            "batch_requests": settings.batch_requests,
+            "body_bytes": settings.body_bytes,
+        }
+        server = GatewayServer(settings, answers, bounded, document(served), metrics, about)
+        try:
+            await self._stack.enter_async_context(answers)
+            runner = web.ServerRunner(server.server(), shutdown_timeout=settings.stop_seconds)
+            await runner.setup()
+            self._stack.push_async_callback(runner.cleanup)
+            await self._listen(runner, context)
+            self._stack.callback(server.stop)
+            ends = self.endpoints
+            metrics.serve(ends.host, ends.port, ends.zone_host, ends.zone_port)
+            self._stack.callback(metrics.close)
+            measuring = asyncio.create_task(_measure(server.measure))
+            self._stack.callback(measuring.cancel)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Answer no further request, end those under way, flush and close."""
+        await self._stack.aclose()
+
+    async def _listen(self, runner: web.ServerRunner, context: object) -> None:
+        settings = self.settings
+        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)  # type: ignore[arg-type]
+        try:
+            await site.start()
+        except OSError as error:
+            raise HushstreamError(
+                f"gateway: expected to listen at {settings.host}:{settings.port}, got {error.strerror}"
+            ) from None
+        self.port = int(runner.addresses[0][1])
+
+
+async def _measure(measure: Callable[[], None]) -> None:
+    while True:
+        measure()
+        await asyncio.sleep(MEASURE_SECONDS)
+
+
+def kafka_log(bootstrap: str, prefix: str, security: Security, system: System, party: str) -> EventLog:
+    """The log of a deployment's applications on a Kafka cluster.
+
+    Raises:
+        HushstreamError: applications talk with it nowhere, or records would leave this machine unencrypted.
+    """
+    topics = conversation_of(system, party)
+    return KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=system.digest)
+
+
+def run_gateway(make: Callable[[], Gateway]) -> int:
+    """Run a gateway in this process until SIGTERM or SIGINT.
+
+    Args:
+        make: the gateway, within the event loop.
+
+    Returns:
+        The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
+    """
+    for library in ("aiokafka", "kafka"):
+        # Below a warning they write whole records, users and all.
+        logging.getLogger(library).setLevel(logging.WARNING)
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        asyncio.run(_until_signal(make))
+    except HushstreamError as error:
+        print(f"hushstream worker gateway: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _until_signal(make: Callable[[], Gateway]) -> None:
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    gateway = make()
+    starting = asyncio.create_task(gateway.__aenter__())
+    stopping = asyncio.create_task(told.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    await starting
+    try:
+        scheme = "http" if gateway.settings.certificate_file is None else "https"
+        print(f"gateway: listens at {scheme}://{gateway.settings.host}:{gateway.port}", flush=True)
+        await stopping
+    finally:
+        await gateway.__aexit__(None, None, None)

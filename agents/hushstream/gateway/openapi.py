@@ -1,0 +1,166 @@
+"""The OpenAPI 3.1 document of a conversation, made from its calls, their types and the table of problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from hushstream.gateway.calls import Call
+from hushstream.gateway.conversations import Served
+from hushstream.gateway.problems import CONTENT_TYPE, PROBLEMS, URN
+
+_REFERENCE = "#/components/schemas/{model}"
+VERSION = "v1"
+
+EVERY_CALL = ("malformed-http", "unauthorized", "wrong-host", "too-many-requests", "too-busy", "stopping", "internal")
+"""What any request may be answered with."""
+EVERY_BODY = (
+    "malformed-json",
+    "invalid-request",
+    "slow-request",
+    "body-too-large",
+    "unsupported-media-type",
+)
+"""What any request with a body may be answered with, besides."""
+
+
+def document(served: Served) -> dict[str, Any]:
+    """The document of one conversation; it is the same for every deployment that has it."""
+    models: list[type[BaseModel]] = []
+    for call in served.calls:
+        models += [model for model in (call.asked, call.answered) if model not in models]
+    _, schemas = models_json_schema(
+        [(model, "validation" if model in _asked(served) else "serialization") for model in models],
+        ref_template=_REFERENCE,
+    )
+    components = {**schemas["$defs"], "Problem": _problem()}
+    paths: dict[str, Any] = {}
+    for call in served.calls:
+        paths[call.path] = {"post": _one(call)}
+        paths[call.batch_path] = {"post": _many(call)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"hushstream: {served.title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
+        "paths": {**paths, **_looks()},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
+        },
+        "security": [{"token": []}, {"certificate": []}, {}],
+    }
+
+
+def _asked(served: Served) -> set[type[BaseModel]]:
+    return {call.asked for call in served.calls}
+
+
+def _one(call: Call) -> dict[str, Any]:
+    return {
+        "operationId": call.name,
+        "summary": call.summary,
+        "description": call.about,
+        "requestBody": _body(_reference(call.asked.__name__)),
+        "responses": {
+            "200": _answered(call.summary, _reference(call.answered.__name__)),
+            **_problems((*EVERY_CALL, *EVERY_BODY, *call.problems)),
+        },
+    }
+
+
+def _many(call: Call) -> dict[str, Any]:
+    outcome = {"anyOf": [_reference(call.answered.__name__), _reference("Problem")]}
+    return {
+        "operationId": f"{call.name}_batch",
+        "summary": f"{call.summary}, of many at once",
+        "description": "Each request is answered on its own: by its answer, or by a problem with its code.",
+        "requestBody": _body(_list_under("requests", _reference(call.asked.__name__), 1)),
+        "responses": {
+            "200": _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1)),
+            **_problems((*EVERY_CALL, *EVERY_BODY)),
+        },
+    }
+
+
+def _looks() -> dict[str, Any]:
+    """What is read with GET."""
+    either: dict[str, Any] = {"type": "object"}
+    items = {
+        "type": "object",
+        "required": ["items"],
+        "properties": {"items": {"type": "array", "items": {"type": "object"}}},
+    }
+    found = {
+        "/v1/items": ("items", "What may be asked for", _answered("All of them", items), EVERY_CALL),
+        "/v1/schema": ("schema", "What this deployment takes", _answered("Shapes and bounds", either), EVERY_CALL),
+        "/openapi.json": ("openapi", "This document", _answered("OpenAPI 3.1", either), ()),
+        "/healthz": ("healthz", "Whether the process turns", _text("It does"), ()),
+        "/readyz": ("readyz", "Whether it answers requests", _text("It does"), ("stopping", "log-unavailable")),
+        "/metrics": ("metrics", "Public metrics for Prometheus", _text("Text format"), EVERY_CALL),
+    }
+    return {
+        path: {"get": {"operationId": name, "summary": summary, "responses": {"200": good, **_problems(codes)}}}
+        for path, (name, summary, good, codes) in found.items()
+    }
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": _REFERENCE.format(model=name)}
+
+
+def _list_under(key: str, of: Mapping[str, Any], least: int) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "required": [key],
+        "additionalProperties": False,
+        "properties": {key: {"type": "array", "minItems": least, "items": of}},
+    }
+
+
+def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _answered(about: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": about, "content": {"application/json": {"schema": schema}}}
+
+
+def _text(about: str) -> dict[str, Any]:
+    return {"description": about, "content": {"text/plain": {"schema": {"type": "string"}}}}
+
+
+def _problems(codes: Iterable[str]) -> dict[str, Any]:
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(PROBLEMS[code].status, []).append(code)
+    return {
+        str(status): {
+            "description": "; ".join(f"`{code}`: {PROBLEMS[code].title}" for code in found),
+            "content": {CONTENT_TYPE: {"schema": _reference("Problem")}},
+        }
+        for status, found in sorted(by_status.items())
+    }
+
+
+def _problem() -> dict[str, Any]:
+    place = {
+        "type": "object",
+        "required": ["pointer", "detail"],
+        "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+    }
+    return {
+        "title": "Problem",
+        "description": "An error, as RFC 9457 has it.",
+        "type": "object",
+        "required": ["type", "title", "status", "code", "detail"],
+        "properties": {
+            "type": {"type": "string", "enum": [URN + code for code in PROBLEMS]},
+            "title": {"type": "string"},
+            "status": {"type": "integer", "enum": sorted({kind.status for kind in PROBLEMS.values()})},
+            "code": {"type": "string", "enum": list(PROBLEMS)},
+            "detail": {"type": "string"},
+            "errors": {"type": "array", "items": place},
+        },
+    }

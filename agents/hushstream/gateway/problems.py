@@ -1,0 +1,224 @@
+"""Every error of the gateway: a stable code, a status and a meaning, in one table; served as RFC 9457 has it.
+
+The table makes the documents that are served, the responses in the OpenAPI document and the page that lists the codes.
+A detail repeats no user, no event id and nothing of a context: who reads a log of answers reads no content in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.client import (
+    BadContext,
+    BadReward,
+    DecisionTimeout,
+    PredictionTimeout,
+    RequestRefused,
+    UnknownArm,
+    UnknownEvent,
+    UnknownTrack,
+    UnknownUser,
+    ratings,
+)
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.bgt.errors import BadRatings
+
+CONTENT_TYPE = "application/problem+json"
+URN = "urn:hushstream:problem:"
+"""What a problem's ``type`` begins with; its code follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """One row of the table.
+
+    Attributes:
+        code: for programs; it never changes its meaning.
+        status: of HTTP.
+        title: for people.
+        meaning: what happened, and what whoever asked can do.
+        retry_seconds: after how long the same request may be tried again; None where that would end alike.
+    """
+
+    code: str
+    status: int
+    title: str
+    meaning: str
+    retry_seconds: int | None = None
+
+
+_TABLE = (
+    ProblemKind(
+        "malformed-http", 400, "The request is not HTTP", "The request line or a header cannot be read, or is too long."
+    ),
+    ProblemKind("malformed-json", 400, "The body is not JSON", "The body cannot be read as one JSON text in UTF-8."),
+    ProblemKind(
+        "invalid-request",
+        400,
+        "The body is not what this call takes",
+        "`errors` names each place as a JSON pointer and what was expected there.",
+    ),
+    ProblemKind(
+        "unauthorized", 401, "No valid credential came with the request", "Send `Authorization: Bearer TOKEN`."
+    ),
+    ProblemKind("not-found", 404, "There is no such call", "The OpenAPI document lists the calls of this deployment."),
+    ProblemKind(
+        "unknown-event",
+        404,
+        "This gateway remembers no such event",
+        "It was decided by another gateway, or longer ago than feedback is waited for. Name `user` and `item` where "
+        "another gateway may have decided it.",
+    ),
+    ProblemKind("method-not-allowed", 405, "The call takes another method", "The header `Allow` names it."),
+    ProblemKind(
+        "slow-request", 408, "The request did not come in time", "The connection is closed; send the request again.", 0
+    ),
+    ProblemKind(
+        "event-conflict",
+        409,
+        "The event id stands for another request",
+        "An event id names one request of one user. Take a new id.",
+    ),
+    ProblemKind(
+        "feedback-conflict",
+        409,
+        "Something else was told of this event",
+        "The first feedback of each kind stands; the same again is taken, another is not.",
+    ),
+    ProblemKind(
+        "not-logged",
+        409,
+        "The answer to this event is not in the log",
+        "It had `logged: false`, or none was given yet. Nothing is learned from it, so feedback on it is not taken.",
+    ),
+    ProblemKind("body-too-large", 413, "The body is too large", "The gateway's settings limit it."),
+    ProblemKind(
+        "unsupported-media-type",
+        415,
+        "The body is no plain JSON",
+        "Send `Content-Type: application/json`, without a content encoding.",
+    ),
+    ProblemKind(
+        "wrong-host",
+        421,
+        "The request names another host",
+        "A gateway without tokens answers under the names of this machine alone, so that no web site can reach it "
+        "through a browser.",
+    ),
+    ProblemKind("bad-context", 422, "The deployment takes no such context", "`detail` says what it takes."),
+    ProblemKind("unknown-item", 422, "There is no such item", "`GET /v1/items` lists them."),
+    ProblemKind("unknown-user", 422, "The deployment has no such user", "Its users are those of a public graph."),
+    ProblemKind("unknown-track", 422, "There is no such track", "`GET /v1/schema` lists them."),
+    ProblemKind("bad-reward", 422, "The deployment takes no such reward", "`detail` says what it takes."),
+    ProblemKind("bad-record", 422, "The deployment takes no such record", "`detail` says what it takes."),
+    ProblemKind("bad-ratings", 422, "The deployment takes no such ratings", "`detail` says what it takes."),
+    ProblemKind(
+        "refused-by-learner",
+        422,
+        "The learner refused the request",
+        "The dead letters of the edge zone say why: `hushstream dead-letters list edge`.",
+    ),
+    ProblemKind("too-many-requests", 429, "The caller asks too often", "The gateway's settings limit the rate.", 1),
+    ProblemKind(
+        "too-busy", 429, "The gateway has as much to do as it takes", "Nothing waits in a queue; try again.", 1
+    ),
+    ProblemKind("internal", 500, "The gateway failed", "The gateway's log names the kind of the error."),
+    ProblemKind(
+        "log-unavailable",
+        503,
+        "The log did not acknowledge it",
+        "The brokers are away or refuse the record. It may be in the log: ask again under the same event id.",
+        1,
+    ),
+    ProblemKind(
+        "no-answer",
+        503,
+        "Nobody answered in time",
+        "No learner runs or it is behind, and there was no baseline. Ask again under the same event id.",
+        1,
+    ),
+    ProblemKind("stopping", 503, "The gateway is being stopped", "Another one answers.", 1),
+)
+
+PROBLEMS: Mapping[str, ProblemKind] = {kind.code: kind for kind in _TABLE}
+
+
+class Problem(Exception):
+    """Ends a request with a problem document."""
+
+    def __init__(
+        self, code: str, detail: str | None = None, *, errors: Sequence[Mapping[str, str]] = (), close: bool = False
+    ) -> None:
+        """Name one of `PROBLEMS`.
+
+        Args:
+            code: the problem's.
+            detail: of this occurrence; nothing of whom or what was asked.
+            errors: places in the body and what was expected there.
+            close: whether the connection is closed behind the answer.
+        """
+        super().__init__(code)
+        self.kind = PROBLEMS[code]
+        self.detail = detail
+        self.errors = errors
+        self.close = close
+
+    def document(self) -> dict[str, Any]:
+        """The members of RFC 9457, and ``code``."""
+        kind = self.kind
+        found: dict[str, Any] = {
+            "type": URN + kind.code,
+            "title": kind.title,
+            "status": kind.status,
+            "code": kind.code,
+            "detail": self.detail or kind.meaning,
+        }
+        if self.errors:
+            found["errors"] = list(self.errors)
+        return found
+
+    def body(self) -> bytes:
+        """The document as JSON."""
+        return json.dumps(self.document()).encode()
+
+
+class LogBusy(HushstreamError):
+    """As many records await their acknowledgement as may."""
+
+
+_OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
+    (BadContext, "bad-context"),
+    (UnknownArm, "unknown-item"),
+    (UnknownUser, "unknown-user"),
+    (UnknownTrack, "unknown-track"),
+    (BadReward, "bad-reward"),
+    (BadRatings, "bad-ratings"),
+    (UnknownEvent, "event-conflict"),
+    (RequestRefused, "refused-by-learner"),
+    (DecisionTimeout, "no-answer"),
+    (PredictionTimeout, "no-answer"),
+    (ratings.PredictionTimeout, "no-answer"),
+    (LogBusy, "too-busy"),
+)
+"""The first that an error is one of counts; all others are of the log."""
+
+_SAID = frozenset({"bad-context", "bad-reward", "bad-ratings", "unknown-track"})
+"""Whose errors say what the deployment takes, and nothing of what came but its size."""
+
+
+def problem_of(error: HushstreamError) -> Problem:
+    """What an error of the client is to whoever asked over HTTP."""
+    code = next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), "log-unavailable")
+    return Problem(code, str(error) if code in _SAID else None)
+
+
+def table() -> str:
+    """The page's table of all problems, in Markdown."""
+    rows = ["| code | status | try again | meaning |", "| --- | --- | --- | --- |"]
+    for kind in _TABLE:
+        again = "no" if kind.retry_seconds is None else f"after {kind.retry_seconds} s" if kind.retry_seconds else "yes"
+        rows.append(f"| `{kind.code}` | {kind.status} | {again} | {kind.title}. {kind.meaning} |")
+    return "\n".join(rows)

@@ -1,0 +1,82 @@
+"""What a gateway remembers of the events that it answered: a repeat gets the same answer, and feedback finds its user.
+
+It is a convenience of one process and no state of the deployment: the log knows each event, and learners count the
+first feedback of each kind. A gateway that is started again has forgotten all; feedback that names user and item is
+taken all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """One event.
+
+    Attributes:
+        user: whose it is.
+        request: stands for what was asked: equal for equal requests.
+        expires: when it is forgotten, in seconds on the clock.
+        answer: what was answered; None while nothing is.
+        logged: whether the answer is in the log.
+        told: feedback by its kind: what was said, and the call that says it.
+    """
+
+    user: str
+    request: Hashable
+    expires: float
+    answer: Any = None
+    logged: bool = False
+    told: dict[str, tuple[Hashable, asyncio.Task[None]]] = field(default_factory=dict)
+
+
+class Remembered:
+    """Events over the wait for their feedback, and no more than so many; the oldest go first.
+
+    Attributes:
+        wait_seconds: how long an event is remembered.
+    """
+
+    def __init__(self, wait_seconds: float, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Remember nothing yet."""
+        self.wait_seconds = wait_seconds
+        self._most = most
+        self._clock = clock
+        self._events: dict[str, Event] = {}
+
+    def __len__(self) -> int:
+        """How many events are remembered."""
+        return len(self._events)
+
+    def of(self, event_id: str) -> Event | None:
+        """An event that is remembered."""
+        found = self._events.get(event_id)
+        if found is not None and found.expires <= self._clock():
+            del self._events[event_id]
+            return None
+        return found
+
+    def begin(self, event_id: str, user: str, request: Hashable) -> Event:
+        """Remember that something is asked under this id, which none is remembered of."""
+        now = self._clock()
+        begun = self._events[event_id] = Event(user, request, now + self.wait_seconds)
+        self._drop_old(now)
+        return begun
+
+    def forget(self, event_id: str, event: Event) -> None:
+        """Nothing came of it: the id is free for another request."""
+        if self._events.get(event_id) is event:
+            del self._events[event_id]
+
+    def _drop_old(self, now: float) -> None:
+        """From the oldest on; events begin in the order of the clock."""
+        while self._events:
+            event_id, oldest = next(iter(self._events.items()))
+            if oldest.expires > now and len(self._events) <= self._most:
+                return
+            del self._events[event_id]

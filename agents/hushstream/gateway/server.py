@@ -1,0 +1,364 @@
+"""The gateway's HTTP: a request is checked from the cheapest test to the dearest, answered, and counted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+from aiohttp import web
+from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from hushstream.gateway.bounded_log import BoundedLog
+from hushstream.gateway.callers import Callers
+from hushstream.gateway.calls import Answer, Answered, Answers, Call
+from hushstream.gateway.connections import Limits, Server
+from hushstream.gateway.limits import Busy, Rate
+from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
+from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of
+from hushstream.gateway.settings import GatewaySettings, is_loopback
+from hushstream.schemas.errors import HushstreamError
+
+_log = logging.getLogger(__name__)
+
+_JSON = "application/json"
+_MAX_ERRORS = 16
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
+_PAGE_HEADERS = {
+    **_HEADERS,
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_PAGES = {
+    "/": ("try.html", "text/html"),
+    "/try.js": ("try.js", "text/javascript"),
+    "/try.css": ("try.css", "text/css"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Posted:
+    """A path that is POSTed to: the call, how its body is read, and who answers each request in it."""
+
+    call: Call
+    body: type[BaseModel]
+    batch: bool
+    answer: Answer
+
+
+_Look = Callable[[], web.Response]
+
+
+class GatewayServer:
+    """Serves the calls of one conversation."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        answers: Answers,
+        log: BoundedLog,
+        description: Mapping[str, Any],
+        metrics: GatewayMetrics,
+        about: Mapping[str, Any],
+    ) -> None:
+        """Nothing is listened to yet.
+
+        Args:
+            settings: limits and whom to answer.
+            answers: who answers the calls.
+            log: over which they do, to be asked whether it is there.
+            description: the OpenAPI document.
+            metrics: where requests are counted.
+            about: what `/v1/schema` says besides.
+
+        Raises:
+            ConfigurationError: the file of tokens cannot be used.
+        """
+        self._settings = settings
+        self._log = log
+        self._metrics = metrics
+        self._callers = Callers(settings)
+        self._rate = Rate(settings.requests_per_second, settings.burst)
+        self._busy = Busy(settings.in_flight)
+        self._stopping = False
+        self._posted: dict[str, _Posted] = {}
+        for call in answers.calls:
+            answer = answers.answer_of(call)
+            self._posted[call.path] = _Posted(call, call.asked, False, answer)
+            self._posted[call.batch_path] = _Posted(call, _batch_of(call, settings.batch_requests), True, answer)
+        self._open: dict[str, _Look] = {
+            "/healthz": partial(_text, "turns"),
+            "/readyz": self._ready,
+            "/openapi.json": partial(_json, json.dumps(description).encode()),
+            **{path: partial(_page, name, kind) for path, (name, kind) in _PAGES.items()},
+        }
+        schema = {**about, **answers.schema()}
+        self._looks: dict[str, _Look] = {
+            "/v1/items": partial(_json, json.dumps({"items": answers.items()}).encode()),
+            "/v1/schema": partial(_json, json.dumps(schema).encode()),
+            "/metrics": self._show_metrics,
+        }
+
+    def server(self) -> Server:
+        """What makes a connection's protocol."""
+        settings = self._settings
+        return Server(
+            self._handle,
+            Limits(settings.connections, settings.read_seconds),
+            self._request,
+            keepalive_timeout=settings.idle_seconds,
+            access_log=None,
+            auto_decompress=False,
+            lingering_time=1.0,
+        )
+
+    def stop(self) -> None:
+        """Answer no further request; those under way go on."""
+        self._stopping = True
+
+    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        size = self._settings.body_bytes
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=size)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        posted = self._posted.get(request.path)
+        try:
+            response = await self._respond(request, posted)
+            code = OK
+        except _GoneAway:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
+            problem = _problem_of(error)
+            code, response = problem.kind.code, self._refused(request, problem)
+        name, tells = (NO_CALL, False) if posted is None else (posted.call.name, posted.call.tells)
+        self._metrics.ended(name, tells, code)
+        self._allow_origin(request, response)
+        return response
+
+    async def _respond(self, request: web.BaseRequest, posted: _Posted | None) -> web.Response:
+        method, path = request.method, request.path
+        if not self._settings.knows_callers:
+            _require_own_name(request)
+        if path in self._open:
+            _require_method(method, "GET")
+            return self._open[path]()
+        if method == "OPTIONS" and (posted is not None or path in self._looks):
+            return self._preflight(request, "GET" if posted is None else "POST")
+        caller = self._callers.name_of(request.headers.get("Authorization"), request.transport)
+        if posted is None:
+            if path not in self._looks:
+                raise Problem("not-found")
+            _require_method(method, "GET")
+            self._rate.take(caller, 1)
+            return self._looks[path]()
+        _require_method(method, "POST")
+        if self._stopping:
+            raise Problem("stopping", close=True)
+        return await self._answer(request, posted, caller)
+
+    async def _answer(self, request: web.BaseRequest, posted: _Posted, caller: str) -> web.Response:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        # What a caller may not ask is not read; the rest of a batch is taken once it is known how many there are.
+        self._rate.take(caller, 1)
+        with self._busy.one():
+            body = await self._read(request)
+            asked = _parsed(posted.body, body)
+            read = loop.time()
+            if isinstance(asked, _Batch):
+                found = await self._answer_all(asked.requests, posted, caller)
+            else:
+                answered = await posted.answer(asked)
+                self._note(posted.call, answered)
+                found = answered.model_dump_json().encode()
+        ended = loop.time()
+        self._metrics.took(posted.call.name, posted.call.tells, read - begun, ended - read)
+        return _json(found)
+
+    async def _answer_all(self, requests: Sequence[Any], posted: _Posted, caller: str) -> bytes:
+        more = len(requests) - 1
+        self._rate.take(caller, more)
+        with self._busy.one(more):
+            outcomes = await asyncio.gather(*(self._outcome(posted, one) for one in requests))
+        return b'{"answers":[' + b",".join(outcomes) + b"]}"
+
+    async def _outcome(self, posted: _Posted, asked: Any) -> bytes:
+        """What comes of one request of a batch."""
+        try:
+            answered = await posted.answer(asked)
+        except Exception as error:  # noqa: BLE001 - the others of the batch are answered all the same
+            return _problem_of(error).body()
+        self._note(posted.call, answered)
+        return answered.model_dump_json().encode()
+
+    def _note(self, call: Call, answered: Answered) -> None:
+        if not getattr(answered, "logged", True):
+            self._metrics.unlogged(call.name)
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        """The body.
+
+        Raises:
+            Problem: it is no plain JSON, too large, or too slow.
+        """
+        headers = request.headers
+        if request.content_type != _JSON or headers.get("Content-Encoding", "identity") != "identity":
+            raise Problem("unsupported-media-type", close=True)
+        if (request.content_length or 0) > self._settings.body_bytes:
+            raise Problem("body-too-large", close=True)
+        try:
+            if headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0
+            return await asyncio.wait_for(request.read(), self._settings.read_seconds)
+        except TimeoutError:
+            raise Problem("slow-request", close=True) from None
+        except ConnectionError as error:
+            raise _GoneAway from error
+        except HTTPRequestEntityTooLarge:
+            raise Problem("body-too-large", close=True) from None
+        except (web.RequestPayloadError, ValueError):
+            raise Problem("malformed-http", close=True) from None
+
+    def _refused(self, request: web.BaseRequest, problem: Problem) -> web.Response:
+        kind = problem.kind
+        response = web.Response(body=problem.body(), status=kind.status, headers=_HEADERS, content_type=CONTENT_TYPE)
+        if kind.retry_seconds is not None:
+            response.headers["Retry-After"] = str(kind.retry_seconds)
+        if kind.code == "unauthorized":
+            response.headers["WWW-Authenticate"] = "Bearer"
+        if kind.code == "method-not-allowed":
+            response.headers["Allow"] = "POST" if request.path in self._posted else "GET"
+        if problem.close:
+            response.force_close()
+        return response
+
+    # Pages of other web sites.
+
+    def _preflight(self, request: web.BaseRequest, method: str) -> web.Response:
+        if request.headers.get("Origin") not in self._settings.cors_origins:
+            raise Problem("method-not-allowed")
+        allowed = {
+            "Access-Control-Allow-Methods": method,
+            "Access-Control-Allow-Headers": "Authorization, Content-Type",
+            "Access-Control-Max-Age": "600",
+        }
+        return web.Response(status=204, headers={**_HEADERS, **allowed})
+
+    def _allow_origin(self, request: web.BaseRequest, response: web.Response) -> None:
+        origins = self._settings.cors_origins
+        if not origins:
+            return
+        response.headers["Vary"] = "Origin"
+        origin = request.headers.get("Origin")
+        if origin in origins:
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Expose-Headers"] = "Retry-After"
+
+    # What is read with GET.
+
+    def _ready(self) -> web.Response:
+        if self._stopping:
+            raise Problem("stopping")
+        if not self._log.answers:
+            raise Problem("log-unavailable")
+        return _text("ready")
+
+    def _show_metrics(self) -> web.Response:
+        self.measure()
+        return _text(self._metrics.text().decode())
+
+    def measure(self) -> None:
+        """Bring the gauges up to date."""
+        self._metrics.set_now(self._busy.now, self._log.waiting)
+
+
+class _GoneAway(ConnectionError):
+    """Who called has closed the connection within the body: there is nobody to be answered."""
+
+
+class _Batch(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    requests: list[Any]
+
+
+def _batch_of(call: Call, most: int) -> type[_Batch]:
+    """The body of a batch: requests of one call."""
+    of: Any = list[call.asked]  # type: ignore[name-defined]  # a type that is known when it runs
+    return create_model(
+        f"{call.asked.__name__}Batch", __base__=_Batch, requests=(of, Field(min_length=1, max_length=most))
+    )
+
+
+def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
+    """A body as its model.
+
+    Raises:
+        Problem: it is no JSON, or not what the model takes; repeats nothing of it.
+    """
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        raise Problem("malformed-json")
+    raise Problem("invalid-request", errors=[_place(one) for one in found[:_MAX_ERRORS]])
+
+
+def _problem_of(error: Exception) -> Problem:
+    """What an error is to whoever asked; of one that nobody foresaw the kind and place are logged."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HushstreamError):
+        return problem_of(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    _log.error("a request failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
+    return Problem("internal")
+
+
+def _place(error: Any) -> dict[str, str]:
+    """Where, and what was expected there. The name of a key that nobody knows is not repeated."""
+    where = list(error["loc"])
+    if error["type"] == "extra_forbidden":
+        return {"pointer": _pointer(where[:-1]), "detail": "expected known keys alone, got another"}
+    return {"pointer": _pointer(where), "detail": error["msg"]}
+
+
+def _pointer(where: Sequence[str | int]) -> str:
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in where)
+
+
+def _require_method(method: str, wanted: str) -> None:
+    if method != wanted:
+        raise Problem("method-not-allowed")
+
+
+def _require_own_name(request: web.BaseRequest) -> None:
+    """Refuse a web site whose name was made to lead here: its pages would be let in as the gateway's own."""
+    host = request.headers.get("Host", "")
+    bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+    if not is_loopback(bare):
+        raise Problem("wrong-host", close=True)
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, headers=_HEADERS, content_type=_JSON)
+
+
+def _text(text: str) -> web.Response:
+    return web.Response(text=text, headers=_HEADERS, content_type="text/plain")
+
+
+def _page(name: str, kind: str) -> web.Response:
+    body = (files("hushstream.gateway") / "page" / name).read_bytes()
+    return web.Response(body=body, headers=_PAGE_HEADERS, content_type=kind, charset="utf-8")

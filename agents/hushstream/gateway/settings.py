@@ -1,0 +1,153 @@
+"""What an operator can set for a gateway: a YAML file and the environment; unknown keys are refused.
+
+``HUSHSTREAM_GATEWAY__PORT=8443`` overrides ``port`` of the file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hushstream.agents.yaml_file import read_yaml
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.values import ConfigurationError
+
+ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
+
+UNTOLD_WAIT_SECONDS = 1800.0
+"""How long feedback is waited for where the configuration says nothing of it."""
+
+
+class GatewaySettings(BaseModel):
+    """How a gateway listens, whom it answers, and how much it takes.
+
+    Attributes:
+        host, port: where it listens; port 0 for any that is free.
+        party: whose users it answers, where each party of the deployment has its own.
+        tokens_file: lines of a name, a token of 32 characters or more and, if it ends, its last day (2027-01-31); the
+            file is readable by its owner alone, and is read again when it changes.
+        certificate_file, key_file: of the gateway itself, PEM: it speaks HTTPS.
+        client_ca_file: certificates of callers must be signed by one of these (mTLS).
+        allow_plaintext: whether requests and tokens may travel unencrypted from other machines, as behind a proxy.
+        cors_origins: web sites whose pages may call it, for instance https://shop.example; none by default.
+        body_bytes: the longest body.
+        batch_requests: the most requests in one batch.
+        requests_per_second, burst: of one caller: at this rate, and so many at once; each of a batch counts.
+        in_flight: the most requests under way, of all callers.
+        connections: the most at a time; further ones are closed.
+        unacknowledged: the most records that may await their acknowledgement.
+        idle_seconds: how long a connection may stay without a whole request.
+        read_seconds: how long a body may take.
+        answer_seconds: how long an answer of a learner, and an acknowledgement of the log, is waited for.
+        stop_seconds: how long requests under way may go on when the gateway is stopped.
+        remembered_events: the most events that are remembered.
+        remember_seconds: how long an event is remembered; by default as long as learners wait for feedback.
+        baseline: the item that stands for a request's own baseline where it names none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    party: str = ""
+
+    tokens_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    client_ca_file: Path | None = None
+    allow_plaintext: bool = False
+    cors_origins: tuple[str, ...] = ()
+
+    body_bytes: int = Field(default=1024 * 1024, ge=1024)
+    batch_requests: int = Field(default=256, ge=1, le=4096)
+    requests_per_second: float = Field(default=5000.0, gt=0)
+    burst: int = Field(default=5000, ge=1)
+    in_flight: int = Field(default=512, ge=1)
+    connections: int = Field(default=4096, ge=1)
+    unacknowledged: int = Field(default=4096, ge=1)
+    idle_seconds: float = Field(default=30.0, gt=0)
+    read_seconds: float = Field(default=10.0, gt=0)
+    answer_seconds: float = Field(default=1.5, gt=0)
+    stop_seconds: float = Field(default=5.0, ge=0)
+
+    remembered_events: int = Field(default=500_000, ge=1)
+    remember_seconds: float | None = Field(default=None, gt=0)
+    baseline: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> GatewaySettings:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file: expected both or none")
+        if self.client_ca_file is not None and self.certificate_file is None:
+            raise ValueError("client_ca_file: expected a certificate_file of the gateway, too")
+        if self.burst < self.batch_requests:
+            raise ValueError("burst: expected at least batch_requests, or a whole batch could never come")
+        if self.on_loopback:
+            return self
+        if self.tokens_file is None and self.client_ca_file is None:
+            raise ValueError(
+                "host: expected loopback where anybody may call; name tokens_file or client_ca_file to listen elsewhere"
+            )
+        if self.certificate_file is None and not self.allow_plaintext:
+            raise ValueError(
+                "host: expected a certificate_file where others can listen in; say allow_plaintext: true behind a proxy"
+            )
+        return self
+
+    @property
+    def on_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether callers prove who they are."""
+        return self.tokens_file is not None or self.client_ca_file is not None
+
+    def wait_for(self, system: System) -> float:
+        """How long an event of a deployment is remembered, in seconds."""
+        if self.remember_seconds is not None:
+            return self.remember_seconds
+        feedback = getattr(system.config, "feedback", None)
+        return float(getattr(feedback, "attribution_window_seconds", UNTOLD_WAIT_SECONDS))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or address is this machine's own, as it stands in a URL or a setting."""
+    bare = host.strip("[]")
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return bare.lower() == "localhost"
+
+
+def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ) -> GatewaySettings:
+    """Read the settings; without any the defaults hold.
+
+    Raises:
+        ConfigurationError: the file is missing or not YAML; a value is impossible or unknown. Never repeats a value.
+    """
+    values: dict[str, Any] = {} if path is None else dict(read_yaml(path))
+    origin = dict.fromkeys(values, str(path))
+    for name, text in sorted(environment.items()):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+            try:
+                values[key] = yaml.safe_load(text)
+            except yaml.YAMLError:
+                raise ConfigurationError(f"{name}: expected a value in YAML, got something else") from None
+            origin[key] = name
+    try:
+        return GatewaySettings.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[0]
+        place = str(found["loc"][0]) if found["loc"] else ""
+        where = ": ".join(part for part in (origin.get(place, str(path or ENVIRONMENT_PREFIX)), place) if part)
+        known = f"; known are {', '.join(GatewaySettings.model_fields)}" if found["type"] == "extra_forbidden" else ""
+        raise ConfigurationError(f"{where}: {found['msg']}{known}") from None

@@ -1,0 +1,276 @@
+"""What somebody else has put into the topics that roles follow, and saying of it that it is known.
+
+Readers skip such records by themselves (`hushstream.engine.journal.chain`), so nothing has to be removed. What is left
+to do is to find who may write there, and to say that the records are known: `verify` calls a record of a journal that
+nobody of the deployment wrote *changed* until a note under the key of the zone names it
+(`hushstream.engine.journal.notes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.marks import read_marks
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import MachineMaker, role_work
+from hushstream.engine.declare.declaration import System, role_of, topic_of
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
+from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.marks import MarkSeal
+from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
+from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.engine.state.published import StateSeal, StateUnreadable
+from hushstream.ops.connection import Connection, told
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError, fingerprint_of
+from hushstream.schemas.reasons import Reason
+from hushstream.schemas.topics import physical
+
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record that nobody of the deployment wrote, or one that stops whoever reads it.
+
+    Attributes:
+        role, home: whose topic it is.
+        topic, partition, offset: where.
+        size: of its value, in bytes.
+        why: what was expected, and what an operator can do where something has to be done.
+        stops: whether readers stop there.
+        noted: whether a note names it.
+    """
+
+    role: str
+    home: int
+    topic: str
+    partition: int
+    offset: int
+    size: int
+    why: str
+    stops: bool = False
+    noted: bool = False
+
+    def __str__(self) -> str:
+        """One line."""
+        what = "STOPS READERS" if self.stops else "noted before" if self.noted else "skipped by readers"
+        return f"{self.topic}/{self.partition} offset {self.offset} ({self.size} bytes): {what}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """All of them."""
+
+    records: tuple[Found, ...]
+
+    @property
+    def to_note(self) -> tuple[Found, ...]:
+        """Those of journals that no note names."""
+        return tuple(one for one in self.records if one.why == _NOT_OURS and not one.noted)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {"records": [asdict(one) for one in self.records]}
+
+    def as_text(self) -> str:
+        """One line a record."""
+        return "\n".join([*map(str, self.records), f"{len(self.records)} records"]) + "\n"
+
+
+_NOT_OURS = "no record of the journal's chain"
+
+
+class ChainWalk:
+    """Goes over a journal record by record, and tells what was made with the zone's key from what was not.
+
+    Nothing is recomputed: a record is of the deployment if its chain digest continues one that is.
+
+    Attributes:
+        sequence: the highest number of such a record; -1 before the first.
+        genesis: the first record; None where it was deleted, or none has come.
+    """
+
+    def __init__(self, schemas: Collection[str], digesters: Sequence[Digester], begins: bool) -> None:
+        """Begin at a journal's first record, or, where that was deleted, at any: the first readable one is believed."""
+        self._schemas = frozenset(schemas)
+        self._digesters = digesters
+        self._heads: dict[int, set[bytes]] = {-1: {BEGINNING}} if begins else {}
+        self.sequence = -1
+        self.genesis: bytes | None = None
+
+    def judge(self, record: InputRecord) -> str:
+        """Why a record is none of the chain; empty where it is one."""
+        value = record.value
+        try:
+            name, fields = codec.decode(value, self._schemas)
+        except CodecError as error:
+            newer = error.reason is Reason.UNKNOWN_FINGERPRINT and self._continues(value, self.sequence)
+            return _newer(fingerprint_of(value)) if newer else _NOT_OURS
+        sequence = 0 if name == "Genesis" else fields["head"]["sequence"]
+        if self._heads and not self._continues(value, sequence - 1):
+            return _NOT_OURS
+        self._heads.setdefault(sequence, set()).add(value[-CHAIN_BYTES:])
+        self._heads.pop(sequence - _KEPT, None)
+        self.sequence = max(self.sequence, sequence)
+        if sequence == 0 and self.genesis is None:
+            self.genesis = value
+        return ""
+
+    def _continues(self, value: bytes, sequence: int) -> bool:
+        content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
+        heads = self._heads.get(sequence, set())
+        return any(one.digest("chain", head, content) == closing for one in self._digesters for head in heads)
+
+
+_KEPT = 4096
+"""Records behind the newest of which the digests are kept: what continues an older one was written by a sleeper."""
+
+
+def _newer(fingerprint: bytes) -> str:
+    return (
+        f"it continues the journal, in schema {fingerprint.hex()}, which this release does not know: run the release "
+        f"that wrote it, or a later one"
+    )
+
+
+def find(connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None = None) -> Repair:
+    """Look for foreign records in the journals, marks and states of roles (None: of all).
+
+    Raises:
+        HushstreamError: the topics cannot be read, a key is not at hand, or the deployment has no such role.
+    """
+    return asyncio.run(_find(connection, system, keys, roles))
+
+
+async def _find(connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None) -> Repair:
+    wanted = system.roles if roles is None else [role_of(system, name) for name in roles]
+    found: list[Found] = []
+    async with told(connection, "read logs"), LogReader(connection.settings()) as reader:
+        for role in wanted:
+            make = role_work(role.name, system, keys).make_machine
+            for home in range(system.homes(role)):
+                found += await _of_journal(reader, role, home, system, make, keys)
+                found += await _of_marks(reader, role, home, system, make)
+                found += await _of_states(reader, role, home, system, make)
+    return Repair(tuple(found))
+
+
+async def journal_walk(
+    reader: LogReader, role: Role, home: int, system: System, keys: KeySource
+) -> tuple[ChainWalk, list[tuple[InputRecord, str]]]:
+    """Go over a whole journal: how far its chain goes, and the records that are none of it, with the reason."""
+    journal = (role.journal, home)
+    schemas = [name for name in topic_of(system, role.journal).schemas if name != "OperatorNote"]
+    digesters: Sequence[Digester] = (
+        (PublicDigester(),) if role.key_zone is None else (keys.key(role.key_zone), *keys.ring(role.key_zone).kept())
+    )
+    first = (await reader.first_offsets([journal]))[journal]
+    chain, others = ChainWalk(schemas, digesters, begins=first == 0), []
+    async for record in _records(reader, journal):
+        why = chain.judge(record)
+        if why:
+            others.append((record, why))
+    return chain, others
+
+
+async def _of_journal(
+    reader: LogReader, role: Role, home: int, system: System, make: MachineMaker, keys: KeySource
+) -> list[Found]:
+    _, others = await journal_walk(reader, role, home, system, keys)
+    seal = NoteSeal(system.config.deployment, role.name, home, make.state_keys())
+    notes = [(record, seal.unpack(record.value)) for record, _ in others]
+    own = {record.offset for record, note in notes if note is not None}
+    source = (role.journal, home)
+    named = [note for _, note in notes if note is not None and note.kind == FOREIGN]
+    return [
+        Found(
+            role.name, home, *source, record.offset, len(record.value), why, why != _NOT_OURS,
+            any(note.covers(source, record.offset, record.offset + 1) for note in named),
+        )
+        for record, why in others
+        if record.offset not in own
+    ]  # fmt: skip
+
+
+async def _of_marks(reader: LogReader, role: Role, home: int, system: System, make: MachineMaker) -> list[Found]:
+    if role.marks is None:
+        return []
+    place = (role.marks, home)
+    read = await read_marks(
+        place, reader, MarkSeal(system.config.deployment, role.name, home, make.mark_keys()), role.name
+    )
+    found = [Found(role.name, home, *place, offset, size, "no mark of this place") for offset, size in read.foreign]
+    if read.missing:
+        why = f"{read.missing}; `hushstream marks rebuild --role {role.name}`"
+        found.append(Found(role.name, home, *place, 0, 0, why, stops=True))
+    return found
+
+
+async def _of_states(reader: LogReader, role: Role, home: int, system: System, make: MachineMaker) -> list[Found]:
+    place = (role.state.name, home)
+    seal = StateSeal(system.config.deployment, role.name, home, make.state_keys())
+    found = []
+    async for record in _records(reader, place):
+        try:
+            if record.value:
+                seal.unpack(record.value)
+        except StateUnreadable as error:
+            found.append(Found(role.name, home, *place, record.offset, len(record.value), str(error)))
+    return found
+
+
+async def _records(reader: LogReader, place: TopicPartition) -> Any:
+    first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
+    reader.open({place: first})
+    for low in range(first, end, _AT_ONCE):
+        for record in await reader.read(place, low, min(end, low + _AT_ONCE)):
+            yield record
+
+
+def note(connection: Connection, system: System, keys: KeySource, repair: Repair) -> int:
+    """Write notes that name the foreign records of journals; how many.
+
+    Raises:
+        HushstreamError: the journals cannot be written, or a key is not at hand.
+    """
+    return asyncio.run(_note(connection, system, keys, repair.to_note))
+
+
+async def _note(connection: Connection, system: System, keys: KeySource, found: Sequence[Found]) -> int:
+    notes = list(_ranges(found))
+    async with told(connection, "write notes"):
+        producer = AIOKafkaProducer(**connection.settings().client_options(), enable_idempotence=True)
+        await producer.start()
+        try:
+            for first, high in notes:
+                make = role_work(first.role, system, keys).make_machine
+                seal = NoteSeal(system.config.deployment, first.role, first.home, make.state_keys())
+                value = seal.pack(Note(FOREIGN, (first.topic, first.partition), first.offset, high))
+                name = physical(connection.prefix, first.topic)
+                await producer.send_and_wait(name, value, partition=first.partition)
+        finally:
+            await producer.stop()
+    return len(notes)
+
+
+def _ranges(found: Iterable[Found]) -> Iterator[tuple[Found, int]]:
+    """The first record of each run of offsets, and the offset after its last."""
+    first: Found | None = None
+    high = 0
+    for one in sorted(found, key=lambda one: (one.topic, one.partition, one.offset)):
+        if first is not None and (one.topic, one.partition, one.offset) == (first.topic, first.partition, high):
+            high += 1
+            continue
+        if first is not None:
+            yield first, high
+        first, high = one, one.offset + 1
+    if first is not None:
+        yield first, high

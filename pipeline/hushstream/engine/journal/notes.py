@@ -1,0 +1,85 @@
+"""What an operator has said of a role's logs, kept in its journal beside the chain.
+
+A note changes no state and continues no record: every reader of the chain skips it. It is made under the key of the
+role's zone, so whoever may only write the topic cannot say that records were lost, nor that others are foreign. A role
+without a key makes it under the public one, as it does its journal.
+
+Two things are said: that input was deleted before it was folded and the role goes on without it (`LOST`), and that
+records of the role's own topic are nobody's (`FOREIGN`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hmac import compare_digest
+
+from hushstream.engine.records import TopicPartition
+from hushstream.privacy.errors import KeyFileError
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+LOST, FOREIGN = "lost", "foreign"
+_TAG_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What was said of a range of a log.
+
+    Attributes:
+        kind: `LOST` or `FOREIGN`.
+        source: topic and partition.
+        low, high: ``low <= offset < high``.
+        after_ms, before_ms: log times between which the records were appended, as far as is known.
+    """
+
+    kind: str
+    source: TopicPartition
+    low: int
+    high: int
+    after_ms: int = 0
+    before_ms: int = 0
+
+    def covers(self, source: TopicPartition, low: int, high: int) -> bool:
+        """Whether it is of this range, or of more."""
+        return self.source == source and self.low <= low and high <= self.high
+
+
+class NoteSeal:
+    """Packs and opens the notes of one home partition of a role."""
+
+    def __init__(self, deployment: str, role: str, partition: int, ring: KeyRing) -> None:
+        """Under the current key of the ring; notes under every key that is kept are opened."""
+        self._place = (deployment, role, partition)
+        self._ring = ring
+
+    def pack(self, note: Note) -> bytes:
+        """The record of a note."""
+        key = self._ring.of(self._ring.current)
+        deployment, role, partition = self._place
+        (topic, topic_partition) = note.source
+        fields = {
+            "deployment": deployment, "role": role, "partition": partition, "kind": note.kind, "topic": topic,
+            "topic_partition": topic_partition, "low": note.low, "high": note.high, "after_ms": note.after_ms,
+            "before_ms": note.before_ms, "key_id": key.key_id, "tag": self._tag(key, note),
+        }  # fmt: skip
+        return codec.encode("OperatorNote", fields)
+
+    def unpack(self, value: bytes) -> Note | None:
+        """Open the record of a note; None for anything else, whoever made it."""
+        try:
+            _, fields = codec.decode(value, frozenset({"OperatorNote"}))
+            key = self._ring.named(fields["key_id"])
+        except (CodecError, KeyFileError):
+            return None
+        source = (fields["topic"], fields["topic_partition"])
+        times = (fields["after_ms"], fields["before_ms"])
+        note = Note(fields["kind"], source, fields["low"], fields["high"], *times)
+        named = (fields["deployment"], fields["role"], fields["partition"])
+        return note if named == self._place and compare_digest(self._tag(key, note), fields["tag"]) else None
+
+    def _tag(self, key: Key, note: Note) -> bytes:
+        ranges = (*note.source, note.low, note.high, note.after_ms, note.before_ms)
+        return key.prf("operator-note", *self._place, note.kind, *ranges)[:_TAG_BYTES]

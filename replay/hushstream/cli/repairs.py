@@ -1,0 +1,96 @@
+"""Commands for topics that somebody else has written to, and for marks that were lost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hushstream.cli.names import ALL, one_of, role_names, roles_or_all
+from hushstream.cli.operations import one_or_all, topics_app
+from hushstream.cli.options import AsJson, KeyFolder, KeySeed, key_source, print_json
+from hushstream.cli.places import Place, at_place
+from hushstream.cli.progress import working
+
+marks_app = typer.Typer(help="Release marks of a zone.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to those of ``topics``, and ``marks``."""
+    topics_app.command(name="repair")(topics_repair)
+    app.add_typer(marks_app, name="marks")
+
+
+@marks_app.callback()
+def marks() -> None:
+    """Release marks of a zone."""
+
+
+@at_place
+def topics_repair(
+    place: Place,
+    role: Annotated[
+        str, typer.Option(callback=one_of(roles_or_all), help="Whose topics; `all` needs the keys of all zones.")
+    ] = ALL,
+    note: Annotated[
+        bool, typer.Option("--note", help="Write notes that name what is foreign in journals; otherwise only list it.")
+    ] = False,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    json: AsJson = False,
+) -> None:
+    """List records that nobody of the deployment wrote, in journals, marks and states; exit 1 where one stops readers.
+
+    Readers skip them: nothing has to be deleted. `verify` calls those of journals *changed* until a note under the
+    zone's key names them, which --note writes beside the chain; releases before this one stop at a note, so write none
+    while one of them runs. It needs the right to write the journals, as the role has it.
+    """
+    from hushstream.ops import repair
+
+    _, system, connection = place
+    source = key_source(place.folder, keys, seed)
+    with working("reading journals, marks and states", json):
+        found = repair.find(connection, system, source, one_or_all(role))
+        written = repair.note(connection, system, source, found) if note else 0
+    if json:
+        print_json({"notes": written, **found.as_json()})
+    else:
+        typer.echo(found.as_text(), nl=False)
+        if note:
+            typer.echo(f"{written} notes were written.")
+        elif found.to_note:
+            typer.echo("Nothing was written; --note names them.")
+    if any(one.stops for one in found.records):
+        raise typer.Exit(1)
+
+
+@marks_app.command(name="rebuild")
+@at_place
+def marks_rebuild(
+    place: Place,
+    role: Annotated[str, typer.Option(callback=one_of(role_names), help="Whose marks.")],
+    write: Annotated[bool, typer.Option("--write", help="Do it; otherwise only say what would be written.")] = False,
+    group: Annotated[str | None, typer.Option(help="Consumer group of its workers (default: NAME.ROLE).")] = None,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    json: AsJson = False,
+) -> None:
+    """Write marks that were lost again, from the journals; the role's next release pays for one more epoch.
+
+    Only of partitions whose marks are missing. Without its marks nobody can tell a journal from an older copy of it: be
+    sure that the journals are the newest. Stop the workers of the role first.
+    """
+    from hushstream.ops import rebuild
+
+    _, system, connection = place
+    source = key_source(place.folder, keys, seed)
+    with working("reading marks and journals", json):
+        planned = rebuild.plan(connection, system, source, role, group)
+        if write:
+            rebuild.write(connection, system, source, planned)
+    if json:
+        print_json({"written": write, **planned.as_json()})
+        return
+    typer.echo(planned.as_text("wrote" if write else "would write"), nl=False)
+    if not write and planned.partitions:
+        typer.echo("Nothing was written; --write does it, at the price of one more epoch for each.")

@@ -1,0 +1,205 @@
+"""Real workers on the embedded broker, with records of nobody in all that they follow, and with losses: all go on."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+
+from hushstream.broker import EmbeddedBroker
+from hushstream.client import connect
+from patience import Patience, patience
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+COMMAND = str(Path(sys.executable).with_name("hushstream"))
+NAME, PATIENCE_SECONDS = "shared", 60.0
+CONFIGURATION = f"""\
+deployment: {NAME}
+arms: 3
+context: {{dimension: 4}}
+expected_slots: 2000
+encoder: {{codes: 2}}
+partitions: {{learner: 1, shuffler: 1}}
+"""
+GARBAGE = {
+    "60 bytes of an unknown schema": bytes.fromhex("c301") + b"\xee" * 58,
+    "bytes": b"of nobody",
+    "nothing": b"",
+    "900 kB": bytes(900_000),
+}
+FOLLOWED = ("models", "decisions", "marks-edge", "state-learner", "state-aggregator")
+
+
+class Worker:
+    """The process of one role."""
+
+    def __init__(self, folder: Path, bootstrap: str, role: str) -> None:
+        self._log = folder / f"{role}.log"
+        self._command = [
+            COMMAND, "worker", role, "--deployment", str(folder / NAME), "--bootstrap", bootstrap,
+            "--state", str(folder / f"state-{role}"), "--snapshot-interval", "1",
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    async def start(self, *options: str, says: str = "at journal record") -> None:
+        known = self.said().count(says)
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen([*self._command, *options], stdout=log, stderr=log)  # noqa: ASYNC220
+        waiting = Patience(PATIENCE_SECONDS)
+        while self.said().count(says) == known:
+            assert not waiting.over, self.said()
+            assert self.process.poll() is None or says in self.said(), self.said()
+            await asyncio.sleep(0.1)
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            await asyncio.to_thread(self.process.wait)
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8") if self._log.exists() else ""
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def deployed(tmp_path: Path) -> AsyncIterator[tuple[str, Worker, Worker]]:
+    async with EmbeddedBroker() as broker:
+        (tmp_path / "shared.yaml").write_text(CONFIGURATION, encoding="utf-8")
+        place = ["--deployment", str(tmp_path / NAME), "--bootstrap", broker.bootstrap]
+        for arguments in (
+            ["prepare", str(tmp_path / "shared.yaml"), str(tmp_path / NAME)],
+            ["keys", "generate", str(tmp_path / NAME / "keys")],
+            ["topics", "apply", *place, "--no-acls"],
+        ):
+            await asyncio.to_thread(subprocess.run, [COMMAND, *arguments], check=True, stdout=subprocess.DEVNULL)
+        workers = [Worker(tmp_path, broker.bootstrap, role) for role in ("learner", "aggregator")]
+        yield broker.bootstrap, workers[0], workers[1]
+        for worker in workers:
+            await worker.end(signal.SIGKILL)
+
+
+async def put(bootstrap: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        for topic in FOLLOWED:
+            for value in GARBAGE.values():
+                await producer.send_and_wait(f"{NAME}.{topic}", value, key=b"of nobody", partition=0)
+    finally:
+        await producer.stop()
+
+
+async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(
+    deployed: tuple[str, Worker, Worker],
+) -> None:
+    bootstrap, learner, aggregator = deployed
+    await put(bootstrap)  # before a journal has begun
+    await asyncio.gather(learner.start(), aggregator.start())
+    async with connect(bootstrap, NAME) as client:
+
+        async def asks(name: str) -> None:
+            seconds = patience(PATIENCE_SECONDS)
+            decision = await client.decide(name, "user", np.full(4, 0.25), timeout=seconds)
+            assert decision.policy in ("model", "baseline"), learner.said()
+
+        await asks("first")
+        await put(bootstrap)  # while they work
+        await asks("second")
+        waiting = Patience(PATIENCE_SECONDS)
+        while f"models/0 offset {2 * len(GARBAGE)}" not in aggregator.said():
+            assert not waiting.over, aggregator.said()
+            await asyncio.sleep(0.1)
+        await learner.end(signal.SIGKILL)
+        await aggregator.end(signal.SIGKILL)
+        await asyncio.gather(learner.start(), aggregator.start())  # and when they begin again
+        await asks("third")
+    for worker in (learner, aggregator):
+        assert worker.process is not None
+        assert worker.process.poll() is None, worker.said()
+    for topic in ("models", "decisions", "marks-edge"):
+        assert f"{topic}/0 offset" in learner.said(), topic
+    assert "skipped a record of 60 bytes" in aggregator.said()
+
+
+async def hushstream(folder: Path, bootstrap: str, *arguments: str) -> tuple[int, str]:
+    place = ["--deployment", str(folder / NAME), "--bootstrap", bootstrap]
+    done = await asyncio.to_thread(
+        subprocess.run, [COMMAND, *arguments, *place], check=False, capture_output=True, text=True, encoding="utf-8"
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+async def deleted(bootstrap: str, topic: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_records({TopicPartition(f"{NAME}.{topic}", 0): RecordsToDelete(-1)})
+    finally:
+        await admin.close()
+
+
+async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
+    deployed: tuple[str, Worker, Worker], tmp_path: Path
+) -> None:
+    bootstrap, learner, _ = deployed
+    await learner.start()
+    async with connect(bootstrap, NAME) as client:
+
+        async def asks(name: str) -> None:
+            seconds = patience(PATIENCE_SECONDS)
+            decision = await client.decide(name, "user", np.full(4, 0.25), timeout=seconds)
+            assert decision.policy in ("model", "baseline"), learner.said()
+
+        await asks("first")
+        await put(bootstrap)
+        await asks("second")
+        await learner.end()
+
+        # What is foreign is listed; verify minds it until a note names it.
+        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
+        assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said
+        assert (await hushstream(tmp_path, bootstrap, "verify", "--role", "learner"))[0] == 1
+        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner", "--note")
+        written = re.search(r"(\d+) notes were written", said)
+        assert written is not None, said
+        assert found == 0
+        found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner")
+        assert found == 0, said
+        assert f"{len(GARBAGE) + int(written[1])} noted" in said
+
+        # Marks that are lost.
+        await deleted(bootstrap, "marks-edge")
+        refusal = "`hushstream marks rebuild --role learner`, at the price of one more epoch"
+        await learner.start(says=refusal)
+        await learner.end()
+        found, said = await hushstream(tmp_path, bootstrap, "marks", "rebuild", "--role", "learner", "--write")
+        assert (found, "wrote 1 marks on marks-edge" in said) == (0, True), said
+        await learner.start()
+        await asks("third")
+        await learner.end()
+
+        # Input that nobody has folded.
+        await asyncio.gather(client.decide("lost", "user", np.full(4, 0.25), timeout=0.5), return_exceptions=True)
+        await deleted(bootstrap, "contexts")
+        await learner.start(says="--accept-loss 0:contexts/0:")
+        await learner.end()
+        word = learner.said().split("with --accept-loss ")[1].split(":")[0:3]
+        await learner.start("--accept-loss", ":".join(word))
+        await asks("fourth")
+        await learner.end()
+        await learner.start()  # and without the word
+        await asks("fifth")
+        await learner.end()
+    found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner", "--from", "last-checkpoint")
+    assert found == 0, said
+    assert "by an operator's word it went on without contexts/0 offsets 3 to 3" in said

@@ -1,0 +1,119 @@
+"""What every gateway does, over a deployment of each system: its own calls, once, in full and in batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+CONTEXTS = {
+    "p2b": ("ann", [0.7, 0.2, 0.1]),
+    "colin": ("ann", [0.1] * 6),
+    "pdap": ("ann", [0.5, 0.5]),
+}
+
+
+@pytest.mark.parametrize("name", list(CONTEXTS))
+async def test_a_decision_is_asked_for_shown_and_rewarded(gateways: Any, tmp_path: Any, name: str) -> None:
+    user, context = CONTEXTS[name]
+    async with gateways.placed(name, tmp_path / "d") as place, place.worker(), place.gateway() as caller:
+        asked = {"event_id": "e1", "user": user, "context": context}
+        first = await caller.post("/v1/decide", asked)
+        assert first.status == 200, first.body
+        assert first.json["logged"] is True
+        assert 0.0 <= first.json["propensity"] <= 1.0
+        item = first.json["item"]
+        assert {"item": item} in (await caller.get("/v1/items")).json["items"]
+
+        # The same request gets the same answer; another one under its id is refused.
+        assert (await caller.post("/v1/decide", asked)).body == first.body
+        other = await caller.post("/v1/decide", {**asked, "items": [item]})
+        assert (other.status, other.code) == (409, "event-conflict")
+
+        # Feedback names no user: the gateway knows the event. The same again is taken without another record.
+        for _ in range(2):
+            assert (await caller.post("/v1/shown", {"event_id": "e1"})).json == {"logged": True}
+            assert (await caller.post("/v1/reward", {"event_id": "e1", "reward": 1.0})).json == {"logged": True}
+        assert (await caller.post("/v1/reward", {"event_id": "e1", "reward": 0.0})).code == "feedback-conflict"
+        assert (await caller.post("/v1/reward", {"event_id": "e1", "user": "bob", "reward": 1.0})).code == (
+            "event-conflict"
+        )
+        assert (await caller.post("/v1/reward", {"event_id": "e2", "reward": 1.0})).code == "unknown-event"
+        # Of an event of another gateway it names both.
+        told = {"event_id": "e1-elsewhere", "user": user, "item": item, "reward": 1.0}
+        assert (await caller.post("/v1/reward", told)).json == {"logged": True}
+
+        batch = [{**asked, "event_id": f"b{number}"} for number in range(4)] + [
+            {**asked, "event_id": "b0", "items": [0]}
+        ]
+        answers = (await caller.post("/v1/decide/batch", {"requests": batch})).json["answers"]
+        assert [answer.get("event_id") for answer in answers[:4]] == ["b0", "b1", "b2", "b3"]
+        assert all(answer["logged"] for answer in answers[:4])
+        assert answers[4]["code"] == "event-conflict"
+        told = [{"event_id": f"b{number}", "reward": 1.0} for number in range(4)] + [{"event_id": "b9", "reward": 1.0}]
+        answers = (await caller.post("/v1/reward/batch", {"requests": told})).json["answers"]
+        assert answers[:4] == [{"logged": True}] * 4
+        assert answers[4]["code"] == "unknown-event"
+
+        topics = [f"{topic}.{place.party}" if place.party else topic for topic in ("clicks", "decisions")]
+        clicks = await place.rows(topics[0], "Feedback")
+        assert sorted((row["event_id"], row["kind"]) for row in clicks) == [
+            ("b0", "reward"),
+            ("b1", "reward"),
+            ("b2", "reward"),
+            ("b3", "reward"),
+            ("e1", "reward"),
+            ("e1", "shown"),
+            ("e1-elsewhere", "reward"),
+        ]
+        decided = [event for row in await place.rows(topics[1], "Decisions") for event in row["event_ids"]]
+        assert sorted(decided) == ["b0", "b1", "b2", "b3", "e1"], "each was asked for once"
+
+
+async def test_a_label_is_predicted_and_told(gateways: Any, tmp_path: Any) -> None:
+    async with gateways.placed("pdol", tmp_path / "d") as place, place.worker(), place.gateway() as caller:
+        asked = {"event_id": "e1", "user": "ann", "node": 1, "indices": [0, 3], "values": [0.5, -0.5]}
+        first = await caller.post("/v1/predict", asked)
+        assert first.status == 200, first.body
+        assert first.json["label"] in (-1, 1)
+        assert first.json["logged"] is True
+        assert (await caller.post("/v1/predict", asked)).body == first.body
+        assert (await caller.post("/v1/predict", {**asked, "values": [0.5, 0.5]})).code == "event-conflict"
+        for _ in range(2):
+            assert (await caller.post("/v1/label", {"event_id": "e1", "label": 1})).json == {"logged": True}
+        assert (await caller.post("/v1/label", {"event_id": "e1", "label": -1})).code == "feedback-conflict"
+        assert (await caller.post("/v1/label", {"event_id": "e0", "label": 1})).code == "unknown-event"
+        assert (await caller.post("/v1/predict", {**asked, "event_id": "e2", "indices": [0, 4]})).code == "bad-record"
+        assert (
+            await caller.post("/v1/predict", {**asked, "event_id": "e2", "values": [0.9, 0.9]})
+        ).code == "bad-record"
+        assert (await caller.post("/v1/predict", {**asked, "event_id": "e2", "node": 2})).code == "bad-record"
+        # What was refused was not asked: its id is free.
+        batch = {"requests": [{**asked, "event_id": "e2"}, {**asked, "event_id": "e3", "node": 0}]}
+        answers = (await caller.post("/v1/predict/batch", batch)).json["answers"]
+        assert [answer["event_id"] for answer in answers] == ["e2", "e3"]
+        assert (await caller.get("/v1/items")).json["items"] == [{"node": 0}, {"node": 1}]
+        assert len(await place.rows("records", "Record")) == 3
+        assert len(await place.rows("records", "Label")) == 1
+
+
+async def test_ratings_are_told_and_predicted(gateways: Any, tmp_path: Any) -> None:
+    async with gateways.placed("bgt", tmp_path / "d") as place, place.worker(), place.gateway() as caller:
+        told = {"user": "ann", "items": [0, 2], "ratings": [5.0, 3.0]}
+        assert (await caller.post("/v1/rate", told)).json == {"logged": True}
+        asked = {"event_id": "e1", "user": "ann", "items": [1, 4]}
+        first = await caller.post("/v1/predict", asked)
+        assert first.status == 200, first.body
+        assert len(first.json["values"]) == 2
+        assert (await caller.post("/v1/predict", asked)).body == first.body
+        assert (await caller.post("/v1/predict", {**asked, "items": [1]})).code == "event-conflict"
+        assert (await caller.post("/v1/rate", {**told, "ratings": [5.0, 9.0]})).code == "bad-ratings"
+        assert (await caller.post("/v1/rate", {**told, "items": [0, 5]})).code == "unknown-item"
+        assert (await caller.post("/v1/predict", {**asked, "event_id": "e2", "items": [5]})).code == "unknown-item"
+        batch = {"requests": [told, {**told, "user": "bob", "items": [0, 7]}]}
+        answers = (await caller.post("/v1/rate/batch", batch)).json["answers"]
+        assert answers[0] == {"logged": True}
+        assert answers[1]["code"] == "unknown-item"
+        assert len(await place.rows("ratings", "RatingQuery")) == 1
