@@ -10,7 +10,6 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from hushstream.client import Client, RequestRefused
-from hushstream.client.arguments import vector_of
 from hushstream.client.decisions import PolicyName
 from hushstream.client.event_log import EventLog
 from hushstream.engine.declare.declaration import System
@@ -179,12 +178,12 @@ class DecisionAnswers:
 
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
-        vector = vector_of(self._translation.vector(asked.context))
+        context, stands_for = self._translation.situation(asked.context)
         eligible = self._translation.arms(asked.items)
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
-        request = (asked.user, vector.tobytes(), tuple(eligible or ()), asked.baseline, asked.track)
+        request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
         event = self._remembered.of(asked.event_id)
         if event is None:
             event = self._remembered.begin(asked.event_id, asked.user, hash(request))
@@ -195,7 +194,7 @@ class DecisionAnswers:
             return known
         try:
             found = await self._client.decide(
-                asked.event_id, asked.user, vector, eligible, baseline, self._seconds, asked.track
+                asked.event_id, asked.user, context, eligible, baseline, self._seconds, asked.track
             )
         except (RequestRefused, LogBusy):
             # Nothing of it is decided, so the id is free.

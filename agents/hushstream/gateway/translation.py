@@ -1,27 +1,40 @@
 """What a request calls a context and an item, as the client's arguments: the one place where the two meet.
 
-Here a context is the vector that the deployment's configuration asks for, and an item is the number of an arm. Whoever
-gives items names, or describes contexts by features, changes this module and no other: the types below are in the
+A context is the vector that the deployment's configuration asks for, or the values of its declared features by name;
+an item is the number of an arm. Whoever gives items names changes this module and no other: the types below are in the
 OpenAPI document as they stand here, and the calls hold nothing else of contexts and items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
+from hushstream.client.arguments import vector_of
 from hushstream.engine.declare.requests import ContextRules
+from hushstream.features.schema import MOST_FEATURES
 from hushstream.gateway.problems import Problem
 
 MAX_ITEMS = 65_536
 MAX_NUMBERS = 65_536
 
-Context: TypeAlias = Annotated[
+Numbers: TypeAlias = Annotated[
     list[float],
     Field(max_length=MAX_NUMBERS, description="As many numbers as `GET /v1/schema` says.", examples=[[0.7, 0.2, 0.1]]),
 ]
+Values: TypeAlias = Annotated[
+    dict[str, Any],
+    Field(
+        max_length=MOST_FEATURES,
+        description="Values of declared features by name, as `GET /v1/schema` says; what is absent or null is missing.",
+        examples=[{"country": "fr", "age": 31}],
+    ),
+]
+Context: TypeAlias = Numbers | Values
 Item: TypeAlias = Annotated[
     int, Field(ge=0, lt=MAX_ITEMS, description="An item of `GET /v1/items`: its number, from 0.", examples=[1])
 ]
@@ -38,9 +51,16 @@ class Translation:
         """Of one deployment."""
         self._rules = rules
 
-    def vector(self, context: Context) -> list[float]:
-        """The vector of a context, as `hushstream.client.Client.decide` takes it."""
-        return context
+    def situation(self, context: Context) -> tuple[NDArray[np.float32] | Mapping[str, Any], bytes]:
+        """A context as `hushstream.client.Client.decide` takes it, and bytes that stand for it.
+
+        Raises:
+            BadContext: it is no vector of finite numbers, or no values of declared features.
+        """
+        if isinstance(context, dict):
+            return context, self._rules.row_of(context)
+        vector = vector_of(context)
+        return vector, vector.tobytes()
 
     def arm(self, item: Item) -> int:
         """The arm of an item.
@@ -70,4 +90,6 @@ class Translation:
 
     def schema(self) -> dict[str, Any]:
         """What a context must be."""
+        if self._rules.features is not None:
+            return {"context": {"features": self._rules.features.plain, "expected": self._rules.expected}}
         return {"context": {"numbers": self._rules.width, "expected": self._rules.expected}}

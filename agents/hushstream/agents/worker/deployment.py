@@ -25,6 +25,7 @@ from hushstream.engine.declare.declaration import Kind, System
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
+from hushstream.features.confirmation import Unconfirmed, require_confirmed
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
 from hushstream.privacy.keys import Key, key_path, seeded_key
 from hushstream.schemas import codec
@@ -105,6 +106,7 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
     Raises:
         ConfigurationError: names every wrong key, what was expected and what came.
     """
+    _require_confirmed(values, source)
     kind = system_named(values, source, lines)
     attributes, refused = kind.language.read(values)
     try:
@@ -117,6 +119,14 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
     if any(one.renamed for one in found):
         lines_of_faults.append(f"`hushstream config migrate {source}` writes keys as they are called now")
     raise ConfigurationError("\n".join(lines_of_faults))
+
+
+def _require_confirmed(values: Any, source: str) -> None:
+    """Refuse settings that a draft took from rows of persons: a deployment would publish them."""
+    try:
+        require_confirmed(values)
+    except Unconfirmed as error:
+        raise ConfigurationError(f"{source}: {error}") from None
 
 
 def system_named(values: Any, source: str, lines: KeyLines | None = None) -> Kind:

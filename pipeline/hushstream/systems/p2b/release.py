@@ -183,10 +183,8 @@ def _of_codes(
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
         return CellSums(ones, zeros), step.variance
-    assert terms.scale is not None
-    numerator, denominator = terms.scale
-    noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, int(np.prod(shape)))
-    return noised(slot_sums(reports), noise.reshape(shape)), laplace_variance(numerator, denominator)
+    noise, variance = _noise(terms, key, address, shape)
+    return noised(slot_sums(reports), noise.reshape(shape)), variance
 
 
 def _of_features(
@@ -200,10 +198,18 @@ def _of_features(
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
         return LinearSums(ones, zeros), step.variance
+    noise, variance = _noise(terms, key, address, shape)
+    return noised_sums(exact, noise.reshape(shape)), variance
+
+
+def _noise(
+    terms: ReleaseTerms, key: Key, address: NoiseAddress, shape: tuple[int, ...]
+) -> tuple[NDArray[np.int64], float]:
+    """Fresh noise for all sums of a window, (n,), and the variance of each."""
     assert terms.scale is not None
     numerator, denominator = terms.scale
-    drawn = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape))
-    return noised_sums(exact, drawn.reshape(shape)), laplace_variance(numerator, denominator)
+    noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape))
+    return noise, laplace_variance(numerator, denominator)
 
 
 _FORMS: Mapping[str, Callable[..., tuple[CellSums | LinearSums, float]]] = {

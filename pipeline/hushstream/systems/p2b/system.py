@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, HoldoutView, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, System, Words
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
@@ -17,6 +17,7 @@ from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.feature_facts import facts_of
 from hushstream.systems.p2b.form import FeaturesForm, require_code_sizes, require_feature_sizes
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
@@ -129,6 +130,10 @@ def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
     return {"codes": resolve_codes(config)}
 
 
+def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
+    return facts_of(config) if config.release.form == "features" else ()
+
+
 def _notes(config: P2BConfig) -> Sequence[str]:
     """A counter whose windows the clock may use up."""
     release = config.release
@@ -161,6 +166,7 @@ KIND = Kind(
     artefacts=(files.ENCODER, files.SEALING),
     resolved=_resolved,
     check=_check,
+    facts=_facts,
     notes=_notes,
     published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
     study="hushstream.replay.studies.p2b.study:STUDY",

@@ -65,8 +65,7 @@ def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: i
     Raises:
         BadSlot: something that the shuffler would treat as null.
     """
-    slots = np.zeros(len(arms), _columns(layout.places))
-    slots["version"], slots["kind"] = _VERSION, _REPORT
+    slots = slot_columns(layout, len(arms))
     try:
         for name, values in (("level", levels), ("arm", arms), ("cells", units.cells), ("units", units.units)):
             slots[name] = _fitting(values, slots.dtype[name])
@@ -77,6 +76,13 @@ def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: i
     if not unpack_reports(layout, contents).held.all():
         raise BadSlot("expected arms, levels, cells and units inside the layout, got one outside")
     return contents
+
+
+def slot_columns(layout: FeatureLayout, size: int) -> NDArray[np.void]:
+    """Room for n reports, to be filled in by column."""
+    slots = np.zeros(size, _columns(layout.places))
+    slots["version"], slots["kind"] = _VERSION, _REPORT
+    return slots
 
 
 def pack_null(layout: FeatureLayout) -> bytes:

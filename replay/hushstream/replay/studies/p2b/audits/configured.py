@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+from hushstream.privacy.audit import AuditResult
 from hushstream.replay.audits.configured import seen, steps_for
 from hushstream.replay.audits.readings import reading_of
 from hushstream.replay.audits.report import AuditReport
+from hushstream.replay.studies.p2b.audits.linear import audit_linear_sums
 from hushstream.replay.studies.p2b.audits.releases import audit_slot_sums_release, stand_in
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.deployment import P2BSystem
 
 _SUMS = 1 << 21
 """Noised sums of all steps that one counter over windows is fed."""
@@ -27,14 +31,29 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
             f"audit: expected release.mechanism slot-sums, whose noise can be attacked at any size, got "
             f"{release.mode}; hushstream audit --only {release.mode} attacks that mode in a small deployment"
         )
+    if release.form == "features":
+        return _audit_declared(config, runs, false_alarm)
     # Whether slots travel sealed changes nothing about what is released of them.
     system = stand_in(replace(config, slot=replace(config.slot, sealed=False)))
     tree, cells = system.window_tree, system.codes * config.arms
     most = min(_SUMS // cells, steps_for(runs, cells, 1)) if tree is not None else 1
     result = audit_slot_sums_release(system, most)(runs, false_alarm)
     steps = 1 if tree is None else reading_of(tree, most).steps
+    return _report(system, release.mode, steps, result)
+
+
+def _audit_declared(config: P2BConfig, runs: int, false_alarm: float) -> AuditReport:
+    system = P2BSystem.declared(config)
+    tree, cells = system.window_tree, math.prod(system.form.shape)
+    most = min(_SUMS // cells, steps_for(runs, cells, 1)) if tree is not None else 1
+    result = audit_linear_sums(system, most)(runs, false_alarm)
+    return _report(system, "linear-sums", 1 if tree is None else reading_of(tree, most).steps, result)
+
+
+def _report(system: P2BSystem, mechanism: str, steps: int, result: AuditResult) -> AuditReport:
+    release, tree = system.config.release, system.window_tree
     settings = {
-        "system": config.system,
+        "system": system.config.system,
         "epsilon": release.epsilon,
         "levels": release.levels,
         "sampling": release.sampling,
@@ -42,4 +61,4 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
         "horizon": None if tree is None else tree.horizon,
         "steps": steps,
     }
-    return AuditReport(release.mode, settings, result, system.guarantee(), seen(tree, steps, "windows"))
+    return AuditReport(mechanism, settings, result, system.guarantee(), seen(tree, steps, "windows"))

@@ -9,7 +9,7 @@ from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
 from hushstream.replay.audits.work import audit_of
-from hushstream.replay.studies.p2b.audits import attacks, releases
+from hushstream.replay.studies.p2b.audits import attacks, linear, releases
 from hushstream.replay.studies.p2b.audits.role_rows import role_rows
 from hushstream.replay.studies.p2b.audits.work import works
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
@@ -56,6 +56,10 @@ def _releases() -> tuple[Recipe, ...]:
         _slot_sums("slot-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
         _slot_sums("slot-sums-counter", running, 2_000),
         _slot_sums("slot-sums-counter-sampled", replace(running, sampling=SAMPLING), 3_000),
+        _linear_sums("linear-sums-fresh", fresh, 3_000),
+        _linear_sums("linear-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
+        _linear_sums("linear-sums-counter", running, 2_000),
+        *(_linear_sums(f"linear-sums-{name}", fresh, 3_000, forge) for name, forge in linear.FORGED.items()),
         Recipe("tuples", crowd),
         Recipe("tuples-unique", alone),
         Recipe("paper", as_in_the_paper),
@@ -88,6 +92,17 @@ def _slot_sums(name: str, release: ReleaseConfig, runs: int) -> Recipe:
     def audit() -> Audit:
         run = releases.audit_slot_sums_release(releases.p2b(release), HORIZON)
         return Audit(name, "release", "a report against null in one slot", runs, run, subjects=(release,))
+
+    return Recipe(name, audit)
+
+
+def _linear_sums(name: str, release: ReleaseConfig, runs: int, forge: linear.Forge = linear.as_it_is) -> Recipe:
+    said = "a report with all units in one cell" if forge is linear.as_it_is else "a forged report"
+
+    def audit() -> Audit:
+        chosen = replace(release, form="features")
+        run = linear.audit_linear_sums(linear.declared(chosen), HORIZON, forge)
+        return Audit(name, "release", f"{said} against null in one slot", runs, run, subjects=(chosen,))
 
     return Recipe(name, audit)
 

@@ -1,0 +1,306 @@
+"""A deployment of declared features: from what a user does to the model that the next one starts from."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.values import ConfigurationError
+from hushstream.features.schema import declare
+from hushstream.privacy.keys import seeded_key
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import (
+    ContextConfig,
+    FeedbackConfig,
+    P2BConfig,
+    ReleaseConfig,
+    SlotConfig,
+)
+from hushstream.systems.p2b.contribution.feature_slots import pack_null, slot_bytes, slot_columns, unpack_reports
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.terms import EdgeTerms
+from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
+from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.release import release_window
+from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
+from hushstream.systems.p2b.system import KIND
+
+COUNTRIES = ("de", "fr", "se")
+FEATURES = {
+    "country": {"kind": "category", "vocabulary": list(COUNTRIES)},
+    "age": {"kind": "number", "range": [16, 96]},
+    "hour": {"kind": "time_of_day"},
+}
+ARMS, WAIT_MS, EVERY_MS = 4, 5_000, 1_000
+VALUES: dict[str, Any] = {
+    "deployment": "shop",
+    "items": {"capacity": ARMS},
+    "features": FEATURES,
+    "expected_slots": 2_000,
+    "release": {"form": "features"},
+    "feedback": {"click_rate": 0.1},
+}
+
+
+def system_of(click_rate: float | None = 0.1, **release: Any) -> P2BSystem:
+    return P2BSystem.declared(
+        P2BConfig(
+            deployment="shop",
+            arms=ARMS,
+            context=ContextConfig(declared=declare(FEATURES)),
+            expected_slots=2_000,
+            slot=SlotConfig(after_interactions=10),
+            feedback=FeedbackConfig(attribution_window_seconds=WAIT_MS / 1000),
+            release=ReleaseConfig(**{"form": "features", "sums": "fresh", **release}),
+            click_rate=click_rate,
+        )
+    )
+
+
+def row(system: P2BSystem, country: str, age: float = 30.0, hour: float = 12.0) -> np.ndarray:
+    encoded = system.requests.row_of({"country": country, "age": age, "hour": hour})
+    return np.frombuffer(encoded, np.uint8)
+
+
+class Shoppers:
+    """Users whose country has one item that they like, on agents of their own."""
+
+    def __init__(self, system: P2BSystem, terms: EdgeTerms, source: random.Random) -> None:
+        self.system, self.terms, self.source = system, terms, source
+
+    def visit(self, name: str) -> tuple[bytes, float]:
+        """Ten interactions, each rewarded when it has settled or not at all: the slot, and the mean reward."""
+        agent = EdgeAgent(self.terms, seeded_key(5, "edge").derive("user", name), "private")
+        country, source, clicks = self.source.randrange(3), self.source, 0.0
+        for number in range(10):
+            now_ms, event = EVERY_MS * number, str(number)
+            for late in [one for one, open_ in agent.open.items() if open_.deadline_ms <= now_ms]:
+                agent.expire(late)
+            context = row(self.system, COUNTRIES[country], source.uniform(16, 96), source.uniform(0, 24))
+            arm = agent.decide_new(event, context, now_ms).arm
+            agent.shown(event, arm)
+            if source.random() < (0.4 if arm == country + 1 else 0.03):
+                agent.rewarded(event, arm, 1.0)
+                clicks += 1
+        for late in list(agent.open):
+            agent.expire(late)
+        return agent.take_slot(EVERY_MS * 10 + WAIT_MS).content, clicks / 10
+
+
+def test_new_users_start_from_what_others_liked_in_their_country() -> None:
+    """800 slots at epsilon 2. A cold user loses a third of the clicks to trying; seeded, so it does not flake."""
+    system, source = system_of(epsilon=2.0), random.Random(3)
+    terms = system.edge_terms()
+    shoppers = Shoppers(system, terms, source)
+    played = [shoppers.visit(f"cold-{number}") for number in range(800)]
+    closed = ClosedWindow(0, ClosedBy.SLOTS, tuple(slot for slot, _ in played))
+    crowd = release_window(system, seeded_key(2, "shuffler"), bytes(32), 0, closed).crowd
+    totals = FeatureTotals(system)
+    assert totals.add(crowd)
+    published = decode_model(system, {"version": 1, "arms": ARMS, **totals.model().fields()})
+    terms.policy.adopt("private", published.version, *published.arrays)
+    clicks = np.array([clicks for _, clicks in played])
+    warm = float(np.mean([shoppers.visit(f"warm-{number}")[1] for number in range(150)]))
+    assert clicks.mean() < 0.25
+    assert warm > 0.32
+    held = unpack_reports(system.linear.layout, [slot for slot, _ in played])
+    assert held.held.all()
+    # Of 800 slots: 5 deviations.
+    assert held.levels.mean() == pytest.approx(0.8 * (clicks > 0).mean(), abs=0.09)
+
+
+# Which interaction a slot holds.
+
+
+def play(
+    system: P2BSystem, clicked: dict[int, float], until_ms: int, name: str = "ann", every_ms: int = EVERY_MS
+) -> tuple[Any, list[int]]:
+    """Ten decisions of a user; of ``clicked`` the reward comes at once, of the others the deadline."""
+    agent = EdgeAgent(system.edge_terms(), seeded_key(5, "edge").derive("user", name), "private")
+    arms = []
+    for number in range(10):
+        now_ms = every_ms * number
+        for late in [event for event, waits in agent.open.items() if waits.deadline_ms <= now_ms]:
+            agent.expire(late)
+        arms.append(agent.decide_new(str(number), row(system, COUNTRIES[number % 3], 16.0 + 8 * number), now_ms).arm)
+        agent.shown(str(number), arms[-1])
+        if number in clicked:
+            agent.rewarded(str(number), arms[-1], clicked[number])
+    for late in [event for event, waits in agent.open.items() if waits.deadline_ms <= until_ms]:
+        agent.expire(late)
+    slot = agent.take_slot(until_ms)
+    (held,) = unpack_reports(system.linear.layout, [slot.content]).held
+    assert bool(held) == (slot.interaction is not None)
+    return slot, arms
+
+
+def test_no_interaction_counts_before_its_reward_window_has_ended() -> None:
+    """A reward at once would get ahead of those that never come; so an early slot of nothing but clicks is null."""
+    system = system_of()
+    everything = dict.fromkeys(range(10), 1.0)
+    slot, _ = play(system, everything, WAIT_MS - 1, every_ms=WAIT_MS // 10)
+    assert slot.interaction is None
+    assert slot.content == pack_null(system.linear.layout)
+    slot, arms = play(system, everything, WAIT_MS, every_ms=WAIT_MS // 10)
+    assert slot.interaction is not None
+    assert slot.interaction.context.tobytes() == row(system, "de", 16.0).tobytes(), "the first is all that has ended"
+    assert slot.interaction.arm == arms[0]
+
+
+def test_a_slot_holds_the_first_click_with_the_declared_chance_and_an_unclicked_one_else() -> None:
+    """h = .8 of 400 users: outside .72 to .88 by chance with probability below 1e-4; the keys are seeded."""
+    system, end_ms = system_of(), EVERY_MS * 10 + WAIT_MS
+    first = row(system, COUNTRIES[4 % 3], 16.0 + 8 * 4).tobytes()
+    found = [play(system, {4: 1.0, 7: 1.0}, end_ms, f"user-{number}")[0].interaction for number in range(400)]
+    clicked = [one for one in found if one.reward > 0]
+    assert 0.72 < len(clicked) / len(found) < 0.88
+    assert {one.context.tobytes() for one in clicked} == {first}
+    assert len({one.context.tobytes() for one in found if not one.reward}) == 8
+
+
+def test_with_frequent_or_unknown_clicks_every_interaction_is_drawn_alike() -> None:
+    end_ms = EVERY_MS * 10 + WAIT_MS
+    for rate in (0.5, None):
+        system = system_of(click_rate=rate)
+        found = [play(system, {4: 1.0}, end_ms, f"user-{number}")[0].interaction for number in range(200)]
+        assert sum(one.reward for one in found) < 45
+        assert len({one.context.tobytes() for one in found}) == 10
+
+
+# What the roles refuse, and what counts as null.
+
+
+def test_a_forged_slot_is_a_slot_and_moves_no_sum(rigs: Any) -> None:
+    """What differs between the window with the forged slot and the one with a null is the noise, by its address."""
+    system = system_of(window_slots=4, epsilon=20.0)
+    layout = system.linear.layout
+    forged = slot_columns(layout, 1)
+    forged["level"], forged["units"][:, 0] = 1, 5 * 4096
+    found = []
+    for content in (forged[0].tobytes(), pack_null(layout)):
+        rig = rigs.ShufflerRig(system)
+        for number in range(4):
+            put_slot(rig, number, content)
+        seen = rig.fold()
+        assert not seen.reasons
+        (crowd,) = seen.records("crowds", "LinearSums")
+        found.append(np.frombuffer(crowd["ones"], "<i8"))
+        assert (crowd["slots"], crowd["mode"]) == (4, "linear-sums")
+    # Scale 4096/20: beyond 20 scales a draw is with probability below 1e-8.
+    assert max(np.abs(sums).max() for sums in found) < 4096
+
+
+def test_a_slot_of_another_length_or_form_is_a_dead_letter(rigs: Any) -> None:
+    rig = rigs.ShufflerRig(system_of(window_slots=4))
+    put_slot(rig, 0, pack_null(rig.system.linear.layout)[:-1])
+    rig.slot(1)
+    assert rig.fold().reasons == ["malformed_slot", "unexpected_schema"]
+
+
+def put_slot(rig: Any, number: int, content: bytes) -> None:
+    period = (rig.now_ms // 86_400_000).to_bytes(8, "little")
+    place = {"report_id": number.to_bytes(16, "big"), "period": period, "config_digest": rig.system.digest}
+    rig.put("reports", codec.encode("FeatureSlot", {**place, "content": content}))
+
+
+def test_bad_rows_are_dead_letters_and_those_beside_them_are_answered(rigs: Any) -> None:
+    system = system_of()
+    rig, schema = rigs.LearnerRig(system), system.linear.layout.schema
+    good = row(system, "fr").tobytes()
+    fields = {"users": ["ann"] * 3, "line": "private", "features_digest": schema.digest}
+    rows = good + b"\xfe" * len(good) + good
+    rig.put("contexts", codec.encode("FeatureContextBatch", {**fields, "event_ids": ["a", "b", "c"], "rows": rows}))
+    one = {"event_id": "d", "user": "ann", "line": "private"}
+    rig.put("contexts", codec.encode("FeatureContext", {**one, "row": good, "features_digest": bytes(16)}))
+    rig.put("contexts", codec.encode("FeatureContext", {**one, "row": good[1:], "features_digest": schema.digest}))
+    rig.put("contexts", codec.encode("Context", {**one, "context": bytes(16)}))
+    seen = rig.fold()
+    assert [answer.event_id for answer in seen.answers] == ["a", "c"]
+    assert sorted(seen.reasons) == ["malformed_features", "other_features", "unexpected_schema", "wrong_dimension"]
+
+
+def test_sums_and_models_of_another_layout_are_refused(rigs: Any) -> None:
+    system, other = system_of(window_slots=4), system_of(window_slots=4, levels=2)
+    closed = ClosedWindow(0, ClosedBy.SLOTS, (pack_null(system.linear.layout),) * 4)
+    crowd = release_window(other, seeded_key(2, "shuffler"), bytes(32), 0, closed).crowd
+    totals = FeatureTotals(system)
+    assert not totals.add(crowd)
+    assert not totals.add({**crowd, **system.form.domain, "ones": crowd["ones"][:-8]})
+    assert totals.add({**crowd, **system.form.domain})
+    fields = {"version": 1, "arms": ARMS, **totals.model().fields()}
+    with pytest.raises(HushstreamError, match="layout"):
+        decode_model(other, fields)
+    with pytest.raises(HushstreamError, match="bytes"):
+        decode_model(system, {**fields, "means": b""})
+
+
+# Configuration.
+
+
+def test_nothing_is_fitted_for_declared_features(tmp_path: Path) -> None:
+    system = prepare(tmp_path / "shop", parse_config(VALUES))
+    assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == ["deployment.yaml"]
+    assert system.core.digest == prepare(tmp_path / "again", parse_config(VALUES)).core.digest
+    assert system.facts["slot_bytes"] == slot_bytes(system.core.linear.layout)
+
+
+def test_a_configuration_of_declared_features_is_written_as_it_is_read() -> None:
+    config = parse_config({**VALUES, "items": {"capacity": 9, "expected": 4}})
+    written = KIND.language.written(config)
+    assert written["features"]["country"] == {"kind": "category", "vocabulary": list(COUNTRIES)}
+    assert parse_config(written) == config
+    leaves = KIND.language.leaves(written)
+    assert ("features",) in leaves
+    assert KIND.language.renewed(leaves)[("items", "expected")] == (("items", "expected"), 4)
+
+
+def test_sums_are_made_for_the_items_that_are_expected() -> None:
+    """The arm's share of a slot follows from a public number, never from how many items are there."""
+    few = parse_config({**VALUES, "items": {"capacity": 400, "expected": 4}, "expected_slots": 200})
+    many = parse_config({**VALUES, "items": {"capacity": 400}, "expected_slots": 200})
+    first, second = (P2BSystem.declared(config).linear.layout for config in (few, many))
+    assert first.arms == second.arms == 400
+    assert first.budgets[0] < second.budgets[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"release": {}}, "release.form: expected features where features are declared by name, else codes, got"),
+        ({"features": {"dimension": 4}}, "release.form: expected features where"),
+        ({"features": {**FEATURES, "dimension": 4}}, "features.dimension"),
+        ({"features": {"age": {"kind": "number", "range": [96, 16]}}}, "features.age.range"),
+        ({"features": {"a": {"kind": "category", "vocabulary": ["x"], "from_rows": ["vocabulary"]}}}, "from_rows"),
+        ({"feedback": {"click_rate": 0.1, "from_rows": ["click_rate"]}}, "feedback.click_rate"),
+        ({"feedback": {"click_rate": 1.5}}, "feedback.click_rate: expected a share from 0 to 1, got 1.5"),
+        ({"items": {"capacity": 4, "expected": 5}}, "items.expected: expected a whole number from 1 to 4, got 5"),
+        ({"release": {"form": "features", "mechanism": "tuples", "sampling": 0.5}}, "release.mechanism: expected slot"),
+        ({"release": {"form": "features", "mechanism": "paper", "sampling": 0.5}}, "release.mechanism: expected slot"),
+        ({"encoder": {"codes": 8}}, "encoder.codes: expected auto"),
+        ({"slot": {"sealed": True}}, "slot.sealed: expected false for form features"),
+        ({"kind": "edge"}, "kind: expected hosted for form features"),
+        ({"learner": {"alpha": 2.0}}, "learner: expected none for form features"),
+        ({"items": {"capacity": 5000}}, "with these features"),
+    ],
+)
+def test_what_declared_features_cannot_have_is_refused_by_its_key(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        prepare(tmp_path / "shop", parse_config({**VALUES, **change}))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [{"items": {"capacity": 4, "expected": 3}}, {"feedback": {"click_rate": 0.1}}])
+def test_keys_of_declared_features_mean_nothing_for_codes(change: dict[str, Any]) -> None:
+    plain = {"deployment": "shop", "items": {"capacity": 4}, "features": {"dimension": 4}, "expected_slots": 40}
+    parse_config(plain)
+    with pytest.raises(ConfigurationError, match="expected none for form codes"):
+        parse_config({**plain, **change})
