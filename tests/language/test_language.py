@@ -15,7 +15,7 @@ from hushstream.agents.migration import migrate
 from hushstream.agents.worker.deployment import parse_attributes, parse_config, read_config, written
 from hushstream.cli.config_options import settings, shared
 from hushstream.engine import language
-from hushstream.engine.configuration import canonical_form
+from hushstream.engine.configuration import canonical_form, is_later
 from hushstream.engine.language import SHARED, UNITS, Language
 from hushstream.engine.values import ConfigurationError
 from hushstream.replay.configurations import nested
@@ -78,7 +78,8 @@ def test_every_system_has_a_recorded_configuration_with_every_former_key():
             for path in files
             for key in each.leaves(yaml.safe_load(path.read_text(encoding="utf-8")))
         }
-        attributes = {one.attribute for one in each.keys if one.form == "value"}
+        # What came later was never called otherwise.
+        attributes = {one.attribute for one in each.keys if one.form == "value" and not is_later(one.field)}
         assert attributes <= said, name
 
 

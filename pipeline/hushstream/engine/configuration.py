@@ -132,6 +132,11 @@ def hashed_name(one: Field[Any]) -> str:
     return name
 
 
+def is_later(one: Field[Any]) -> bool:
+    """Whether a setting was made by `later`."""
+    return _LATER in one.metadata
+
+
 def unhashed_value(one: Field[Any], value: Any) -> Any:
     """A value of a setting that is given as the canonical form has it."""
     names = {wire: now for now, wire in one.metadata.get(_WIRE_VALUES, {}).items()}
@@ -141,7 +146,7 @@ def unhashed_value(one: Field[Any], value: Any) -> Any:
 def _is_on_wire(one: Field[Any], config: Any) -> bool:
     if _ASIDE in one.metadata:
         return False
-    return _LATER not in one.metadata or getattr(config, one.name) != one.default
+    return not is_later(one) or getattr(config, one.name) != one.default
 
 
 def _value_on_wire(one: Field[Any], config: Any) -> Any:

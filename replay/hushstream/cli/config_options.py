@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 import yaml
@@ -20,7 +20,14 @@ from hushstream.engine.language import SHARED
 from hushstream.replay.meanings import meanings
 from hushstream.systems.catalogue import kind_of, kinds
 
-_PLAIN = {int: "whole number", float: "number", bool: "true | false", str: "text", NoneType: "null"}
+_PLAIN = {
+    int: "whole number",
+    float: "number",
+    bool: "true | false",
+    str: "text",
+    NoneType: "null",
+    Any: "names with settings",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def twice_the_units(slots: NDArray[np.void], layout: FeatureLayout) -> None:
 
 
 def signs_that_cancel(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """Units whose sum is U and whose absolute values are not: a second cell has more of one sign, a third of the other."""
+    """Units whose sum is U and whose absolute values are not: one cell beside has some of the other sign."""
     slots["cells"][:, 1], slots["cells"][:, 2] = (slots["cells"][:, 0] + 1) % layout.cells, slots["cells"][:, 0]
     slots["units"][:, 1], slots["units"][:, 2] = -slots["units"][:, 0], slots["units"][:, 0]
 
