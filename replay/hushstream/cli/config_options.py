@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, Field, dataclass, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 import yaml

@@ -49,12 +49,13 @@ def as_it_is(slots: NDArray[np.void], layout: FeatureLayout) -> None:
 
 def twice_the_units(slots: NDArray[np.void], layout: FeatureLayout) -> None:
     """Units beyond U, in two places of one cell."""
-    slots["units"][:, 1] = slots["units"][:, 0]
+    slots["cells"][:, 1], slots["units"][:, 1] = slots["cells"][:, 0], slots["units"][:, 0]
 
 
 def signs_that_cancel(slots: NDArray[np.void], layout: FeatureLayout) -> None:
     """Units whose sum is U and whose absolute values are not: one cell beside has some of the other sign."""
-    slots["cells"][:, 1], slots["cells"][:, 2] = (slots["cells"][:, 0] + 1) % layout.cells, slots["cells"][:, 0]
+    # Of all these slots the other sign is in one cell, so that none takes from another what it moves.
+    slots["cells"][:, 1], slots["cells"][:, 2] = 0, slots["cells"][:, 0]
     slots["units"][:, 1], slots["units"][:, 2] = -slots["units"][:, 0], slots["units"][:, 0]
 
 

@@ -31,6 +31,7 @@ LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZ
 
 def _releases() -> tuple[Recipe, ...]:
     fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=HORIZON)
+    clicks = replace(fresh, levels=1)
     tuples = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)
     crowds = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD)
     paper = ReleaseConfig(mode="paper", sampling=SAMPLING)
@@ -59,7 +60,10 @@ def _releases() -> tuple[Recipe, ...]:
         _linear_sums("linear-sums-fresh", fresh, 3_000),
         _linear_sums("linear-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
         _linear_sums("linear-sums-counter", running, 2_000),
-        *(_linear_sums(f"linear-sums-{name}", fresh, 3_000, forge) for name, forge in linear.FORGED.items()),
+        *(
+            _linear_sums(f"linear-sums-{name}", replace(fresh, levels=1), 3_000, forge)
+            for name, forge in linear.FORGED.items()
+        ),
         Recipe("tuples", crowd),
         Recipe("tuples-unique", alone),
         Recipe("paper", as_in_the_paper),
