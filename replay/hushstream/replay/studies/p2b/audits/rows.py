@@ -60,10 +60,7 @@ def _releases() -> tuple[Recipe, ...]:
         _linear_sums("linear-sums-fresh", fresh, 3_000),
         _linear_sums("linear-sums-sampled", replace(fresh, sampling=SAMPLING), 3_000),
         _linear_sums("linear-sums-counter", running, 2_000),
-        *(
-            _linear_sums(f"linear-sums-{name}", replace(fresh, levels=1), 3_000, forge)
-            for name, forge in linear.FORGED.items()
-        ),
+        *(_linear_sums(f"linear-sums-{name}", clicks, 3_000, forge) for name, forge in linear.FORGED.items()),
         Recipe("tuples", crowd),
         Recipe("tuples-unique", alone),
         Recipe("paper", as_in_the_paper),
