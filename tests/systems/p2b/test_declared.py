@@ -261,6 +261,19 @@ def test_a_configuration_of_declared_features_is_written_as_it_is_read() -> None
     assert KIND.language.renewed(leaves)[("items", "expected")] == (("items", "expected"), 4)
 
 
+def test_every_setting_of_declared_features_moves_the_digest() -> None:
+    changes: list[dict[str, Any]] = [
+        {},
+        {"items": {"capacity": ARMS, "expected": 2}},
+        {"feedback": {"click_rate": 0.2}},
+        {"feedback": {}},
+        {"features": {**FEATURES, "member": {"kind": "boolean"}}},
+        {"features": {**FEATURES, "age": {"kind": "number", "range": [16, 97]}}},
+    ]
+    digests = {P2BSystem.declared(parse_config({**VALUES, **change})).digest for change in changes}
+    assert len(digests) == len(changes)
+
+
 def test_sums_are_made_for_the_items_that_are_expected() -> None:
     """The arm's share of a slot follows from a public number, never from how many items are there."""
     few = parse_config({**VALUES, "items": {"capacity": 400, "expected": 4}, "expected_slots": 200})

@@ -134,5 +134,5 @@ def test_the_guarantee_of_running_sums_is_that_of_one_window(rigs, rig):
 
 
 def test_other_modes_have_no_counter(rigs):
-    with pytest.raises(ConfigurationError, match=r"release\.sums: expected auto or fresh for mode tuples"):
+    with pytest.raises(ConfigurationError, match=r"release\.sums: expected auto or fresh for mechanism tuples"):
         rigs.make_system(release={"mode": "tuples", "sampling": 0.5, "sums": "counter"})
