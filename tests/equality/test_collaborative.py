@@ -22,9 +22,9 @@ import pytest_asyncio
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declare.declaration import System
+from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan, CollaborativePlayed

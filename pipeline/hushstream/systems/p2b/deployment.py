@@ -20,10 +20,10 @@ from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError, require
-from hushstream.privacy.amplification import noise_epsilon
-from hushstream.privacy.guarantee import Guarantee
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.mechanisms.amplification import noise_epsilon
+from hushstream.privacy.mechanisms.guarantee import Guarantee
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients

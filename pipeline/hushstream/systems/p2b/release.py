@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from hushstream.privacy.amounts import delta_to_bytes
-from hushstream.privacy.coins import bernoulli, probability_units
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import (
+from hushstream.privacy.mechanisms.coins import bernoulli, probability_units
+from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
     NoiseAddress,
     Parameter,
@@ -86,7 +86,7 @@ class ReleaseTerms:
 
     Attributes:
         domain: of the reports.
-        sampling_units: chance that a report is kept (`hushstream.privacy.coins`).
+        sampling_units: chance that a report is kept (`hushstream.privacy.mechanisms.coins`).
         scale: of the noise of slot sums in units of 1/M, as a fraction; None in other modes.
         parameters: every one that the noise depends on, as whole numbers.
         text: the same as the journal names them: canonical JSON.
