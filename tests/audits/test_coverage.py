@@ -39,8 +39,8 @@ def draws(function):
 
 def drawing_modules():
     """Modules of `hushstream.privacy` with something public that takes a keyed stream, and so draws from it."""
-    for found in pkgutil.iter_modules(hushstream.privacy.__path__):
-        module = importlib.import_module(f"hushstream.privacy.{found.name}")
+    for found in pkgutil.walk_packages(hushstream.privacy.__path__, "hushstream.privacy."):
+        module = importlib.import_module(found.name)
         for name, value in vars(module).items():
             if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
                 continue

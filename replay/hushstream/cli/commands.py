@@ -53,7 +53,7 @@ class Commands(LazyGroup):
             "Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
         ),
         "marks": Part((*_OPERATIONS, "hushstream.cli.repairs"), "Release marks of a zone."),
-        "worker": Part(_WORKERS, "Run one role of a deployment until SIGTERM."),
+        "worker": Part(_WORKERS, "Run one role of a deployment, or a gateway to it, until SIGTERM."),
         "broker": Part(
             _WORKERS,
             "Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``.",

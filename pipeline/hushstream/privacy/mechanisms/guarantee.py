@@ -6,7 +6,6 @@ All use the null-slot relation (rule 2): that a slot came, and when, is public; 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
 
@@ -99,35 +98,8 @@ def slot_sums_guarantee(
         adversary who chooses later slots by earlier releases); 2 h noised sums differ in place of 2. The coin that
         keeps a slot is thrown once, before all of them, so sampling acts on the whole stream as on one release.
     """
-    total = _slots(lifetime_slots, devices)
-    scale = laplace_scale(epsilon, levels * tree_levels)
-    micro = amplified_epsilon_micro(epsilon, sampling)
-    error = tree_levels * residue(*scale)
-    delta = _residue_delta(2 * error, micro)
-    running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
-    kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
-    return Guarantee(
-        mechanism=f"slot-sums: two sums per cell plus discrete Laplace noise of scale {ratio_text(*scale)}"
-        f"{running}{kept}",
-        relation=RELATION,
-        unit=UNIT,
-        cost=Cost(micro, delta),
-        replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
-        lifetime=_lifetime(
-            lifetime_slots,
-            devices,
-            micro,
-            _residue_delta(2 * total * error, total * micro),
-            _residue_delta(4 * total * error, 2 * total * micro),
-        ),
-        sensitivity=levels,
-        norm="joint L1 distance of the two sums of one cell, in reward levels",
-        zone=ZONE,
-        deployment=deployment,
-        residue_units=delta,
-        not_protected=_not_protected(deployment),
-        conditions=() if tree_levels == 1 else ("every slot is in one window, which is one leaf", NOISE_ONCE),
-    )
+    what, norm = "slot-sums: two sums per cell", "joint L1 distance of the two sums of one cell, in reward levels"
+    return _sums_guarantee(what, norm, epsilon, levels, 1, sampling, lifetime_slots, devices, deployment, tree_levels)
 
 
 def linear_sums_guarantee(
@@ -171,24 +143,10 @@ def linear_sums_guarantee(
     for name, value, most in (("units", units, 1 << 24), ("places", places, 1 << 20), ("levels", levels, 1 << 16)):
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise BadGuarantee(f"{name}: expected a whole number from 1 to {most:,}, got {value!r}")
-    single = slot_sums_guarantee(epsilon, levels * units, sampling, lifetime_slots, devices, deployment, tree_levels)
-    total, micro = _slots(lifetime_slots, devices), single.epsilon_micro
-    error = tree_levels * places * residue(*laplace_scale(epsilon, levels * units * tree_levels))
-    delta = _residue_delta(2 * error, micro)
-    return replace(
-        single,
-        mechanism=single.mechanism.replace("slot-sums: two sums per cell", "linear-sums: two sums per arm and cell"),
-        cost=Cost(micro, delta),
-        replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
-        lifetime=_lifetime(
-            lifetime_slots,
-            devices,
-            micro,
-            _residue_delta(2 * total * error, total * micro),
-            _residue_delta(4 * total * error, 2 * total * micro),
-        ),
-        norm="joint L1 distance of the two sums of all cells, in units times reward levels",
-        residue_units=delta,
+    what = "linear-sums: two sums per arm and cell"
+    norm = "joint L1 distance of the two sums of all cells, in units times reward levels"
+    return _sums_guarantee(
+        what, norm, epsilon, levels * units, places, sampling, lifetime_slots, devices, deployment, tree_levels
     )
 
 
@@ -342,6 +300,49 @@ def _residue_delta(variation: Fraction, micro: int) -> int:
 
 def _units(delta: Fraction) -> int:
     return min(DELTA_ONE, math.ceil(delta * DELTA_ONE))
+
+
+def _sums_guarantee(
+    what: str,
+    norm: str,
+    epsilon: Number,
+    levels: int,
+    places: int,
+    sampling: Number,
+    lifetime_slots: int,
+    devices: int,
+    deployment: Deployment,
+    tree_levels: int,
+) -> Guarantee:
+    """Of sums of which a report moves two in each of ``places`` cells, by ``levels`` together in L1."""
+    total = _slots(lifetime_slots, devices)
+    scale = laplace_scale(epsilon, levels * tree_levels)
+    micro = amplified_epsilon_micro(epsilon, sampling)
+    error = tree_levels * places * residue(*scale)
+    delta = _residue_delta(2 * error, micro)
+    running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
+    kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
+    return Guarantee(
+        mechanism=f"{what} plus discrete Laplace noise of scale {ratio_text(*scale)}{running}{kept}",
+        relation=RELATION,
+        unit=UNIT,
+        cost=Cost(micro, delta),
+        replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
+        lifetime=_lifetime(
+            lifetime_slots,
+            devices,
+            micro,
+            _residue_delta(2 * total * error, total * micro),
+            _residue_delta(4 * total * error, 2 * total * micro),
+        ),
+        sensitivity=levels,
+        norm=norm,
+        zone=ZONE,
+        deployment=deployment,
+        residue_units=delta,
+        not_protected=_not_protected(deployment),
+        conditions=() if tree_levels == 1 else ("every slot is in one window, which is one leaf", NOISE_ONCE),
+    )
 
 
 def _lifetime(slots: int, devices: int, micro: int, delta: int, exchanged: int) -> Lifetime:
