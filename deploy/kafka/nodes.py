@@ -10,8 +10,8 @@ from pathlib import Path
 import yaml
 from certificates import Authority
 
-from hushstream.ops.acl_rules import account_names
-from hushstream.ops.grants import duty_names
+from hushstream.ops.access.acl_rules import account_names
+from hushstream.ops.access.grants import duty_names
 from hushstream.schemas.topics import of_party
 
 ADMINISTRATOR = "admin"

@@ -7,7 +7,7 @@ from typing import Any
 
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
-from hushstream.ops.acl_rules import Principals, accounts_of, rules_of
+from hushstream.ops.access.acl_rules import Principals, accounts_of, rules_of
 from hushstream.schemas.topics import physical
 
 Manifest = dict[str, Any]

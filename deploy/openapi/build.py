@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from hushstream.gateway.conversations import SERVED
+from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.openapi import document
 
 FOLDER = Path(__file__).parent

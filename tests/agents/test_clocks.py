@@ -27,7 +27,7 @@ READS_A_CLOCK = {
     "agents/worker/roles.py": "what gauges show by the wall clock, once a look",
     "agents/worker/vital_signs.py": "looks now and then, and hands down when",
     "agents/worker/worker.py": "runs the loop that watches the group",
-    "ops/acls.py": "runs the loop that waits for brokers",
+    "ops/access/acls.py": "runs the loop that waits for brokers",
 }
 """Modules that import a clock, with the reason; an event loop's time is asked where a coroutine waits."""
 

@@ -26,8 +26,8 @@ COMMAND = str(Path(sys.executable).with_name("hushstream"))
 NAME, PATIENCE_SECONDS = "shared", 60.0
 CONFIGURATION = f"""\
 deployment: {NAME}
-arms: 3
-context: {{dimension: 4}}
+items: {{capacity: 3}}
+features: {{dimension: 4}}
 expected_slots: 2000
 encoder: {{codes: 2}}
 partitions: {{learner: 1, shuffler: 1}}

@@ -130,7 +130,7 @@ def test_a_result_prints_as_a_few_lines_that_name_headline_promise_and_marks(pla
 
 def test_rows_are_the_same_data_frame_in_pandas_and_polars(played):
     rows, others = played.to_pandas(), played.to_polars()
-    assert list(rows.columns) == others.columns == ["condition", "round", "users", "mean", "ci95"]
+    assert list(rows.columns) == others.columns == ["condition", "round", "users", "mean", "ci95", "figures"]
     assert rows.to_dict("records") == others.to_dicts()
     assert len(rows) == 6
 

@@ -15,7 +15,7 @@ import pytest
 
 from hushstream.agents.observe import metrics
 from hushstream.agents.recovery import journal
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.draws import fresh_address, fresh_key
 from hushstream.replay.studies.p2b.audits import attacks, releases

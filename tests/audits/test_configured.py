@@ -14,14 +14,14 @@ import pytest
 
 from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.counting import Concentrated, PureEpsilon
-from hushstream.privacy.audit import audit_slot_sums
-from hushstream.privacy.guarantee import slot_sums_guarantee
+from hushstream.privacy.audits.audit import audit_slot_sums
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.replay.audits.catalogue import audit_config
 from hushstream.replay.studies.p2b.audits import slot_sums
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
+from hushstream.systems.colin.algorithm import noised_sums as collaborative_moments
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig

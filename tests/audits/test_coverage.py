@@ -15,7 +15,7 @@ from typing import get_args, get_type_hints
 import hushstream.privacy
 from hushstream.counting import Plan
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.rewards import LocalReward, RewardLaw
+from hushstream.privacy.mechanisms.rewards import LocalReward, RewardLaw
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.studies.colin.experiments.mechanisms import CALIBRATIONS, Exposure
 from hushstream.replay.studies.p2b.audits.releases import p2b
@@ -39,8 +39,8 @@ def draws(function):
 
 def drawing_modules():
     """Modules of `hushstream.privacy` with something public that takes a keyed stream, and so draws from it."""
-    for found in pkgutil.iter_modules(hushstream.privacy.__path__):
-        module = importlib.import_module(f"hushstream.privacy.{found.name}")
+    for found in pkgutil.walk_packages(hushstream.privacy.__path__, "hushstream.privacy."):
+        module = importlib.import_module(found.name)
         for name, value in vars(module).items():
             if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
                 continue
@@ -74,7 +74,11 @@ def test_names_are_unique():
 
 def test_every_module_that_draws_has_a_row():
     found = set(drawing_modules())
-    assert {"hushstream.privacy.noise", "hushstream.privacy.rewards", "hushstream.privacy.coins"} <= found
+    assert {
+        "hushstream.privacy.mechanisms.noise",
+        "hushstream.privacy.mechanisms.rewards",
+        "hushstream.privacy.mechanisms.coins",
+    } <= found
     audited = {getattr(subject, "__module__", None) for subject in SUBJECTS}
     assert found <= audited | {type(subject).__module__ for subject in SUBJECTS}
 

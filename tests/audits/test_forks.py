@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.privacy.audit_structure import surprise_limit
+from hushstream.privacy.audits.structure import surprise_limit
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.draws import fresh_nonce
-from hushstream.replay.audits.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, doubting
+from hushstream.replay.audits.roles.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, doubting
 from hushstream.systems.catalogue import kinds
 
 FORKS = {audit.name: fork for audit in all_audits() for fork in audit.subjects if isinstance(fork, Fork)}

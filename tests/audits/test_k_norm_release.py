@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 
 from hushstream.counting import NegativeDigitTree, PureLength
-from hushstream.privacy.audit import lower_confidence, upper_confidence
-from hushstream.privacy.audit_laws import length_pair
+from hushstream.privacy.audits.audit import lower_confidence, upper_confidence
+from hushstream.privacy.audits.laws import length_pair
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.readings import reading_family, reading_of
 from hushstream.replay.audits.row import HORIZON
 from hushstream.replay.studies.colin.audits.rows import COLLABORATIVE_EPSILON, FEATURES
-from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
+from hushstream.systems.colin.algorithm import noised_sums as collaborative_moments
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 
 NAMES = ("server-negative-digit-k-norm", "learner-negative-digit-k-norm")

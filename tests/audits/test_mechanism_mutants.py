@@ -12,15 +12,15 @@ from functools import lru_cache
 import pytest
 
 from hushstream.counting import BinaryTree, BufferedToeplitz, Concentrated, HonakerTree, NegativeDigitTree, PureEpsilon
-from hushstream.privacy import exponential, rewards
-from hushstream.privacy.response import RandomisedResponse
-from hushstream.privacy.rewards import LocalReward
+from hushstream.privacy.mechanisms import exponential, rewards
+from hushstream.privacy.mechanisms.response import RandomisedResponse
+from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.experiments import noise as colin_noise
-from hushstream.systems.colin import noised_sums as collaborative_moments
 from hushstream.systems.colin import release as collaborative_release
+from hushstream.systems.colin.algorithm import noised_sums as collaborative_moments
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b import lift
 from hushstream.systems.p2b import release as p2b_release

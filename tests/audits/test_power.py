@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.privacy.audit import epsilon_lower_bound, lower_confidence, upper_confidence
-from hushstream.privacy.audit_laws import Family, Pair, gaussian_pair, laplace_pair, plane_pair, pure
+from hushstream.privacy.audits.audit import epsilon_lower_bound, lower_confidence, upper_confidence
+from hushstream.privacy.audits.laws import Family, Pair, gaussian_pair, laplace_pair, plane_pair, pure
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.readings import reading_family, reading_of

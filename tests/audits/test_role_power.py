@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from hushstream.privacy.audit import lower_confidence, upper_confidence
-from hushstream.privacy.audit_laws import gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
-from hushstream.privacy.audit_structure import surprise_limit
+from hushstream.privacy.audits.audit import lower_confidence, upper_confidence
+from hushstream.privacy.audits.laws import gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
+from hushstream.privacy.audits.structure import surprise_limit
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.mechanisms import GAUSSIAN_FAMILY, LAPLACE_FAMILY
-from hushstream.replay.audits.role_noise import LEAVES, PARTITIONS
+from hushstream.replay.audits.roles.noise import LEAVES, PARTITIONS
 from hushstream.replay.audits.unmixed import unmixed
 from hushstream.replay.studies.colin.audits import role_noise, role_rows
 from hushstream.replay.studies.colin.audits.role_attacks import leaf_family

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from hushstream.cli.main import app
 from hushstream.counting import BufferedToeplitz, Concentrated
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audit import AuditResult
-from hushstream.privacy.audit_structure import Noises, audit_structure
+from hushstream.privacy.audits.audit import AuditResult
+from hushstream.privacy.audits.structure import Noises, audit_structure
 from hushstream.replay.audits import calibration
 from hushstream.replay.audits.calibration import Calibration
-from hushstream.replay.audits.role_noise import LEAVES
+from hushstream.replay.audits.roles.noise import LEAVES
 from hushstream.replay.audits.row import Audit
 from hushstream.replay.audits.unmixed import INNOVATION_STEPS, unmixed
 from hushstream.replay.studies.colin.audits import role_noise, role_rows

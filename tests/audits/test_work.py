@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.replay.audits import work
+from hushstream.replay.audits.roles import work
+from hushstream.replay.audits.roles.work import Work, fewest, judged
 from hushstream.replay.audits.row import Row
-from hushstream.replay.audits.work import Work, fewest, judged
 from hushstream.replay.studies.bgt.audits.work import works as bgt
 from hushstream.replay.studies.colin.audits.work import works as colin
 from hushstream.replay.studies.p2b.audits.work import works as p2b

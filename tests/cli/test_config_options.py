@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hushstream.agents.worker.deployment import parse_config
-from hushstream.cli.config_options import settings
+from hushstream.cli.configure.config_options import settings
 from hushstream.replay.configurations import nested
 from hushstream.replay.meanings import meanings
 from hushstream.systems.catalogue import kinds

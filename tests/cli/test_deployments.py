@@ -11,7 +11,7 @@ import pytest
 from hushstream.agents.worker.deployment import load, prepare, read_config
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 

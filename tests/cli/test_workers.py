@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 from hushstream.agents.settings import WorkerSettings
-from hushstream.cli import workers
+from hushstream.cli.operate import workers
 
 SETTINGS = {
     "metrics_host": "metrics_host",

@@ -7,8 +7,9 @@ from itertools import count
 
 import pytest
 
-from hushstream.client import Client, journals
+from hushstream.client import Client
 from hushstream.client.decisions import DecisionReader
+from hushstream.client.logs import journals
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 

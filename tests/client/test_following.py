@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.broker import EmbeddedBroker
-from hushstream.client import following
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.logs import following
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.schemas.errors import HushstreamError

@@ -56,7 +56,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("privacy.keys.Key", "_set_up"): "hash functions that were set up under the key before",
     ("privacy.ledger.Ledger", "_totals"): "a scope that has spent nothing is absent, or has an empty sum",
     ("systems.colin.counter.machine.CounterMachine", "pending"): "the same rows in one piece",
-    ("systems.colin.estimator.CollaborativeState", "_correction"): "written before it is read",
+    ("systems.colin.algorithm.estimator.CollaborativeState", "_correction"): "written before it is read",
     ("systems.colin.server.machine.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
     ("systems.p2b.contribution.sealed.SealOpener", "_private"): "the key's other form, which has no equality",
     ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
@@ -69,11 +69,14 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.p2b.edge.shared.SharedModels", "_held", "_users"): "by name; their order means nothing",
     ("systems.p2b.lift.LiftCounter", "_waiting"): "by moment and user; their order means nothing",
     ("systems.p2b.shuffler.windows.Windows", "_opened_ms"): "of no meaning while the window is empty",
-    ("systems.pdap.aggregate.ModelUpdate", EVERY): "the version that was published last; the next replaces it whole",
-    ("systems.pdap.blocks.Blocks", EVERY): "what waits, gathered into one table",
+    (
+        "systems.pdap.algorithm.aggregate.ModelUpdate",
+        EVERY,
+    ): "the version that was published last; the next replaces it whole",
+    ("systems.pdap.algorithm.blocks.Blocks", EVERY): "what waits, gathered into one table",
     ("systems.pdap.counter.pending.Counter", "_arrivals", "_fresh", "_rows"): "the same outcomes in one piece",
-    ("systems.pdap.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
-    ("systems.pdap.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
+    ("systems.pdap.algorithm.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
+    ("systems.pdap.algorithm.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
 }
 """Attributes that differ after a restart, by class: why nothing that a machine writes follows from that."""
 
@@ -96,7 +99,7 @@ CONTENTS: Contents = {
     "hushstream.systems.p2b.lift.LiftCounter": lambda counter: counter.dump(),
     "hushstream.systems.p2b.shuffler.windows.Windows": lambda windows: windows._slots and windows._opened_ms,
     "hushstream.systems.pdap.counter.pending.Counter": lambda counter: counter.dump(),
-    "hushstream.systems.pdap.partition.Partition": lambda partition: sorted(partition._arrived.items()),
+    "hushstream.systems.pdap.algorithm.partition.Partition": lambda partition: sorted(partition._arrived.items()),
 }
 """What those hold, however it lies there, whose attributes are derived above."""
 

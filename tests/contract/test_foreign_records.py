@@ -21,7 +21,7 @@ import pytest
 
 from hushstream.agents.recovery.branches import sequence_of
 from hushstream.agents.worker.roles import MachineMaker
-from hushstream.client.journals import JournalReader
+from hushstream.client.logs.journals import JournalReader
 from hushstream.engine.declare.declaration import topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import CHAIN_BYTES, NewerJournal
@@ -29,7 +29,7 @@ from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
 from hushstream.engine.machine import readers_of
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Step, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
-from hushstream.ops.ledger_book import Seen
+from hushstream.ops.spending.ledger_book import Seen
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.systems.catalogue import kinds

@@ -11,7 +11,7 @@ from hushstream.counting import (
     PureLength,
 )
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 
 PURE = PureEpsilon(1)
 LENGTH = PureLength(1)

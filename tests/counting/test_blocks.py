@@ -22,7 +22,7 @@ from hushstream.counting import (
 )
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 
 PURE = PureEpsilon(1)
 BLOCKS = 6

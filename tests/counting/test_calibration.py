@@ -10,8 +10,8 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from hushstream.counting import BadPlan, BufferedToeplitz, Concentrated, NegativeDigitTree, PureEpsilon
-from hushstream.counting.blt import BltCounter
-from hushstream.counting.blt_shapes import lower_bound, shape_for
+from hushstream.counting.buffered.blt import BltCounter
+from hushstream.counting.buffered.shapes import lower_bound, shape_for
 from hushstream.privacy.amounts import delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.errors import PrivacyError

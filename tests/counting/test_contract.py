@@ -24,7 +24,7 @@ from hushstream.counting import (
 from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas.errors import HushstreamError
 
 pytestmark = pytest.mark.slow

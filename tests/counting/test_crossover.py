@@ -16,7 +16,7 @@ from hushstream.counting import (
 )
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 
 
 def test_a_thousand_windows_cost_less_than_half_of_fresh_noise() -> None:

@@ -20,7 +20,7 @@ from hushstream.counting import (
 from hushstream.counting.drawing import DrawingCounter, add_together
 from hushstream.counting.nodes import NO_HISTORY, KeyedNodes
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 
 PURE, ZCDP = PureEpsilon(1), Concentrated(0.5, 1e-6)
 FOLLOWING: dict[str, Plan] = {

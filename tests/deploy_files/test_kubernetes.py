@@ -18,7 +18,7 @@ import yaml
 from hushstream.agents.observe.metrics import METRICS
 from hushstream.agents.worker.deployment import CONFIGURATION, KeySource, load, parse_config, prepare
 from hushstream.engine.declare.flows import readers, writers
-from hushstream.ops.grants import duty_names
+from hushstream.ops.access.grants import duty_names
 from hushstream.privacy.keys import generate_keys
 
 pytestmark = pytest.mark.slow

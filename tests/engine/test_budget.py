@@ -11,10 +11,10 @@ from hushstream.engine.noise.budget import BudgetConfig, OwnScope, Place, filter
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units
 from hushstream.privacy.bounds import exp_above, exp_below
-from hushstream.privacy.conversion_table import DELTAS, conversion_lines, conversion_rows
 from hushstream.privacy.conversions import rho_to_epsilon_micro
-from hushstream.privacy.guarantee import tuples_guarantee
 from hushstream.privacy.ledger import BasicFilter
+from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
+from hushstream.privacy.promises.conversion_table import DELTAS, conversion_lines, conversion_rows
 from hushstream.systems.colin.configuration import collaborative_digest
 
 SMALL = {"rows": 4, "horizon": 64, "rewards_per_user": 32}

@@ -13,9 +13,9 @@ from hushstream.engine.records import InputRange, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
-from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import Rows
 
 MODES = {

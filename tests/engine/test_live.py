@@ -10,9 +10,9 @@ from hushstream.engine.configuration import PrivacyConfig
 from hushstream.engine.declare.live import require_person_told, require_private
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
-from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.privacy.promise import Promises
-from hushstream.privacy.sentence import ledger_words
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
+from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.promises.sentence import ledger_words
 
 SOUND = slot_sums_guarantee(1)
 NOTHING = Cost(MICRO, DELTA_ONE)

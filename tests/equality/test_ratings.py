@@ -18,7 +18,7 @@ import pytest_asyncio
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.verify import verify
+from hushstream.ops.check.verify import verify
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.bgt.baselines import baseline_of
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop, RatingsPlayed

@@ -20,9 +20,9 @@ import pytest_asyncio
 
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.engine.declare.declaration import System
+from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.replay.studies.pdol.closed_loop import RecordLoop, RecordsPlayed
 from hushstream.replay.studies.pdol.play import isolated_labels

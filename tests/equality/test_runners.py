@@ -18,9 +18,9 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
+from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy, open_export
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

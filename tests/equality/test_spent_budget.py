@@ -17,11 +17,11 @@ import pytest_asyncio
 
 from hushstream.agents.worker.deployment import KeySource, prepare
 from hushstream.client.client import Client
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.noise.budget import BudgetConfig
-from hushstream.ops.budget import EXHAUSTED, read
-from hushstream.ops.verify import verify
+from hushstream.ops.check.verify import verify
+from hushstream.ops.spending.budget import EXHAUSTED, read
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.runners.playing import Place, Recording, play
 from hushstream.schemas import codec

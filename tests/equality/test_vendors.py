@@ -19,9 +19,9 @@ import pytest_asyncio
 
 from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
 from hushstream.engine.declare.declaration import System
+from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.playing import Place, Recording, play_parties
 from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, PdapPlayed, Visits
 from hushstream.replay.studies.pdap.run import PdapOptions, configured

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hushstream.counting import Concentrated, PureEpsilon
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.figures import Picture, render
 from hushstream.replay.studies.colin.experiments import figures as colin_figures
 from hushstream.replay.studies.colin.experiments import plots as colin_plots
@@ -33,9 +33,9 @@ from hushstream.replay.studies.colin.experiments.mechanisms import (
 from hushstream.replay.studies.colin.experiments.noise import noised_rewards, raw_noise
 from hushstream.replay.studies.colin.experiments.play import Task, Tuning, WorldSetting, exposure_for, play, stage_of
 from hushstream.replay.worlds.world import WorldError
-from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 from hushstream.systems.colin.relation import Relation
-from hushstream.systems.colin.textbook import TextbookCollaborative
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.ops.acl_rules import Principals, rules_of
+from hushstream.ops.access.acl_rules import Principals, rules_of
 from hushstream.schemas.errors import HushstreamError
 
 

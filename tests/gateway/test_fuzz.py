@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.gateway.conversations import SERVED
+from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.openapi import document
 from hushstream.replay.runners.ports import free_port
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from hushstream.client import records
 from hushstream.engine.declare.conversation import DECISIONS
-from hushstream.gateway.conversations import SERVED
+from hushstream.gateway.conversation.conversations import SERVED
 from hushstream.gateway.openapi import document
 from hushstream.gateway.problems import PROBLEMS
 

@@ -13,7 +13,7 @@ import yaml
 
 from hushstream.agents.migration import migrate
 from hushstream.agents.worker.deployment import parse_attributes, parse_config, read_config, written
-from hushstream.cli.config_options import settings, shared
+from hushstream.cli.configure.config_options import settings, shared
 from hushstream.engine import language
 from hushstream.engine.configuration import canonical_form, is_later
 from hushstream.engine.language import SHARED, UNITS, Language

@@ -142,4 +142,5 @@ def test_what_every_line_names_is_there(runner):
             assert mutant.by.removeprefix("audit ") in audits, mutant.name
         else:
             path, _, test = mutant.by.partition("::")
-            assert f"def {test.partition('[')[0]}" in (runner.ROOT / path).read_text(encoding="utf-8"), mutant.name
+            function = test.partition("[")[0].rpartition("::")[2]
+            assert f"def {function}" in (runner.ROOT / path).read_text(encoding="utf-8"), mutant.name

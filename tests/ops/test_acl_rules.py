@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 
 from hushstream.engine.declare.declaration import role_of
-from hushstream.ops.acl_rules import Enforced, Principals, Rule, access_differences, accounts_of, missing, rules_of
-from hushstream.ops.checkpoints import From
-from hushstream.ops.grants import duty_names, rights_of
-from hushstream.ops.verify import verified_topics
+from hushstream.ops.access.acl_rules import (
+    Enforced,
+    Principals,
+    Rule,
+    access_differences,
+    accounts_of,
+    missing,
+    rules_of,
+)
+from hushstream.ops.access.grants import duty_names, rights_of
+from hushstream.ops.check.checkpoints import From
+from hushstream.ops.check.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin

@@ -12,9 +12,9 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord
-from hushstream.ops import budget
-from hushstream.ops.budget import EXHAUSTED, INCOMPLETE
 from hushstream.ops.log_copy import LogCopy, whole
+from hushstream.ops.spending import budget
+from hushstream.ops.spending.budget import EXHAUSTED, INCOMPLETE
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key

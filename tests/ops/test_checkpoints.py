@@ -11,11 +11,11 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.records import InputRecord
-from hushstream.ops.checkpoints import From
-from hushstream.ops.findings import Status
-from hushstream.ops.joined import NotOneLog, joined
+from hushstream.ops.check.checkpoints import From
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.joined import NotOneLog, joined
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
-from hushstream.ops.verify import verify
 
 SYSTEMS = ("p2b", "colin", "pdap", "pdol", "bgt")
 

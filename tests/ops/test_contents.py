@@ -21,10 +21,10 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.statement import statement_of
-from hushstream.privacy.contents import Form
+from hushstream.ops.statement.statement import statement_of
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.page import page_text
+from hushstream.privacy.promises.contents import Form
+from hushstream.privacy.promises.page import page_text
 from hushstream.replay.report.statement import statement_page
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog

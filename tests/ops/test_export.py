@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hushstream.engine.records import InputRecord
+from hushstream.ops.check.verify import verify_export
 from hushstream.ops.export import (
     MANIFEST,
     ExportRefused,
@@ -20,7 +21,6 @@ from hushstream.ops.export import (
 )
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.partition_file import DamagedExport, PartitionWriter, open_partition
-from hushstream.ops.verify import verify_export
 from hushstream.replay.runners.memory import MemoryLog
 
 

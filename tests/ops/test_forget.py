@@ -12,11 +12,11 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.state.published import NAME_BYTES, StateSeal
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import ExportRefused, export_copy, open_export
-from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, Forgotten, erase_export, forget_async
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.verify import verify, verify_export
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

@@ -9,9 +9,9 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines, role_work
 from hushstream.client.client import Client
-from hushstream.ops.findings import Status
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.verify import verify
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import load_ring, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path

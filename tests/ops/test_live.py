@@ -16,13 +16,13 @@ from hushstream.agents.errors import BrokerUnreachable, PartitionCountWrong, Top
 from hushstream.agents.security import Security
 from hushstream.broker import EmbeddedBroker
 from hushstream.ops import topics
-from hushstream.ops.budget import budget_topics
-from hushstream.ops.budget import read as read_budget
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.ops.connection import BrokerRefused, Connection
 from hushstream.ops.export import export, export_async, open_export
-from hushstream.ops.findings import Status
 from hushstream.ops.live import Quiet, copy_async
-from hushstream.ops.verify import verified_topics, verify, verify_export, verify_live
+from hushstream.ops.spending.budget import budget_topics
+from hushstream.ops.spending.budget import read as read_budget
 from hushstream.schemas.errors import HushstreamError
 
 QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)

@@ -12,7 +12,7 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import DeclarationError
-from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
+from hushstream.ops.access.acl_rules import Principals, Rule, accounts_of, rules_of
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import PUBLISHED
 from hushstream.systems.pdap.system import KIND

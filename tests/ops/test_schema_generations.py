@@ -19,9 +19,9 @@ from hushstream.client.client import Client
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.learner.batch import Batch
-from hushstream.ops.findings import Status
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.verify import verify
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec, context_columns

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from hushstream.engine.declare.flows import readers
-from hushstream.ops.statement import NOT_STATED, OperatorFacts, statement_of
+from hushstream.ops.statement.statement import NOT_STATED, OperatorFacts, statement_of
 from hushstream.privacy.amounts import delta_text
-from hushstream.privacy.guarantee import OPEN_IN
-from hushstream.privacy.sentence import price_text
+from hushstream.privacy.mechanisms.guarantee import OPEN_IN
+from hushstream.privacy.promises.sentence import price_text
 from hushstream.replay.report.statement import statement_page
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig

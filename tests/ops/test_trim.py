@@ -30,15 +30,15 @@ from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import role_of
 from hushstream.engine.records import Output
-from hushstream.ops.budget import budget_topics, read
-from hushstream.ops.checkpoints import From
+from hushstream.ops.check.checkpoints import From
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.joined import joined
+from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_async, open_export
-from hushstream.ops.findings import Status
-from hushstream.ops.joined import joined
 from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.spending.budget import budget_topics, read
 from hushstream.ops.trim import TrimRefused, plan_async, trim_async
-from hushstream.ops.verify import verified_topics, verify
 
 QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
 

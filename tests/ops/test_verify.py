@@ -12,9 +12,9 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.records import InputRecord, InputSlice
-from hushstream.ops.findings import Status
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.verify import verified_topics, verify
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.ops.statement import Section, Statement
+from hushstream.ops.statement.statement import Section, Statement
 from hushstream.replay.bench.rows import at_least, at_most
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Description, Findings

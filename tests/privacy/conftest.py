@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 
 
 @pytest.fixture

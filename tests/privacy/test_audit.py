@@ -6,15 +6,15 @@ import pytest
 from scipy import stats
 
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audit import (
+from hushstream.privacy.audits.audit import (
     audit_slot_sums,
     epsilon_lower_bound,
     lower_confidence,
     upper_confidence,
 )
 from hushstream.privacy.errors import PrivacyError
-from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.privacy.noise import checked_add, discrete_laplace, laplace_scale
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
+from hushstream.privacy.mechanisms.noise import checked_add, discrete_laplace, laplace_scale
 
 RUNS = 1_000
 

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audit import audit_attack, audit_sizes
-from hushstream.privacy.audit_laws import (
+from hushstream.privacy.audits.audit import audit_attack, audit_sizes
+from hushstream.privacy.audits.laws import (
     Family,
     Pair,
     Sizes,
@@ -24,7 +24,7 @@ from hushstream.privacy.audit_laws import (
     sampled_pair,
 )
 from hushstream.privacy.errors import PrivacyError
-from hushstream.privacy.tuples import exact_delta
+from hushstream.privacy.mechanisms.tuples import exact_delta
 
 RATES = np.linspace(0.01, 0.95, 30)
 

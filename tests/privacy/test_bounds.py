@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import iv, mp
 
-from hushstream.privacy.amplification import amplified_epsilon_micro, noise_epsilon
-from hushstream.privacy.binomial import at_least, at_most, probability_of, working
 from hushstream.privacy.bounds import exp_above, exp_below, log_above, to_fraction
 from hushstream.privacy.errors import BadAmount, BadNoise
+from hushstream.privacy.mechanisms.amplification import amplified_epsilon_micro, noise_epsilon
+from hushstream.privacy.mechanisms.binomial import at_least, at_most, probability_of, working
 
 
 def _interval(function, value):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.privacy.coins import (
+from hushstream.privacy.errors import BadNoise
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms.coins import (
     COIN_ONE,
     bernoulli,
     choice,
@@ -12,9 +14,7 @@ from hushstream.privacy.coins import (
     permutation,
     probability_units,
 )
-from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream
+from hushstream.privacy.mechanisms.noise import KeyedStream
 
 FALSE_ALARM = 1e-6
 

@@ -12,13 +12,13 @@ from scipy import stats
 
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.exponential import (
+from hushstream.privacy.mechanisms.exponential import (
     exponential_choice,
     exponential_guarantee,
     exponential_residue,
     exponential_weights,
 )
-from hushstream.privacy.noise import KeyedStream
+from hushstream.privacy.mechanisms.noise import KeyedStream
 
 FALSE_ALARM = 1e-6
 utilities = st.lists(st.integers(-(1 << 40), 1 << 40), min_size=1, max_size=20).map(np.array)

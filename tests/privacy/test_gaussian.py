@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from hushstream.privacy import gaussian
 from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.gaussian import (
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms import gaussian
+from hushstream.privacy.mechanisms.gaussian import (
     discrete_gaussian,
     discrete_gaussian_joint,
     gaussian_residue,
@@ -27,8 +28,7 @@ from hushstream.privacy.gaussian import (
     gaussian_variance,
     gaussian_variance_for,
 )
-from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace
 
 FALSE_ALARM = 1e-6
 VARIANCES = [(1, 10), (1, 1), (30, 7), (10**4, 1), (10**8, 3)]

@@ -7,13 +7,13 @@ import pytest
 
 from hushstream.privacy.amounts import DELTA_ONE, Cost, delta_value
 from hushstream.privacy.bounds import exp_above
-from hushstream.privacy.coins import bernoulli
 from hushstream.privacy.errors import BadAmount, BadGuarantee, BadNoise
-from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
-from hushstream.privacy.noise import residue
-from hushstream.privacy.page import page_text
-from hushstream.privacy.promise import Promises
-from hushstream.privacy.tuples import exact_delta, smallest_threshold
+from hushstream.privacy.mechanisms.coins import bernoulli
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.mechanisms.noise import residue
+from hushstream.privacy.mechanisms.tuples import exact_delta, smallest_threshold
+from hushstream.privacy.promises.page import page_text
+from hushstream.privacy.promises.promise import Promises
 
 KEYS = {
     "epsilon",

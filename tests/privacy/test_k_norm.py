@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from hushstream.privacy import k_norm
 from hushstream.privacy.errors import BadNoise
-from hushstream.privacy.gaussian import gaussian_reach, gaussian_residue
-from hushstream.privacy.k_norm import (
+from hushstream.privacy.keys import seeded_key
+from hushstream.privacy.mechanisms import k_norm
+from hushstream.privacy.mechanisms.gaussian import gaussian_reach, gaussian_residue
+from hushstream.privacy.mechanisms.k_norm import (
     discrete_k_norm,
     discrete_k_norm_joint,
     k_norm_guarantee,
@@ -22,8 +23,7 @@ from hushstream.privacy.k_norm import (
     k_norm_tables,
     k_norm_variance,
 )
-from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream, discrete_laplace
+from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace
 
 FALSE_ALARM = 1e-6
 

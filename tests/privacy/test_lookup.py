@@ -7,8 +7,8 @@ import bisect
 import numpy as np
 import pytest
 
-from hushstream.privacy.lookup import ThresholdLookup
-from hushstream.privacy.tables import laplace_tables
+from hushstream.privacy.mechanisms.lookup import ThresholdLookup
+from hushstream.privacy.mechanisms.tables import laplace_tables
 
 ENTRY = 1 << 50
 LAST = 2**64 - 1

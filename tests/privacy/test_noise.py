@@ -21,7 +21,7 @@ from scipy import stats
 
 from hushstream.privacy.errors import BadNoise, PrivacyError
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import (
+from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
     NoiseAddress,
     checked_add,
@@ -30,7 +30,7 @@ from hushstream.privacy.noise import (
     laplace_variance,
     residue,
 )
-from hushstream.privacy.tables import laplace_tables
+from hushstream.privacy.mechanisms.tables import laplace_tables
 
 FALSE_ALARM = 1e-6
 SCALES = [(1, 1), (3, 10), (7, 3), (256, 1), (5000, 1)]

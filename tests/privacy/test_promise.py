@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
-from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
-from hushstream.privacy.page import groups_of, page_json, page_text
-from hushstream.privacy.promise import Cap, Lifetime, Promises
-from hushstream.privacy.rewards import LocalReward
-from hushstream.privacy.sentence import Prices
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee
+from hushstream.privacy.mechanisms.rewards import LocalReward
+from hushstream.privacy.promises.page import groups_of, page_json, page_text
+from hushstream.privacy.promises.promise import Cap, Lifetime, Promises
+from hushstream.privacy.promises.sentence import Prices
 
 ONE = slot_sums_guarantee(1)
 NOTHING = "for one person as a whole nothing is promised beyond single rewards"

@@ -13,8 +13,8 @@ from scipy import stats
 
 from hushstream.privacy.bounds import exp_above, exp_below
 from hushstream.privacy.errors import BadAmount, BadGuarantee, BadNoise
-from hushstream.privacy.response import RandomisedResponse, _multiply_high
-from hushstream.privacy.rewards import LocalReward, _thresholds
+from hushstream.privacy.mechanisms.response import RandomisedResponse, _multiply_high
+from hushstream.privacy.mechanisms.rewards import LocalReward, _thresholds
 
 FALSE_ALARM = 1e-6
 ONE = 1 << 64

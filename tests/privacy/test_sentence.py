@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, ratio_text
-from hushstream.privacy.page import page_text
-from hushstream.privacy.promise import Guarantee, Lifetime, Promises
-from hushstream.privacy.sentence import Prices, factor, percent, picture
+from hushstream.privacy.promises.page import page_text
+from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
+from hushstream.privacy.promises.sentence import Prices, factor, percent, picture
 
 
 def promise(epsilon=1.0, life=1.5, life_delta=0, **other):

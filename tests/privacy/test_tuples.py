@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hushstream.privacy.bounds import exp_below
 from hushstream.privacy.errors import BadAmount, BadNoise
-from hushstream.privacy.tuples import curve_epsilon, exact_delta, smallest_threshold
+from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta, smallest_threshold
 
 HALF = curve_epsilon("0.5")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hushstream.agents.worker.deployment import load
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.studies.p2b.report.results import RunResult
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 

@@ -12,7 +12,7 @@ import yaml
 
 from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.features.schema import declare
-from hushstream.replay.logged.feature_draft import draft_features
+from hushstream.replay.logged.drafts.features import draft_features
 from hushstream.replay.logged.log import LogError
 
 COUNTRIES = ("de", "fr", "se")

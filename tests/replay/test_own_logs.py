@@ -16,7 +16,7 @@ from hushstream.agents.worker.deployment import load
 from hushstream.api import evaluate
 from hushstream.cli.main import main
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
-from hushstream.replay.logged.draft import draft_mapping
+from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.evaluate import policy_values
 from hushstream.replay.logged.log import LogError, LoggedDataset

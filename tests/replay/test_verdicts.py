@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.privacy.guarantee import slot_sums_guarantee
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.replay.logged.gains import Gain, Gains, gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import LoggedDataset

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.privacy.guarantee import slot_sums_guarantee
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
 from hushstream.replay.studies.p2b.report.summaries import summarise

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hushstream.privacy.promise import REPRODUCIBLE
+from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee

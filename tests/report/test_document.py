@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 
-from hushstream.privacy.guarantee import tuples_guarantee
+from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.studies.p2b.report.document import as_json
 from hushstream.replay.studies.p2b.report.results import CellRow

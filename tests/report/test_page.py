@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.summaries import Comparison
 from hushstream.replay.studies.p2b.report.folder import write_report

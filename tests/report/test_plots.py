@@ -6,7 +6,7 @@ import struct
 import matplotlib
 import pytest
 
-from hushstream.privacy.guarantee import slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee, tuples_guarantee
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.sheet import NARROW, WIDE, Drawing, Sheet, png, svg
 from hushstream.replay.studies.p2b.report.plots import draw_epsilon, draw_noise, plots

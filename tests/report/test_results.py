@@ -6,8 +6,8 @@ import pytest
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.feedback.join import JoinOutcome
-from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from hushstream.privacy.guarantee import paper_guarantee
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.studies.p2b.report.table import terminal_table
 

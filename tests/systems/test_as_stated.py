@@ -15,7 +15,7 @@ from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.catalogue import BUILTIN
 from hushstream.systems.pdol.configuration import GossipConfig
-from hushstream.systems.pdol.gossip_machine import GossipMachine
+from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
 
 FIELD = "private_as_stated"
 SECRET = Key(b"\x07" * 31 + b"\x03")

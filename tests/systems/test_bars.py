@@ -23,7 +23,7 @@ from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.release import plan_of as reward_plan
 from hushstream.systems.p2b.lift import lift_tree
 from hushstream.systems.p2b.promise import window_tree_of
-from hushstream.systems.pdap.noise import block_scales
+from hushstream.systems.pdap.algorithm.noise import block_scales
 
 PER_SYSTEM = 12
 ROUNDING = 2e-5

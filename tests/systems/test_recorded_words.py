@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 from hushstream.agents.worker.deployment import parse_config
-from hushstream.systems.bgt.guarantee import guarantee_of as bgt_guarantee
+from hushstream.systems.bgt.price.guarantee import guarantee_of as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.p2b.lift import lift_debit
 from hushstream.systems.p2b.promise import guarantee_of, slot_terms_of
 from hushstream.systems.pdap.promise import epoch_guarantee
-from hushstream.systems.pdol.counters import plan_of
+from hushstream.systems.pdol.algorithm.counters import plan_of
 
 RECORDED = Path(__file__).with_name("recorded_words.json")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.ops.verify import verify
+from hushstream.ops.check.verify import verify
 from hushstream.replay.run import options_of, run_with
 from hushstream.schemas import codec
 

@@ -2,8 +2,8 @@
 
 from hushstream.client.client import Client, DecisionTimeout
 from hushstream.client.decisions import Decision
-from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import connect
+from hushstream.client.logs.event_log import EventLog
 from hushstream.client.predictions import Prediction, PredictionTimeout, RefusedRecord
 from hushstream.client.records import RecordClient, connect_records
 from hushstream.client.sync import SyncClient

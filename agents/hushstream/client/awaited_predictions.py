@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushstream.client.journals import JournalReader
+from hushstream.client.logs.journals import JournalReader
 from hushstream.client.predictions import Prediction, PredictionTimeout, refused_by_worker
 from hushstream.client.waiting import PassedOver
 from hushstream.engine.declare.requests import UnknownEvent

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from hushstream.client.arguments import mask_of, require_id, vector_of
 from hushstream.client.decisions import Answer, Decision, DecisionReader
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.declare.requests import (

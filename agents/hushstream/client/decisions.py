@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from hushstream.client.journals import JournalReader
+from hushstream.client.logs.journals import JournalReader
 from hushstream.schemas.records import Decisions, JournalHead
 
 _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "baseline", "repeated")

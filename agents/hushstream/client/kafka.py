@@ -18,7 +18,7 @@ from hushstream.agents.observe.quiet import Quiet, quieten
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
-from hushstream.client.following import AnswersFollowed
+from hushstream.client.logs.following import AnswersFollowed
 from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.schemas import codec

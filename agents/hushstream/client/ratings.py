@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from hushstream.agents.security import Security
 from hushstream.client.arguments import require_id
-from hushstream.client.event_log import EventLog
-from hushstream.client.journals import JournalReader
 from hushstream.client.kafka import KafkaEventLog, read_deployment
+from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.journals import JournalReader
 from hushstream.client.waiting import PassedOver
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.requests import RequestRefused

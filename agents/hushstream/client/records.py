@@ -16,19 +16,19 @@ from numpy.typing import ArrayLike, NDArray
 from hushstream.agents.security import Security
 from hushstream.client.arguments import require_id
 from hushstream.client.awaited_predictions import AwaitedPredictions, Question
-from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog, read_deployment
+from hushstream.client.logs.event_log import EventLog
+from hushstream.client.logs.record_batches import BATCH_ROWS, parts
 from hushstream.client.predictions import Prediction, RefusedRecord, outcome_of
-from hushstream.client.record_batches import BATCH_ROWS, parts
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.requests import BadContext, RequestRefused
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdol.edge import Refusal, quantise
+from hushstream.systems.pdol.algorithm.edge import Refusal, quantise
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.requests import RecordRules
-from hushstream.systems.pdol.rows import Rows
 
 PREDICTIONS = Conversation("records", (), "predictions")
 """What an application writes and reads of a PDOL deployment."""
@@ -166,8 +166,8 @@ class RecordClient:
 
         Args:
             event_ids, users, nodes: one for each record, as of `predict`; records of a domain are taken in this order.
-            rows: records on the lattice (`hushstream.systems.pdol.edge.quantise` puts them there); their labels are
-                not sent.
+            rows: records on the lattice (`hushstream.systems.pdol.algorithm.edge.quantise` puts them there); their
+                labels are not sent.
             after_phase, timeout: of all of them, as of `predict`.
 
         Returns:

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.gateway.problems import LogBusy
 
 SILENT_SECONDS = 5.0

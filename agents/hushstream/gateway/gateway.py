@@ -15,13 +15,13 @@ from typing import Self
 from aiohttp import web
 
 from hushstream.agents.security import Security
-from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import server_context
-from hushstream.gateway.conversations import served_of
+from hushstream.gateway.conversation.conversations import served_of
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.openapi import document
 from hushstream.gateway.server import GatewayServer

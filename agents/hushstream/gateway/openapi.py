@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from hushstream.gateway.calls import Call
-from hushstream.gateway.conversations import Served
+from hushstream.gateway.conversation.calls import Call
+from hushstream.gateway.conversation.conversations import Served
 from hushstream.gateway.problems import CONTENT_TYPE, PROBLEMS, URN
 
 _REFERENCE = "#/components/schemas/{model}"

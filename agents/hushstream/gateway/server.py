@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import Callers
-from hushstream.gateway.calls import Answer, Answered, Answers, Call
 from hushstream.gateway.connections import Limits, Server
+from hushstream.gateway.conversation.calls import Answer, Answered, Answers, Call
 from hushstream.gateway.limits import Busy, Rate
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of

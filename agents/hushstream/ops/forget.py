@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from hushstream.agents.errors import AccessDenied
-from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.conversation import asked_of, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, TopicPartition

@@ -9,7 +9,7 @@ Layout, all numbers little-endian::
     digest   32 bytes of BLAKE2b over everything before
 
 The digest finds damage (a cut, a bad disk). It has no key: a change that somebody made on purpose is found by
-`hushstream.ops.verify`, not by reading.
+`hushstream.ops.check.verify`, not by reading.
 """
 
 from __future__ import annotations

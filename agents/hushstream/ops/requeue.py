@@ -81,7 +81,7 @@ async def requeue_async(connection: Connection, system: System, letter: Letter, 
     """Put one refused record (or row) on its topic again, unless it is there again already.
 
     Needs the right to read and to write that topic, which no role has: it is given by zone to a principal of its own
-    (`hushstream.ops.grants`).
+    (`hushstream.ops.access.grants`).
 
     Args:
         connection: where the deployment is.

@@ -33,7 +33,7 @@ from hushstream.engine.declare.flows import readers
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import StateSeal, record_digest
-from hushstream.ops.checkpoints import Beginner, Begun, NoUse, PublishedCopy, needed
+from hushstream.ops.check.checkpoints import Beginner, Begun, NoUse, PublishedCopy, needed
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import LiveLogs, open_logs
 from hushstream.ops.log_copy import PartitionCopy

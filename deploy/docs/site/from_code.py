@@ -38,7 +38,7 @@ from typer.main import get_command
 
 from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.api.options import own_options, python_name
-from hushstream.cli.config_options import Setting, settings, shared
+from hushstream.cli.configure.config_options import Setting, settings, shared
 from hushstream.cli.main import app as command_line
 from hushstream.engine.declare.declaration import Role
 from hushstream.features.reference import kind_rows

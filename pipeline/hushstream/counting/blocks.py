@@ -29,8 +29,8 @@ from hushstream.counting.sums import LARGEST_SUM, bound_after, largest_size, req
 from hushstream.counting.tree import NegativeDigitTree, signed_digits
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import NoiseAddress, Parameter
-from hushstream.privacy.promise import Deployment, Guarantee
+from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
+from hushstream.privacy.promises.promise import Deployment, Guarantee
 
 LARGEST_COORDINATES = 1 << 26
 STATE_VERSION = 1

@@ -26,22 +26,22 @@ from hushstream.privacy.amounts import (
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.encoding import Part
-from hushstream.privacy.gaussian import (
+from hushstream.privacy.mechanisms.gaussian import (
     discrete_gaussian_joint,
     gaussian_reach,
     gaussian_residue,
     gaussian_variance,
     gaussian_variance_for,
 )
-from hushstream.privacy.k_norm import discrete_k_norm_joint, k_norm_reach, k_norm_residue, k_norm_variance
-from hushstream.privacy.noise import (
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_reach, k_norm_residue, k_norm_variance
+from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
     discrete_laplace,
     laplace_scale,
     laplace_variance,
     residue,
 )
-from hushstream.privacy.tables import BASE, laplace_tables
+from hushstream.privacy.mechanisms.tables import BASE, laplace_tables
 
 _LARGEST_USEFUL_EXPONENT = 100
 

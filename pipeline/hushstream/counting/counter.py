@@ -49,8 +49,8 @@ from hushstream.counting.sums import LARGEST_SUM, bound_with, column_sums, large
 from hushstream.privacy.amounts import ratio_text
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import NoiseAddress, Parameter
-from hushstream.privacy.promise import Deployment, Guarantee
+from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
+from hushstream.privacy.promises.promise import Deployment, Guarantee
 
 LARGEST_DIMENSION = 1 << 24
 STATE_VERSION = 2

@@ -35,7 +35,7 @@ from hushstream.counting.digits import levels_for
 from hushstream.counting.drawing import Wanted
 from hushstream.counting.errors import BadPlan
 from hushstream.counting.nodes import NodeSource
-from hushstream.privacy.noise import Parameter
+from hushstream.privacy.mechanisms.noise import Parameter
 
 _MOST_GUARD_BITS = 16
 _SAFE_BITS = 52

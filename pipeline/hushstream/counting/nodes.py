@@ -19,7 +19,7 @@ from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.errors import BadPlan
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import DIGEST_BYTES, Key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, Parameter
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, Parameter
 
 PURPOSE = "counter-node"
 HISTORY_BYTES = DIGEST_BYTES

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from hushstream.counting.calibration import Budget
 from hushstream.counting.errors import BadPlan
-from hushstream.privacy.guarantee import NOISE_ONCE
-from hushstream.privacy.promise import Deployment, Guarantee, Lifetime
+from hushstream.privacy.mechanisms.guarantee import NOISE_ONCE
+from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
 
 LARGEST_LIFE = 1_000_000
 

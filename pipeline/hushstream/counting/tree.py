@@ -34,7 +34,7 @@ from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import NodeSource
 from hushstream.counting.sums import SAFE_BITS
-from hushstream.privacy.noise import Parameter
+from hushstream.privacy.mechanisms.noise import Parameter
 
 DEFAULT_BASE = 15
 """15 with 8 levels serves 2^30 leaves."""

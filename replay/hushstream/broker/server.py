@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from hushstream.broker import cluster_handlers, group_handlers, log_handlers, topic_handlers
 from hushstream.broker.errors import BrokerStartError, MalformedRequest
+from hushstream.broker.handlers import cluster as cluster_handlers
+from hushstream.broker.handlers import group as group_handlers
+from hushstream.broker.handlers import log as log_handlers
+from hushstream.broker.handlers import topic as topic_handlers
 from hushstream.broker.node import Client, Node
 from hushstream.broker.settings import BrokerSettings
 from hushstream.broker.wire import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hushstream.cli.lazy import LazyGroup, Part
 
-_REPLAYS = ("hushstream.cli.replays",)
-_EVALUATIONS = ("hushstream.cli.evaluations",)
-_WORKERS = ("hushstream.cli.workers",)
-_DEPLOYMENTS = ("hushstream.cli.deployments",)
-_PROMISES = ("hushstream.cli.promises",)
-_OPERATIONS = ("hushstream.cli.operations",)
-_USERS = ("hushstream.cli.users",)
+_REPLAYS = ("hushstream.cli.research.replays",)
+_EVALUATIONS = ("hushstream.cli.research.evaluations",)
+_WORKERS = ("hushstream.cli.operate.workers",)
+_DEPLOYMENTS = ("hushstream.cli.configure.deployments",)
+_PROMISES = ("hushstream.cli.configure.promises",)
+_OPERATIONS = ("hushstream.cli.operate.operations",)
+_USERS = ("hushstream.cli.operate.users",)
 
 
 class Commands(LazyGroup):
@@ -22,7 +22,7 @@ class Commands(LazyGroup):
             "The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?",
         ),
         "quickstart": Part(
-            ("hushstream.cli.quickstarts",),
+            ("hushstream.cli.research.quickstarts",),
             "A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, "
             "edit.",
         ),
@@ -44,20 +44,23 @@ class Commands(LazyGroup):
             _PROMISES, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
         ),
         "config": Part(
-            (*_DEPLOYMENTS, "hushstream.cli.config_options", "hushstream.cli.migration"), "Look at a configuration."
+            (*_DEPLOYMENTS, "hushstream.cli.configure.config_options", "hushstream.cli.configure.migration"),
+            "Look at a configuration.",
         ),
         "keys": Part(_DEPLOYMENTS, "Make and check the key files of the trust zones."),
         "topics": Part(
-            (*_OPERATIONS, "hushstream.cli.archives", "hushstream.cli.repairs"),
+            (*_OPERATIONS, "hushstream.cli.operate.archives", "hushstream.cli.repairs"),
             "Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
         ),
         "marks": Part((*_OPERATIONS, "hushstream.cli.repairs"), "Release marks of a zone."),
-        "worker": Part(_WORKERS, "Run one role of a deployment until SIGTERM."),
+        "worker": Part(_WORKERS, "Run one role of a deployment, or a gateway to it, until SIGTERM."),
         "broker": Part(
             _WORKERS,
             "Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``.",
         ),
-        "dev": Part(("hushstream.cli.dev",), "For a deployment on the embedded broker, while it is developed."),
+        "dev": Part(
+            ("hushstream.cli.research.dev",), "For a deployment on the embedded broker, while it is developed."
+        ),
         "verify": Part(_OPERATIONS, "Recompute what was published from the logs."),
         "budget": Part(
             _OPERATIONS, "What has been spent and is left, by scope and mechanism, beside the configured limits."
@@ -70,7 +73,7 @@ class Commands(LazyGroup):
             "Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights.",
         ),
         "item": Part(
-            ("hushstream.cli.items",),
+            ("hushstream.cli.operate.items",),
             "Withdraw an item of a vendor, or offer one, by a public record; needs the rights of the vendor's client.",
         ),
         "dead-letters": Part(_OPERATIONS, "Records that a role refused."),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hushstream.cli.names import ALL, one_of, role_names, roles_or_all
-from hushstream.cli.operations import one_or_all, topics_app
+from hushstream.cli.operate.operations import one_or_all, topics_app
 from hushstream.cli.options import AsJson, KeyFolder, KeySeed, key_source, print_json
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working

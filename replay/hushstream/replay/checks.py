@@ -6,9 +6,9 @@ from collections import Counter
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.findings import Status
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.verify import verify
 from hushstream.replay.report.results import RoleCheck
 from hushstream.schemas.topics import common_name
 

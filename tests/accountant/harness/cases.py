@@ -20,17 +20,17 @@ from hushstream_test_accountant_settings import Found
 from scipy import stats
 
 from hushstream.counting import Concentrated, Plan
-from hushstream.counting.blt import BufferedToeplitz
+from hushstream.counting.buffered.blt import BufferedToeplitz
 from hushstream.engine.noise.budget import FILTER_NAMES, BudgetConfig, filter_of
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import Cost, delta_value
-from hushstream.privacy.amplification import noise_epsilon
 from hushstream.privacy.filters import RenyiFilter
-from hushstream.privacy.noise import laplace_scale
-from hushstream.systems.bgt.budget import promise_of as bgt_promise
+from hushstream.privacy.mechanisms.amplification import noise_epsilon
+from hushstream.privacy.mechanisms.noise import laplace_scale
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.guarantee import guarantee_of as bgt_guarantee
+from hushstream.systems.bgt.price.budget import promise_of as bgt_promise
+from hushstream.systems.bgt.price.guarantee import guarantee_of as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
@@ -42,10 +42,10 @@ from hushstream.systems.p2b.promise import (
     slot_terms_of,
     window_tree_of,
 )
+from hushstream.systems.pdap.algorithm.noise import block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.noise import block_scales
 from hushstream.systems.pdap.promise import epoch_guarantee
-from hushstream.systems.pdol import counters as pdol_counters
+from hushstream.systems.pdol.algorithm import counters as pdol_counters
 from hushstream.systems.pdol.configuration import PdolConfig
 
 NODES = 10

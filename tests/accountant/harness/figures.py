@@ -40,15 +40,15 @@ from mpmath import mp, mpf
 
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.counting import BadPlan
-from hushstream.counting.blt import BufferedToeplitz
+from hushstream.counting.buffered.blt import BufferedToeplitz
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.noise.budget import filter_of
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.conversion_table import DELTAS, conversion_rows
-from hushstream.privacy.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
-from hushstream.privacy.page import page_json
-from hushstream.privacy.promise import Guarantee
-from hushstream.systems.bgt.sensitivity import rho_micro, squared_clip, variance_of
+from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
+from hushstream.privacy.promises.conversion_table import DELTAS, conversion_rows
+from hushstream.privacy.promises.page import page_json
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.systems.bgt.price.sensitivity import rho_micro, squared_clip, variance_of
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.colin.release import plan_of as colin_plan
@@ -56,9 +56,9 @@ from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import lift_tree
 from hushstream.systems.p2b.promise import resolve_threshold, window_tree_of
 from hushstream.systems.p2b.release import _parameters as p2b_parameters
-from hushstream.systems.pdap.noise import block_scales
-from hushstream.systems.pdol.counters import plan_of as pdol_plan
-from hushstream.systems.pdol.gossip import noise_law, step_of
+from hushstream.systems.pdap.algorithm.noise import block_scales
+from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
+from hushstream.systems.pdol.algorithm.gossip import noise_law, step_of
 from hushstream.systems.pdol.guarantee import person_cost
 
 DEEPEST = 64
@@ -714,7 +714,7 @@ def _bgt(config: Any, promises: Any, budgets: Any) -> Figures:
 
 def _bgt_epoch(config: Any) -> tuple[Guarantee, tuple[Guarantee, ...]]:
     """Of an epoch, and of its first rounds: configurations whose budget has room for so many are not needed for it."""
-    from hushstream.systems.bgt.guarantee import guarantee_of
+    from hushstream.systems.bgt.price.guarantee import guarantee_of
 
     steps = tuple(guarantee_of(config, rounds=rounds) for rounds in (1, 2, 3))
     return steps[-1], steps

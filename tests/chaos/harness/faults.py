@@ -17,8 +17,8 @@ from tests.chaos.harness.schedule import Fault, Lane
 
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
+from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
-from hushstream.ops.verify import verify_live
 from patience import Patience
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))

@@ -24,7 +24,7 @@ from tests.chaos.harness.related_promises import check as check_related
 from tests.chaos.harness.roles import role
 from tests.chaos.harness.schedule import Fault, Lane
 
-from hushstream.ops.verify import verified_topics
+from hushstream.ops.check.verify import verified_topics
 
 HERE = Path(__file__).parent
 LOCAL_KAFKA = HERE.parents[2] / "deploy" / "kafka" / "local.py"

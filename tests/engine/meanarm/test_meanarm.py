@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from hushstream.engine.state.declared import State
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.verify import verify
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from machine_drive import Rig, require_undisturbed

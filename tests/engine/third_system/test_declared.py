@@ -21,10 +21,10 @@ from hushstream.cli.main import main
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.engine.values import ConfigurationError
-from hushstream.ops.acl_rules import Principals, Rule, accounts_of, rules_of
+from hushstream.ops.access.acl_rules import Principals, Rule, accounts_of, rules_of
+from hushstream.ops.access.grants import duty_names
 from hushstream.ops.dead_letters import letters_of
-from hushstream.ops.grants import duty_names
-from hushstream.ops.statement import statement_of
+from hushstream.ops.statement.statement import statement_of
 from hushstream.ops.topics import plan
 from hushstream.privacy.keys import key_path
 from hushstream.replay.study import UnknownStudy, studies, study_of

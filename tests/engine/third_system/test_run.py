@@ -12,12 +12,13 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.engine.machine import releasing
 from hushstream.engine.records import InputSlice
-from hushstream.ops import budget, dead_letters
+from hushstream.ops import dead_letters
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify, verify_export
 from hushstream.ops.export import export_copy, open_export
-from hushstream.ops.findings import Status
 from hushstream.ops.forget import ERASED, erase_export
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.verify import verify, verify_export
+from hushstream.ops.spending import budget
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

@@ -29,9 +29,10 @@ from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.flows import readers, writers
 from hushstream.engine.refusals import DeadLetters
-from hushstream.ops import acls, dead_letters
-from hushstream.ops.acl_rules import Principals, account_names, rules_of
-from hushstream.ops.grants import duty_names
+from hushstream.ops import dead_letters
+from hushstream.ops.access import acls
+from hushstream.ops.access.acl_rules import Principals, account_names, rules_of
+from hushstream.ops.access.grants import duty_names
 from hushstream.ops.live import copy_async
 from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async

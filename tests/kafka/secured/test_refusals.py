@@ -22,8 +22,8 @@ from hushstream.agents.worker.preflight import check_topics
 from hushstream.agents.worker.roles import role_topics
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.declaration import System, role_of
-from hushstream.ops import acls
-from hushstream.ops.acl_rules import Principals, Rule, rules_of
+from hushstream.ops.access import acls
+from hushstream.ops.access.acl_rules import Principals, Rule, rules_of
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async, check_async

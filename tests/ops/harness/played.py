@@ -26,10 +26,10 @@ from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.machine import spilling
 from hushstream.engine.records import InputRecord, InputSlice, Output, TopicPartition
 from hushstream.engine.state.published import record_digest
-from hushstream.ops.checkpoints import From
-from hushstream.ops.findings import Verified
+from hushstream.ops.check.checkpoints import From
+from hushstream.ops.check.findings import Verified
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
-from hushstream.ops.verify import verify
 from hushstream.schemas import codec
 
 HARNESS = Path(__file__).parents[2] / "chaos" / "harness"

@@ -24,15 +24,16 @@ PAIRS = (0.01, 0.98, 0.01)
 
 
 class HalfNoise(Collector):
-    def noise(self, size):
-        return super().noise(size) // 2
+    def noise(self, size, naming):
+        return super().noise(size, naming) // 2
 
 
 class ForgottenFactor(Collector):
     """Delta^2 = C^4 / 4 for the triangle, where it is C^4 / 2."""
 
-    def noise(self, size):
-        return (super().noise(size) / 2**0.5).astype(np.int64) if self.asked.kind == "pairs" else super().noise(size)
+    def noise(self, size, naming):
+        drawn = super().noise(size, naming)
+        return (drawn / 2**0.5).astype(np.int64) if self.asked.kind == "pairs" else drawn
 
 
 class CountsTwice(Collector):

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.catalogue import find_experiment, run_experiment
 from hushstream.replay.studies.bgt.bench.compute import bgt_rows
 from hushstream.replay.studies.bgt.experiments import schedules, table, three_slots

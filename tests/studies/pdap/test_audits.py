@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hushstream.privacy.audit import audit_attack
+from hushstream.privacy.audits.audit import audit_attack
 from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.studies.pdap.audits.rows import (
     ARMS_ABREAST,
@@ -26,11 +26,11 @@ from hushstream.replay.studies.pdap.audits.rows import (
     transcript,
     transcript_attack,
 )
-from hushstream.systems.pdap.blocks import Blocks, close, gathered, joined
+from hushstream.systems.pdap.algorithm.blocks import Blocks, close, gathered, joined
+from hushstream.systems.pdap.algorithm.noise import block_scales
+from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.configuration import BlockConfig
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.noise import block_scales
-from hushstream.systems.pdap.outcomes import Release
 from hushstream.systems.pdap.promise import release_guarantee
 
 RELEASE = BlockConfig(first_window=30)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.experiments.catalogue import find_experiment, run_experiment
 from hushstream.replay.studies.pdap.experiments import sharing, table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hushstream.privacy.amounts import DELTA_ONE
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.studies.pdap.experiments.paper import PaperRun, PaperTask, paper_guarantee, play_paper
 from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.systems.pdap.cells import ROOT

@@ -63,7 +63,12 @@ def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
 
 
 def test_a_vendor_whose_items_are_all_reserved_shows_none_and_would_earn_nothing_alone():
-    vendors = [{"name": "here", "arms": 10}, {"name": "later", "arms": 10, "reserved": 10}, {"name": "too", "arms": 10}]
+    some = {"items": {"capacity": 10}}
+    vendors = [
+        {"name": "here", **some},
+        {"name": "later", "items": {"capacity": 10, "reserved": 10}},
+        {"name": "too", **some},
+    ]
     found = run_with(options_of("pdap", {**OPTIONS, "contexts": 400, "config": {"vendors": vendors}}))
     here, later, too = found.vendors
     assert (later.received, later.alone) == (0, 0.0)

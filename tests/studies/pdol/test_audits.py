@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hushstream.counting import Concentrated
-from hushstream.counting.blt import BufferedToeplitz
+from hushstream.counting.buffered.blt import BufferedToeplitz
 from hushstream.replay.studies.pdol.audits.rows import (
     ABREAST,
     DELTA,
@@ -23,12 +23,12 @@ from hushstream.replay.studies.pdol.audits.rows import (
     audit_domain,
     audit_gossip,
 )
+from hushstream.systems.pdol.algorithm.gossip import GossipNode
+from hushstream.systems.pdol.algorithm.gradient import predictions, scores
+from hushstream.systems.pdol.algorithm.graphs import MIXING_BITS
+from hushstream.systems.pdol.algorithm.node import NodeRelease, NodeState
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT
-from hushstream.systems.pdol.gossip import GossipNode
-from hushstream.systems.pdol.gradient import predictions, scores
-from hushstream.systems.pdol.graphs import MIXING_BITS
-from hushstream.systems.pdol.node import NodeRelease, NodeState
-from hushstream.systems.pdol.rows import Rows
 
 RUNS = 1_500
 FALSE_ALARM = 1e-6

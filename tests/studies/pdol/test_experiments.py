@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.experiments.catalogue import run_experiment
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -16,11 +16,11 @@ from hushstream.replay.studies.pdol.worlds.streams import clicks_of, ml_clicks, 
 from hushstream.replay.worlds.movielens import Ratings
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.pdol.advice import advise
-from hushstream.systems.pdol.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.gradient import predictions, scores
+from hushstream.systems.pdol.algorithm.local import NodePredictors
+from hushstream.systems.pdol.algorithm.rows import sums_by_row
 from hushstream.systems.pdol.configuration import UNIT
-from hushstream.systems.pdol.gradient import predictions, scores
-from hushstream.systems.pdol.local import NodePredictors
-from hushstream.systems.pdol.rows import sums_by_row
 
 
 def small(**options):

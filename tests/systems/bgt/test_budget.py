@@ -8,12 +8,12 @@ import pytest
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
-from hushstream.ops import budget
-from hushstream.ops.budget import EXHAUSTED
 from hushstream.ops.log_copy import LogCopy, whole
+from hushstream.ops.spending import budget
+from hushstream.ops.spending.budget import EXHAUSTED
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.conversions import rho_to_epsilon_micro
-from hushstream.systems.bgt.guarantee import guarantee_of
+from hushstream.systems.bgt.price.guarantee import guarantee_of
 from hushstream.systems.bgt.system import declare
 
 DOUBT = bytes(range(16))

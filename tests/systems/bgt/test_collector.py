@@ -9,8 +9,8 @@ import pytest
 
 from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.errors import BadSlots
+from hushstream.systems.bgt.price.sensitivity import deviation_of, squared_clip, squared_sensitivity
 from hushstream.systems.bgt.rounds import first_round
-from hushstream.systems.bgt.sensitivity import deviation_of, squared_clip, squared_sensitivity
 from hushstream.systems.bgt.shuffler import sums
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.shuffler.sums import Sums

@@ -9,8 +9,8 @@ from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.edge.making import make_slots
 from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
 from hushstream.systems.bgt.errors import BadRatings
+from hushstream.systems.bgt.price.sensitivity import squared_clip
 from hushstream.systems.bgt.rounds import Model, Round, first_round
-from hushstream.systems.bgt.sensitivity import squared_clip
 from hushstream.systems.bgt.slots import NOTHING, slot_bytes
 
 from .conftest import config_of, ratings, slots_of

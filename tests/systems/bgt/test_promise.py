@@ -11,11 +11,11 @@ from dp_accounting.rdp import RdpAccountant
 from pydantic import TypeAdapter, ValidationError
 
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promise import NOT_PRIVATE
-from hushstream.systems.bgt.advice import advise
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
-from hushstream.systems.bgt.guarantee import guarantee_of
-from hushstream.systems.bgt.sensitivity import deviation_of, rho_micro
+from hushstream.systems.bgt.price.advice import advise
+from hushstream.systems.bgt.price.guarantee import guarantee_of
+from hushstream.systems.bgt.price.sensitivity import deviation_of, rho_micro
 
 NAN, INF = float("nan"), float("inf")
 

@@ -13,10 +13,10 @@ from hushstream.agents.worker.deployment import KeySource, load, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.statement import statement_of
-from hushstream.ops.verify import verify
-from hushstream.privacy.contents import Form
+from hushstream.ops.statement.statement import statement_of
+from hushstream.privacy.promises.contents import Form
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec

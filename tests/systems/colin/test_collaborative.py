@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hushstream.learners.errors import LearnerError
-from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 from hushstream.systems.colin.relation import Relation, RelationError, SocialGraph
-from hushstream.systems.colin.textbook import TextbookCollaborative
 
 ALGORITHMS = ["linucb", "colin", "goblin"]
 EXACT = 1e-12

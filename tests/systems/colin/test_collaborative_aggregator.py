@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hushstream.engine.records import OffChain, ReplayMismatch
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.textbook import TextbookCollaborative
+from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 
 CASES = settings(max_examples=12, deadline=None)
 

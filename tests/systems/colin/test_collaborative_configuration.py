@@ -16,8 +16,8 @@ from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import key_path, write_key
-from hushstream.privacy.page import page_text
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.page import page_text
+from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.artefacts import GRAPH as EDGES
 from hushstream.systems.colin.artefacts import RELATION, USERS, inputs_of, read_relation

@@ -10,8 +10,8 @@ import pytest
 
 from hushstream.counting.blocks import BlockPlan
 from hushstream.engine.records import Step
-from hushstream.privacy.noise import KeyedStream, NoiseAddress
-from hushstream.privacy.rewards import LocalReward
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import GRID_BITS
 from hushstream.systems.colin.release import plan_of

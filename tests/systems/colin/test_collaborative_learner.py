@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hushstream.schemas import codec
-from hushstream.systems.colin.textbook import TextbookCollaborative
+from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 
 
 @pytest.fixture

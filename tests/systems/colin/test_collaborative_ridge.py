@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from hushstream.systems.colin.algorithm.lemma import raw_noise_width
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
     CollaborationConfig,
@@ -15,7 +16,6 @@ from hushstream.systems.colin.configuration import (
     FeatureConfig,
 )
 from hushstream.systems.colin.deployment import CollaborativeSystem
-from hushstream.systems.colin.lemma import raw_noise_width
 from hushstream.systems.colin.relation import Relation, SocialGraph
 from hushstream.systems.colin.release import local_reward_of, plan_of
 from hushstream.systems.colin.ridge_rule import noise_aware_ridge, projected_deviation

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hushstream.counting.blocks import BlockPlan
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.systems.colin.configuration import GRID_BITS
 from hushstream.systems.colin.release import plan_of
 

@@ -9,15 +9,15 @@ import pytest
 from scipy.stats import chi2
 
 from hushstream.learners.errors import LearnerError
-from hushstream.systems.colin.estimator import CollaborativeState
-from hushstream.systems.colin.lemma import (
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.lemma import (
     gaussian_norm,
     laplace_norm,
     raw_noise_width,
     reward_width,
 )
+from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 from hushstream.systems.colin.relation import Relation
-from hushstream.systems.colin.textbook import TextbookCollaborative
 
 
 def relation_of(users: int, seed: int) -> Relation:

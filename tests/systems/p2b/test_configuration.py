@@ -10,7 +10,7 @@ import pytest
 from hushstream.engine.configuration import PrivacyConfig
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.tuples import exact_delta
+from hushstream.privacy.mechanisms.tuples import exact_delta
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import (
     ContextConfig,

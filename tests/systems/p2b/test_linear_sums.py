@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from hushstream.features.schema import declare
 from hushstream.privacy.errors import BadGuarantee
-from hushstream.privacy.guarantee import linear_sums_guarantee, slot_sums_guarantee
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale, residue
+from hushstream.privacy.mechanisms.guarantee import linear_sums_guarantee, slot_sums_guarantee
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale, residue
 from hushstream.systems.p2b.contribution.errors import BadSlot, ContributionError
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, SlotUnits, budgets, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports, slot_bytes, unpack_reports

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
+from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
-from hushstream.systems.pdap.outcomes import Outcomes
-from hushstream.systems.pdap.serving import Serving
 
 KEY = seeded_key(3, "counter")
 

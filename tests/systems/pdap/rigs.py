@@ -16,12 +16,12 @@ from hushstream.engine.records import InputSlice, ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party
-from hushstream.systems.pdap.blocks import Blocks
+from hushstream.systems.pdap.algorithm.blocks import Blocks
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
-from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.records import outcome_fields, parse_outcomes, parse_part
 from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
 

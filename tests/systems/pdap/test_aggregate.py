@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hushstream.systems.pdap.aggregate import Aggregate
-from hushstream.systems.pdap.blocks import Blocks
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.blocks import Blocks
+from hushstream.systems.pdap.algorithm.outcomes import Release
+from hushstream.systems.pdap.algorithm.pool import FLOOR
 from hushstream.systems.pdap.cells import ROOT
 from hushstream.systems.pdap.errors import LastArm, PdapError
-from hushstream.systems.pdap.outcomes import Release
-from hushstream.systems.pdap.pool import FLOOR
 
 EMPTY = np.zeros(0, dtype=np.int64)
 

@@ -10,9 +10,9 @@ import pytest
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.pdap import records
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.records import parse_model, parse_part
-from hushstream.systems.pdap.serving import Serving
 
 
 @pytest.fixture

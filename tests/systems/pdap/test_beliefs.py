@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.pdap.beliefs import posterior
+from hushstream.systems.pdap.algorithm.beliefs import posterior
 
 PARENTS = (0, 0, 0, 1, 1, 2, 3, 3, 6)
 DEPTHS = (0, 1, 1, 2, 2, 2, 3, 3, 4)

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from hushstream.systems.pdap.blocks import Blocks, close, gathered
+from hushstream.systems.pdap.algorithm.blocks import Blocks, close, gathered
 from hushstream.systems.pdap.cells import Grid
 from hushstream.systems.pdap.errors import PdapError
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.systems.pdap.blocks import Blocks
+from hushstream.systems.pdap.algorithm.blocks import Blocks
+from hushstream.systems.pdap.algorithm.noise import block_variances
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.cells import ROOT
 from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.noise import block_variances
-from hushstream.systems.pdap.outcomes import Outcomes
 
 NONE = bytes(32)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hushstream.systems.pdap.algorithm.estimate import Observed, believe, precisions, vendor_means
 from hushstream.systems.pdap.configuration import EstimateConfig, steps_to
-from hushstream.systems.pdap.estimate import Observed, believe, precisions, vendor_means
 
 ROOT_ALONE = [(np.array([0]), np.array([0]))]
 TWO_LEVELS = [(np.array([0]), np.array([0])), (np.array([1, 2]), np.array([0, 0]))]

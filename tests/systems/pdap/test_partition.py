@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hushstream.systems.pdap.algorithm.partition import CellIndex, Partition
 from hushstream.systems.pdap.cells import ROOT, Grid
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.partition import CellIndex, Partition
 
 GRID = Grid(2, 2, 3)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
+from hushstream.systems.pdap.algorithm.plan import plan
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.outcomes import Outcomes
-from hushstream.systems.pdap.plan import plan
 
 
 @pytest.mark.parametrize(("epsilon", "outcomes"), [(0.001, 2_900), (0.01, 290), (1.0, 400)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.pdap.pool import permutation, pool_size
+from hushstream.systems.pdap.algorithm.pool import permutation, pool_size
 
 
 @pytest.mark.parametrize(

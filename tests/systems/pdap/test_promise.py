@@ -10,7 +10,7 @@ import pytest
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE
-from hushstream.privacy.noise import laplace_scale, residue
+from hushstream.privacy.mechanisms.noise import laplace_scale, residue
 from hushstream.systems.pdap.promise import budget_facts, epoch_guarantee, release_guarantee, spending_terms
 
 

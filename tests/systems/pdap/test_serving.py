@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import chisquare
 
 from hushstream.privacy.keys import seeded_key
+from hushstream.systems.pdap.algorithm.serving import Serving, TicketNumbers
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.serving import Serving, TicketNumbers
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom, norm
 
-from hushstream.systems.pdap.tickets import TICKETS, CellBeliefs, draw_tickets, rounded, ticket_counts
+from hushstream.systems.pdap.algorithm.tickets import TICKETS, CellBeliefs, draw_tickets, rounded, ticket_counts
 
 POOL = np.array([7, 3, 11])
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.keys import seeded_key
+from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.edge import quantise, unit_rows
+from hushstream.systems.pdol.algorithm.node import NodeState
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig, RecordConfig, SharingConfig, pdol_digest
-from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
-from hushstream.systems.pdol.edge import quantise, unit_rows
-from hushstream.systems.pdol.node import NodeState
-from hushstream.systems.pdol.rows import Rows
 
 DIMENSION = 12
 SLOTS, HORIZON = 3, 4

@@ -14,10 +14,10 @@ from hushstream.engine.records import ReplayMismatch, Step
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.pdol.aggregator import AggregatorMachine
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, PredictionConfig, RecordConfig, SharingConfig
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.node_machine import NodeMachine
-from hushstream.systems.pdol.rows import Rows
+from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
 DIMENSION, NODES, SLOTS, HORIZON, WAIT = 12, 2, 3, 4, 2
 SECRET = Key(b"\x07" * 31 + b"\x01")

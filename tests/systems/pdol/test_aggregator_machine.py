@@ -7,8 +7,8 @@ import pytest
 
 from hushstream.engine.records import ReplayMismatch
 from hushstream.schemas import codec
-from hushstream.systems.pdol.aggregate import Aggregate
 from hushstream.systems.pdol.aggregator import parse_release
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.system import KIND, declare
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushstream.systems.pdol.algorithm.edge import Refusal, admit, quantise, unit_rows, within_allowance
+from hushstream.systems.pdol.algorithm.rows import Rows, join_rows, null_rows, sums_by_row
 from hushstream.systems.pdol.configuration import UNIT
-from hushstream.systems.pdol.edge import Refusal, admit, quantise, unit_rows, within_allowance
 from hushstream.systems.pdol.errors import BadRows
-from hushstream.systems.pdol.rows import Rows, join_rows, null_rows, sums_by_row
 
 NAN, INF = float("nan"), float("inf")
 GOOD = ([0, 2], [0.6, 0.8], 1)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.systems.pdol.conftest import DIMENSION, config_of, records
 
+from hushstream.systems.pdol.algorithm.gossip import PARAMETER_BITS, GossipNode, noise_law, sensitivity_of, step_of
+from hushstream.systems.pdol.algorithm.graphs import WHOLE, adjacency_of, metropolis, mixing_of, require_mixing
+from hushstream.systems.pdol.algorithm.rows import Rows, null_rows
 from hushstream.systems.pdol.configuration import UNIT, GossipConfig, PdolConfig, RecordConfig
 from hushstream.systems.pdol.errors import BadGraph, BadRelease, PdolError
-from hushstream.systems.pdol.gossip import PARAMETER_BITS, GossipNode, noise_law, sensitivity_of, step_of
-from hushstream.systems.pdol.graphs import WHOLE, adjacency_of, metropolis, mixing_of, require_mixing
-from hushstream.systems.pdol.rows import Rows, null_rows
 
 STEP = 2.0
 ONE = 1 << PARAMETER_BITS

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.schemas import codec
+from hushstream.systems.pdol.algorithm.gossip import GossipNode
+from hushstream.systems.pdol.algorithm.graphs import mixing_of
 from hushstream.systems.pdol.configuration import GossipConfig
-from hushstream.systems.pdol.gossip import GossipNode
-from hushstream.systems.pdol.gossip_machine import GossipMachine
-from hushstream.systems.pdol.graphs import mixing_of
+from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
 from hushstream.systems.pdol.system import declare
 
 ROUNDS = 6

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.systems.pdol.conftest import DIMENSION, random_model, records
 
+from hushstream.systems.pdol.algorithm.gradient import add_gradients, predictions, scores
+from hushstream.systems.pdol.algorithm.rows import Rows, join_rows, null_rows
 from hushstream.systems.pdol.configuration import UNIT
-from hushstream.systems.pdol.gradient import add_gradients, predictions, scores
-from hushstream.systems.pdol.rows import Rows, join_rows, null_rows
 
 
 def plainly(rows: Rows, model: np.ndarray) -> tuple[list[int], list[int]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from tests.systems.pdol.conftest import DIMENSION, random_model, records
 
+from hushstream.systems.pdol.algorithm.local import EXPERTS, AdaGrad, NodePredictors
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT, PredictionConfig
-from hushstream.systems.pdol.local import EXPERTS, AdaGrad, NodePredictors
-from hushstream.systems.pdol.rows import Rows
 
 ONE = np.zeros(1, dtype=np.int64)
 

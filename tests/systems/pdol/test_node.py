@@ -16,11 +16,11 @@ from tests.systems.pdol.conftest import (
 )
 
 from hushstream.counting.errors import BadState
+from hushstream.systems.pdol.algorithm.gradient import add_gradients
+from hushstream.systems.pdol.algorithm.node import NodeRelease
+from hushstream.systems.pdol.algorithm.rows import null_rows
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.errors import LeafFull, PdolError
-from hushstream.systems.pdol.gradient import add_gradients
-from hushstream.systems.pdol.node import NodeRelease
-from hushstream.systems.pdol.rows import null_rows
 
 
 def releases(config: PdolConfig, count: int, seed: int = 0) -> list[NodeRelease]:

@@ -13,8 +13,8 @@ from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.pdol.incoming import MAX_RECORDS
-from hushstream.systems.pdol.node_machine import NodeMachine
+from hushstream.systems.pdol.nodes.incoming import MAX_RECORDS
+from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
 CASES = settings(max_examples=12, deadline=None)
 DOUBT = bytes(range(16))
@@ -575,7 +575,9 @@ def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     rig = recorded(pdol, 3)
     fresh = rig.fresh()
     fresh.start(rig.genesis)
-    monkeypatch.setattr("hushstream.systems.pdol.node_machine.predictions", lambda found: np.ones(len(found), np.int8))
+    monkeypatch.setattr(
+        "hushstream.systems.pdol.nodes.node_machine.predictions", lambda found: np.ones(len(found), np.int8)
+    )
     rig.machine = fresh
     with pytest.raises(HushstreamError, match="another program wrote it") as found:
         follow(rig)

@@ -12,8 +12,8 @@ from dp_accounting.rdp import RdpAccountant
 from pydantic import TypeAdapter, ValidationError
 
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.page import page_text
-from hushstream.privacy.promise import NOT_PRIVATE, Promises
+from hushstream.privacy.promises.page import page_text
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Promises
 from hushstream.systems.pdol.advice import advise
 from hushstream.systems.pdol.configuration import (
     GossipConfig,

@@ -17,7 +17,7 @@ from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.system import DeploymentValues
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import PUBLISHED, Topic
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promise import NOT_PRIVATE, Guarantee, Promises
-from hushstream.privacy.sentence import NOTHING, left_alone, noun
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee, Promises
+from hushstream.privacy.promises.sentence import NOTHING, left_alone, noun
 
 
 def require_private(promises: Promises, where: str) -> None:

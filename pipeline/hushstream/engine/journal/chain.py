@@ -12,8 +12,8 @@ skipped like the rest (`UnknownRecord`): so a record that somebody else put into
 The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
 learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
 
-The chain begins at the version of the noise (`hushstream.privacy.noise.VERSION`): under another version a replay would
-give other releases than the journal says, so a journal that was begun under one is refused, in words.
+The chain begins at the version of the noise (`hushstream.privacy.mechanisms.noise.VERSION`): under another version a
+replay would give other releases than the journal says, so a journal that was begun under one is refused, in words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hushstream.engine.records import (
     OffChain,
     TopicPartition,
 )
-from hushstream.privacy.noise import VERSION as NOISE_VERSION
+from hushstream.privacy.mechanisms.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError

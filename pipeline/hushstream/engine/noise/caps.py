@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hushstream.engine.noise.budget import largest_that
-from hushstream.privacy.promise import Cap, Guarantee
-from hushstream.privacy.sentence import Prices
+from hushstream.privacy.promises.promise import Cap, Guarantee
+from hushstream.privacy.promises.sentence import Prices
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:

@@ -21,7 +21,7 @@ from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, SpendingTe
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_value
 from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.promise import Guarantee, Redraws
+from hushstream.privacy.promises.promise import Guarantee, Redraws
 
 
 def epoch_terms(

@@ -3,7 +3,8 @@
 Stages, in order: one padded slot of a user and round (edge) -> sums of all slots with noise (collector) -> item biases,
 the test for factors, factors, and what is asked for next (server) -> the next round's slots, and predictions (edge).
 
-Source: Zhang et al., BGTplanner (2024), in a form that is sound: `hushstream.systems.bgt.sensitivity` has the proofs.
+Source: Zhang et al., BGTplanner (2024), in a form that is sound: `hushstream.systems.bgt.price.sensitivity` has the
+proofs.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fi
 from hushstream.engine.values import MAX_RECORD_BYTES, require
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.ledger import Debit
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Guarantee, Promises
-from hushstream.systems.bgt.budget import MECHANISM, budget_facts, promise_of, spending_terms
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, bgt_digest
 from hushstream.systems.bgt.features import features_bytes
+from hushstream.systems.bgt.price.budget import MECHANISM, budget_facts, promise_of, spending_terms
+from hushstream.systems.bgt.price.sensitivity import variance_of
 from hushstream.systems.bgt.rounds import Release
-from hushstream.systems.bgt.sensitivity import variance_of
 from hushstream.systems.bgt.slots import Float64
 
 TRACK = "ratings"

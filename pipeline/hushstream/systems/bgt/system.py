@@ -9,13 +9,13 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.declare.result import Result
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.bgt import artefacts as files
-from hushstream.systems.bgt.advice import sizes
-from hushstream.systems.bgt.budget import budget_facts, promise_of
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
 from hushstream.systems.bgt.keys import KEYS
+from hushstream.systems.bgt.price.advice import sizes
+from hushstream.systems.bgt.price.budget import budget_facts, promise_of
 from hushstream.systems.bgt.roles import ROLES
 from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.topics import TOPICS

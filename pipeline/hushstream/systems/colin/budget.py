@@ -11,8 +11,8 @@ from functools import lru_cache
 from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, SpendingTerms
 from hushstream.engine.noise.caps import with_cap
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
-from hushstream.privacy.promise import Guarantee
-from hushstream.privacy.sentence import Prices
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import epoch_guarantee
 

@@ -24,8 +24,11 @@ from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.promise import Guarantee, Promises
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums, open_noised_sums
+from hushstream.systems.colin.algorithm.width import lemma_alpha
 from hushstream.systems.colin.budget import budget_facts, release_guarantee, spending_terms
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
@@ -33,12 +36,9 @@ from hushstream.systems.colin.configuration import (
     FeatureConfig,
     collaborative_digest,
 )
-from hushstream.systems.colin.estimator import CollaborativeState
-from hushstream.systems.colin.noised_sums import NoisedRewardSums, open_noised_sums
 from hushstream.systems.colin.relation import Relation, SocialGraph
 from hushstream.systems.colin.ridge import ridge_of
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows, short_enough
-from hushstream.systems.colin.width import lemma_alpha
 
 NAME = "colin"
 """As configurations and noise addresses have it."""

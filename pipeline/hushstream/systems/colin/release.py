@@ -26,9 +26,9 @@ from hushstream.counting import (
     best_tree,
 )
 from hushstream.privacy.amounts import DELTA_ONE, Cost
-from hushstream.privacy.guarantee import OPEN_IN
-from hushstream.privacy.promise import Guarantee, Lifetime
-from hushstream.privacy.rewards import LocalReward
+from hushstream.privacy.mechanisms.guarantee import OPEN_IN
+from hushstream.privacy.mechanisms.rewards import LocalReward
+from hushstream.privacy.promises.promise import Guarantee, Lifetime
 from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.contents import collaborative_contents
 

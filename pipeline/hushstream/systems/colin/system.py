@@ -13,7 +13,7 @@ from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, W
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin.budget import budget_facts, release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig

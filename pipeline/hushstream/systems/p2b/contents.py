@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hushstream.privacy.contents import Content, Form
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.p2b.configuration import P2BConfig
 
 ZONES = {

@@ -19,10 +19,10 @@ from hushstream.counting import NegativeDigitTree
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import ConfigurationError, require
-from hushstream.privacy.amplification import noise_epsilon
-from hushstream.privacy.guarantee import Guarantee
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.mechanisms.amplification import noise_epsilon
+from hushstream.privacy.mechanisms.guarantee import Guarantee
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from hushstream.engine.declare.declaration import Fact
-from hushstream.privacy.amplification import noise_epsilon
-from hushstream.privacy.noise import laplace_scale, laplace_variance
+from hushstream.privacy.mechanisms.amplification import noise_epsilon
+from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.promise import expected_windows, sums_of, window_tree_of

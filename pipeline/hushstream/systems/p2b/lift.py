@@ -30,11 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import BadState, Counter, NegativeDigitTree, Neighbours, PureEpsilon, best_tree
-from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.mechanisms.guarantee import OPEN_IN
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.systems.p2b.configuration import LiftConfig
 
 GROUPS = ("model", "holdout")

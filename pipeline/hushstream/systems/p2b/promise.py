@@ -21,18 +21,18 @@ from hushstream.engine.noise.budget import (
 )
 from hushstream.engine.noise.caps import with_cap
 from hushstream.privacy.amounts import exact
-from hushstream.privacy.amplification import noise_epsilon
-from hushstream.privacy.guarantee import (
+from hushstream.privacy.ledger import BasicFilter, Debit, Filter
+from hushstream.privacy.mechanisms.amplification import noise_epsilon
+from hushstream.privacy.mechanisms.guarantee import (
     Guarantee,
     linear_sums_guarantee,
     paper_guarantee,
     slot_sums_guarantee,
     tuples_guarantee,
 )
-from hushstream.privacy.ledger import BasicFilter, Debit, Filter
-from hushstream.privacy.promise import Promises
-from hushstream.privacy.sentence import Prices
-from hushstream.privacy.tuples import curve_epsilon, smallest_threshold
+from hushstream.privacy.mechanisms.tuples import curve_epsilon, smallest_threshold
+from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.codes import auto_codes

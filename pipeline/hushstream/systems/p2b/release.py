@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import delta_to_bytes
-from hushstream.privacy.coins import bernoulli, probability_units
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import (
+from hushstream.privacy.mechanisms.coins import bernoulli, probability_units
+from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
     NoiseAddress,
     Parameter,
@@ -90,7 +90,7 @@ class ReleaseTerms:
     """What a deployment's releases have in common: it follows from the configuration alone.
 
     Attributes:
-        sampling_units: chance that a report is kept (`hushstream.privacy.coins`).
+        sampling_units: chance that a report is kept (`hushstream.privacy.mechanisms.coins`).
         scale: of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
         parameters: every one that the noise depends on, as whole numbers.
         text: the same as the journal names them: canonical JSON.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting import Counter, NegativeDigitTree
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 
 
 class RunningStep(NamedTuple):

@@ -12,7 +12,7 @@ from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size

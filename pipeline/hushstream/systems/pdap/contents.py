@@ -6,7 +6,7 @@ by the relation, yet it is of persons: where it stands in clear on published top
 
 from __future__ import annotations
 
-from hushstream.privacy.contents import Content, Form
+from hushstream.privacy.promises.contents import Content, Form
 
 ZONES = {
     "contexts": "edge",

@@ -25,17 +25,17 @@ from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
-from hushstream.privacy.noise import NoiseAddress
-from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import of_party
+from hushstream.systems.pdap.algorithm.noise import MECHANISM, KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
-from hushstream.systems.pdap.noise import MECHANISM, KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.promise import budget_facts, release_guarantee, spending_terms
 from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import ticket_type
-from hushstream.systems.pdap.tickets import TICKETS
 
 NAME = "pdap"
 """As configurations and noise addresses have it."""

@@ -14,13 +14,13 @@ from functools import lru_cache
 from hushstream.counting import PureEpsilon
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
-from hushstream.privacy.guarantee import OPEN_IN
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.noise import residue
-from hushstream.privacy.promise import Guarantee, Lifetime, Redraws
+from hushstream.privacy.mechanisms.guarantee import OPEN_IN
+from hushstream.privacy.mechanisms.noise import residue
+from hushstream.privacy.promises.promise import Guarantee, Lifetime, Redraws
+from hushstream.systems.pdap.algorithm.noise import MECHANISM, block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.contents import pdap_contents
-from hushstream.systems.pdap.noise import MECHANISM, block_scales
 
 RELATION = "replace one reward: neighbours differ in the reward of one event, any two values that it may have"
 UNIT = "one reward"

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.pdap.aggregate import ModelUpdate
-from hushstream.systems.pdap.blocks import Blocks, joined
+from hushstream.systems.pdap.algorithm.aggregate import ModelUpdate
+from hushstream.systems.pdap.algorithm.blocks import Blocks, joined
+from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes, Release
+from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes, Release
-from hushstream.systems.pdap.tickets import TICKETS
 
 MAX_ROWS_A_RECORD = 4096
 """Outcomes, or forwards, in one record."""

@@ -11,12 +11,12 @@ from hushstream.engine.declare.parties import roles_of, topics_of
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdap import artefacts as files
+from hushstream.systems.pdap.algorithm.plan import notes, plan
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
 from hushstream.systems.pdap.keys import KEYS
-from hushstream.systems.pdap.plan import notes, plan
 from hushstream.systems.pdap.promise import budget_facts, release_guarantee
 from hushstream.systems.pdap.roles import HOME_ROLES, ROLES
 from hushstream.systems.pdap.topics import HOME_TOPICS, TOPICS

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hushstream.privacy.amounts import Cost, epsilon_text
+from hushstream.systems.pdol.algorithm.counters import noise_of
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
-from hushstream.systems.pdol.counters import noise_of
 from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.pdol.guarantee import person_cost
 

@@ -18,10 +18,10 @@ from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Single, State, boolean
 from hushstream.privacy.amounts import delta_to_bytes
-from hushstream.systems.pdol.aggregate import Aggregate, Taken
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate, Taken
+from hushstream.systems.pdol.algorithm.node import NodeRelease
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.errors import BadRelease
-from hushstream.systems.pdol.node import NodeRelease
 from hushstream.systems.pdol.outcomes import PdolOutcome
 from hushstream.systems.pdol.topics import SERVER_ZONE
 

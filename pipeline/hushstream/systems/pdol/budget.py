@@ -13,8 +13,8 @@ from functools import lru_cache
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.noise.caps import with_cap
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
-from hushstream.privacy.promise import Guarantee
-from hushstream.privacy.sentence import Prices
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.guarantee import guarantee_of
 

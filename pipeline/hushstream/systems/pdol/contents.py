@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hushstream.privacy.contents import Content, Form
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.pdol.configuration import PdolConfig
 
 

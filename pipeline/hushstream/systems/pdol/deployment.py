@@ -1,7 +1,7 @@
 """A PDOL deployment: what every role of it works from.
 
 Source: Li, Li, Wang, Sun: Distributed Private Online Learning for Social Big Data Computing (2015), in a form that is
-sound: `hushstream.systems.pdol.node` has the proof.
+sound: `hushstream.systems.pdol.algorithm.node` has the proof.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fi
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
-from hushstream.privacy.promise import Guarantee, Promises
+from hushstream.privacy.promises.promise import Guarantee, Promises
+from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.graphs import mixing_of
+from hushstream.systems.pdol.algorithm.node import NodeRelease
 from hushstream.systems.pdol.budget import budget_facts, promise_of, spending_terms
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
-from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
-from hushstream.systems.pdol.graphs import mixing_of
-from hushstream.systems.pdol.node import NodeRelease
 
 TRACK = "shared"
 """The one model track."""

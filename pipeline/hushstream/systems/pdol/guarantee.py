@@ -1,7 +1,7 @@
 """What a PDOL deployment promises, in the sound form and in the paper's.
 
-*The sound form*: the proof is in `hushstream.systems.pdol.node`. Record against null rho; record against record 4 rho;
-r_i records of a person at domain i, sum_i r_i^2 rho. (epsilon, delta) follow from rho by
+*The sound form*: the proof is in `hushstream.systems.pdol.algorithm.node`. Record against null rho; record against
+record 4 rho; r_i records of a person at domain i, sum_i r_i^2 rho. (epsilon, delta) follow from rho by
 `hushstream.privacy.conversions`.
 
 *The paper's form* (Li et al. 2015, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
@@ -32,12 +32,12 @@ from hushstream.counting import Neighbours
 from hushstream.counting.calibration import residue_units
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
-from hushstream.privacy.promise import Claim, Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
+from hushstream.systems.pdol.algorithm.counters import plan_of
+from hushstream.systems.pdol.algorithm.gossip import noise_law
 from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig
 from hushstream.systems.pdol.contents import pdol_contents
-from hushstream.systems.pdol.counters import plan_of
 from hushstream.systems.pdol.errors import PdolError
-from hushstream.systems.pdol.gossip import noise_law
 
 NEIGHBOURS = Neighbours(
     relation="null-slot: neighbours differ in the content of one slot at one node, a labelled record or null",

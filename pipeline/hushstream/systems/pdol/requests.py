@@ -8,7 +8,8 @@ from hushstream.engine.declare.requests import RequestRefused
 
 
 class RecordRules(NamedTuple):
-    """What is taken of a record, beside the bounds that `hushstream.systems.pdol.edge.quantise` puts it within.
+    """What is taken of a record, beside the bounds that `hushstream.systems.pdol.algorithm.edge.quantise` puts it
+    within.
 
     Attributes:
         nodes: how many there are.

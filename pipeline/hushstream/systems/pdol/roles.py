@@ -9,8 +9,8 @@ from hushstream.engine.declare.gauges import budget_gauges, model_gauges, versio
 from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.gossip_machine import GossipMachine
-from hushstream.systems.pdol.node_machine import NodeMachine
+from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
+from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 from hushstream.systems.pdol.outcomes import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS
 from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE
 

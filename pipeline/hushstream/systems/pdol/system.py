@@ -9,7 +9,7 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.declare.result import Result
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdol import artefacts as files
 from hushstream.systems.pdol.advice import Advice, advise
 from hushstream.systems.pdol.budget import budget_facts, promise_of

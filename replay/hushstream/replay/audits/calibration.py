@@ -16,8 +16,8 @@ from typing import Any
 from rich.table import Table
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # ships no types
 
-from hushstream.privacy.audit import FALSE_ALARM, upper_confidence
-from hushstream.privacy.binomial import at_least, working
+from hushstream.privacy.audits.audit import FALSE_ALARM, upper_confidence
+from hushstream.privacy.mechanisms.binomial import at_least, working
 from hushstream.replay.audits.catalogue import abreast, chosen_audits, make_audit
 from hushstream.replay.audits.row import Effort
 from hushstream.schemas.errors import HushstreamError

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.counting import Plan
-from hushstream.privacy.audit import FALSE_ALARM
-from hushstream.privacy.audit_laws import laplace_pair, pure
-from hushstream.privacy.exponential import exponential_choice, exponential_guarantee
-from hushstream.privacy.gaussian import discrete_gaussian
-from hushstream.privacy.k_norm import discrete_k_norm_joint
-from hushstream.privacy.noise import discrete_laplace
-from hushstream.privacy.response import RandomisedResponse
-from hushstream.privacy.rewards import LocalReward
+from hushstream.privacy.audits.audit import FALSE_ALARM
+from hushstream.privacy.audits.laws import laplace_pair, pure
+from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_guarantee
+from hushstream.privacy.mechanisms.gaussian import discrete_gaussian
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint
+from hushstream.privacy.mechanisms.noise import discrete_laplace
+from hushstream.privacy.mechanisms.response import RandomisedResponse
+from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
 from hushstream.replay.audits.report import RUNS, AuditReport, require_runs
 from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made

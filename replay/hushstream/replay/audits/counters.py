@@ -23,8 +23,8 @@ from hushstream.counting import (
     Plan,
     PureEpsilon,
 )
-from hushstream.privacy.audit import Attack, audit_attack
-from hushstream.privacy.audit_laws import Family, gaussian_curve, gaussian_pair, laplace_pair, pure
+from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.laws import Family, gaussian_curve, gaussian_pair, laplace_pair, pure
 from hushstream.replay.audits.draws import fresh_address, fresh_key, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.replay.audits.row import Run

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.audit import Attack
+from hushstream.privacy.audits.audit import Attack
 from hushstream.privacy.keys import KEY_BYTES, Key
-from hushstream.privacy.noise import NONCE_BYTES, KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.noise import NONCE_BYTES, KeyedStream, NoiseAddress
 
 Score = Callable[[bool], float]
 """Is the unit there -> the score of one release under noise of its own."""

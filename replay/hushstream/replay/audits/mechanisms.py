@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hushstream.counting import Concentrated
 from hushstream.privacy.amounts import Cost, epsilon_float, epsilon_micro
-from hushstream.privacy.audit import AuditResult, audit_attack, audit_sizes
-from hushstream.privacy.audit_laws import (
+from hushstream.privacy.audits.audit import AuditResult, audit_attack, audit_sizes
+from hushstream.privacy.audits.laws import (
     Family,
     Pair,
     Sizes,
@@ -21,14 +21,14 @@ from hushstream.privacy.audit_laws import (
     plane_pair,
     pure,
 )
-from hushstream.privacy.exponential import exponential_choice, exponential_weights
-from hushstream.privacy.gaussian import discrete_gaussian, gaussian_residue, gaussian_variance_for
-from hushstream.privacy.guarantee import slot_sums_guarantee
-from hushstream.privacy.k_norm import discrete_k_norm_joint, k_norm_guarantee
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import discrete_laplace, laplace_scale
-from hushstream.privacy.response import RandomisedResponse
-from hushstream.privacy.rewards import LocalReward
+from hushstream.privacy.mechanisms.exponential import exponential_choice, exponential_weights
+from hushstream.privacy.mechanisms.gaussian import discrete_gaussian, gaussian_residue, gaussian_variance_for
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
+from hushstream.privacy.mechanisms.k_norm import discrete_k_norm_joint, k_norm_guarantee
+from hushstream.privacy.mechanisms.noise import discrete_laplace, laplace_scale
+from hushstream.privacy.mechanisms.response import RandomisedResponse
+from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.replay.audits.draws import Score, each_run, fresh_key, fresh_stream, side_by_side
 from hushstream.replay.audits.row import Run
 

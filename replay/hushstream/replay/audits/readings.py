@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, HonakerTree, NegativeDigitTree, Plan, PureLength
-from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, length_pair, pure
+from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, length_pair, pure
 from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.schemas.errors import HushstreamError
 

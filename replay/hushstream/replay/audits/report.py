@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.privacy.audit import AuditResult
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.audits.audit import AuditResult
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.schemas.errors import HushstreamError
 
 RUNS = 10_000

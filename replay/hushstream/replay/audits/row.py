@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text, float_up
-from hushstream.privacy.audit import AuditResult, epsilon_lower_bound
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.audits.audit import AuditResult, epsilon_lower_bound
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 
 Kind = Literal["mechanism", "counter", "release", "role", "attack"]
 Effort = Literal["quick", "full", "thorough"]

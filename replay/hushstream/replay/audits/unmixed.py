@@ -6,7 +6,7 @@ drawn. Counters with Gaussian noise: with L L^T = C C^T and C lower triangular, 
 variance of one draw, one for each release: what that release adds to all before it (its innovation).
 
 What is solved for in floats is off by some 1e-16 of what went in, so a draw of exactly 0 comes out as a rounding whose
-sign follows from the machine's linear algebra. Signs are what `hushstream.privacy.audit_structure` tests: those of
+sign follows from the machine's linear algebra. Signs are what `hushstream.privacy.audits.structure` tests: those of
 roundings agree for no reason of the noise. So draws return to the whole numbers that they are (`Unmixed.step`).
 Innovations are no whole numbers; they return to a grid that is far coarser than any rounding, and so fine that a value
 of it is 0 with probability below 1e-6. That a value is taken for 0 if it is small, whatever its sign, leaves the signs
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, NegativeDigitTree, Plan, PureLength
-from hushstream.privacy.audit_laws import Family, Sizes, gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
+from hushstream.privacy.audits.laws import Family, Sizes, gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
 from hushstream.replay.audits.mechanisms import GAUSSIAN_FAMILY
 from hushstream.schemas.errors import HushstreamError
 

@@ -27,10 +27,10 @@ from hushstream.counting import (
     counter_rmse,
     fresh_rmse,
 )
-from hushstream.counting.blt_shapes import lower_bound
+from hushstream.counting.buffered.shapes import lower_bound
 from hushstream.counting.nodes import KeyedNodes
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
 
 DIMENSION = 25

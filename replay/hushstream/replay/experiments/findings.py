@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.rows import Row
 

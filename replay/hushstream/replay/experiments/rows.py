@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promises.promise import Guarantee
 
 Row = dict[str, Any]
 """Flat: strings, numbers and booleans."""

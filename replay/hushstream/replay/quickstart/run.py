@@ -14,10 +14,10 @@ from typing import Any
 from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.client import connect
 from hushstream.engine.declare.declaration import System
-from hushstream.ops import budget
+from hushstream.ops.check.verify import verify_live
 from hushstream.ops.live import Quiet, copy_async
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.verify import verify_live
+from hushstream.ops.spending import budget
 from hushstream.privacy.amounts import epsilon_value
 from hushstream.replay.quickstart.folder import DEPLOYMENT, lay_out
 from hushstream.replay.quickstart.page import serve

@@ -15,7 +15,7 @@ from typing import ClassVar
 import jinja2
 from markupsafe import Markup
 
-from hushstream.privacy.sentence import percent
+from hushstream.privacy.promises.sentence import percent
 from hushstream.replay.report.palette import css_variables
 from hushstream.replay.report.sheet import Drawing, svg
 

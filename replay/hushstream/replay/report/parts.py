@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from hushstream.privacy.amounts import epsilon_text
-from hushstream.privacy.sentence import Odds as Expected
+from hushstream.privacy.promises.sentence import Odds as Expected
 from hushstream.replay.report.counts import COUNT_CLASSES, RECORDS_PREFIX
 from hushstream.replay.report.frame import Block, Bullets, Cell, Facts, Odds, Section, Table, Tile, Words
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
-from hushstream.privacy.page import fact_lines
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee, Promises
-from hushstream.privacy.sentence import Odds
+from hushstream.privacy.promises.page import fact_lines
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE, Guarantee, Promises
+from hushstream.privacy.promises.sentence import Odds
 from hushstream.replay.report.values import require, whole
 
 

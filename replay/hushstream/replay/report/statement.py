@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from markupsafe import escape
 
-from hushstream.ops.statement import Statement
+from hushstream.ops.statement.statement import Statement
 from hushstream.replay.report.frame import Block, Facts, Page, Section, html, page_title
 from hushstream.replay.report.parts import odds_blocks, with_meanings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 
 MARK_MEANINGS = {

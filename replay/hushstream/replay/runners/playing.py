@@ -12,7 +12,7 @@ from typing import Generic, Literal, TypeVar, get_args
 
 from hushstream.agents.security import Cluster, read_security
 from hushstream.agents.worker.deployment import KEYS, KeySource
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.session import DirectSession

@@ -9,7 +9,7 @@ from typing import Self
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.ops.log_copy import LogCopy

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Self
 
 from hushstream.agents.security import Security, read_security
-from hushstream.client.event_log import EventLog
 from hushstream.client.kafka import KafkaEventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection

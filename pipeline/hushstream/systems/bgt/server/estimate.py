@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig
-from hushstream.systems.bgt.sensitivity import deviation_of
+from hushstream.systems.bgt.price.sensitivity import deviation_of
 from hushstream.systems.bgt.slots import Float64, Int64
 
 _LARGEST_PRIOR = 0.4

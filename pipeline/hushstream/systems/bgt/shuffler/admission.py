@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig
 from hushstream.systems.bgt.errors import BadSlots
+from hushstream.systems.bgt.price.sensitivity import squared_clip
 from hushstream.systems.bgt.rounds import Round
-from hushstream.systems.bgt.sensitivity import squared_clip
 from hushstream.systems.bgt.slots import NOTHING, Slots
 
 

@@ -7,7 +7,7 @@ partitions of users raced. Slots are folded many at a time: which of them break 
 Which round is next, its items and how many factors it has follow from releases alone; whoever sends slots puts the
 round before them in this log, so no slot can come before its round. The first one follows from the configuration.
 
-Each round is paid for with its release (`hushstream.systems.bgt.budget`). Where inputs changed under the journal
+Each round is paid for with its release (`hushstream.systems.bgt.price.budget`). Where inputs changed under the journal
 (`hushstream.engine.releasing`), the round whose sums were released is over: its slots are not summed again, and the
 next release opens an epoch, for which users pay again. Where the budget has no room for a release there is none, and
 the end of the round is passed on alone: the server then asks for no more.
@@ -36,19 +36,19 @@ from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
 from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
-from hushstream.privacy.gaussian import discrete_gaussian
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, checked_add
+from hushstream.privacy.mechanisms.gaussian import discrete_gaussian
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, checked_add
 from hushstream.schemas import codec
-from hushstream.systems.bgt.budget import MECHANISM
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import NAMED_BY, BgtSystem
 from hushstream.systems.bgt.errors import BadSlots, BgtError
+from hushstream.systems.bgt.price.budget import MECHANISM
+from hushstream.systems.bgt.price.sensitivity import variance_of
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
 from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
 from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
-from hushstream.systems.bgt.sensitivity import variance_of
 from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
 from hushstream.systems.bgt.shuffler.admission import admit
 from hushstream.systems.bgt.shuffler.sums import Sums

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.noise import checked_add
+from hushstream.privacy.mechanisms.noise import checked_add
 from hushstream.systems.bgt.configuration import LARGEST_USERS, LATTICE_BITS, BgtConfig
 from hushstream.systems.bgt.errors import BadSlots
 from hushstream.systems.bgt.rounds import Round

@@ -46,9 +46,9 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
+from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
 from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters, decode_parameters
-from hushstream.systems.colin.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
 

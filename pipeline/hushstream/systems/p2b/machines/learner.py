@@ -45,7 +45,7 @@ from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas.columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason

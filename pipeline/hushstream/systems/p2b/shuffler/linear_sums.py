@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.noise import checked_add
+from hushstream.privacy.mechanisms.noise import checked_add
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import FeatureReports
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
@@ -83,8 +83,8 @@ def noised_sums(sums: LinearSums, noise: Int64) -> LinearSums:
 
     Guarantee:
         relation null-slot, unit one slot: with that noise the result is eps-differentially private (module), with
-        delta the residue of the sampler (`hushstream.privacy.guarantee.linear_sums_guarantee`). A report against
-        another report costs 2 eps.
+        delta the residue of the sampler (`hushstream.privacy.mechanisms.guarantee.linear_sums_guarantee`). A report
+        against another report costs 2 eps.
     """
     ones, zeros = checked_add(np.stack([sums.ones, sums.zeros]), noise)
     return LinearSums(ones, zeros)

@@ -216,7 +216,7 @@ def tuples(reports: Reports, sampled: Bools, threshold: int) -> TupleCounts:
 
     Guarantee:
         relation null-slot, unit one slot: (eps, delta) of the thresholded Bin(n, p) against Bin(n + 1, p),
-        computed exactly in `hushstream.privacy.tuples`. The threshold counts the whole tuple: counting the
+        computed exactly in `hushstream.privacy.mechanisms.tuples`. The threshold counts the whole tuple: counting the
         code alone lets a unique (arm, reward) through (`paper`). Counts over the sorted domain carry no
         order that could be linked to arrival.
     """

@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.noise import checked_add
-from hushstream.systems.pdap.blocks import Blocks, close, gathered
+from hushstream.privacy.mechanisms.noise import checked_add
+from hushstream.systems.pdap.algorithm.blocks import Blocks, close, gathered
+from hushstream.systems.pdap.algorithm.noise import BlockNoise
+from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, ROW, Outcomes, Release
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.noise import BlockNoise
-from hushstream.systems.pdap.outcomes import NAME_BYTES, ROW, Outcomes, Release
 
 _HISTORY_BYTES = 32
 _COLUMNS = ("cells", "arms", "counts", "sums")

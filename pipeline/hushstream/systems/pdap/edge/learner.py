@@ -44,13 +44,13 @@ from hushstream.privacy.keys import Key
 from hushstream.schemas.columns import OwnMark
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
+from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
+from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
-from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
-from hushstream.systems.pdap.serving import SERVING, Serving
-from hushstream.systems.pdap.tickets import TICKETS
 
 POLICY = "tickets"
 NO_DIGEST = bytes(16)

@@ -20,10 +20,10 @@ from hushstream.engine.state.declared import Flat, State, boolean, listed
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.pdap.aggregate import AGGREGATE, Aggregate, ModelUpdate
+from hushstream.systems.pdap.algorithm.aggregate import AGGREGATE, Aggregate, ModelUpdate
+from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
 from hushstream.systems.pdap.errors import LastArm, PdapError
-from hushstream.systems.pdap.outcomes import Release
 from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
 from hushstream.systems.pdap.topics import SERVER_ZONE

@@ -20,10 +20,10 @@ from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.state.published import StateSeal
-from hushstream.ops.checkpoints import From, PublishedCopy
-from hushstream.ops.findings import Status
+from hushstream.ops.check.checkpoints import From, PublishedCopy
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.live import copy_async
-from hushstream.ops.verify import verified_topics, verify
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import waits_ms
 from hushstream.replay.bench.load import (

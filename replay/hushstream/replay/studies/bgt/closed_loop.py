@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.client.ratings import RatingClient
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, Split

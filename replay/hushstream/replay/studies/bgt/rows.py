@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.studies.bgt.play import Task, configuration
 from hushstream.replay.studies.bgt.worlds.ratings import make_world
-from hushstream.systems.bgt.guarantee import RELATION, UNIT_OF_PROMISE, guarantee_of
+from hushstream.systems.bgt.price.guarantee import RELATION, UNIT_OF_PROMISE, guarantee_of
 
 SOURCE = "Zhang et al. 2024, BGTplanner: Maximizing Training Accuracy for Differentially Private Federated Recommenders"
 SEEDS = (0, 1, 2)

@@ -17,8 +17,8 @@ from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.replay.studies.bgt.worlds.own import own_ratings
 from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
-from hushstream.systems.bgt.advice import TYPICAL_RATINGS, advise, sizes
 from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.price.advice import TYPICAL_RATINGS, advise, sizes
 
 
 def _document(result: BgtResult) -> dict[str, Any]:

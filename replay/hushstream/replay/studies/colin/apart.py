@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
 from hushstream.systems.colin.relation import Relation
 
 RIDGE, ALPHA = 1.0, 0.1

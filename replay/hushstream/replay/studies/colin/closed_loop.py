@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.schemas.errors import HushstreamError

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.models_ready import await_models
 from hushstream.replay.worlds.blocked import BlockedWorld

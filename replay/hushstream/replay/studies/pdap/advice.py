@@ -18,8 +18,8 @@ from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.pdap.play import Form, Task, play
 from hushstream.replay.worlds.world import WorldError
+from hushstream.systems.pdap.algorithm.plan import Plan, plan
 from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.plan import Plan, plan
 
 KEEP_APART = "keep the vendors apart"
 SHARE = "share"

@@ -11,10 +11,10 @@ from hushstream.replay.studies.pdap.closed_loop import PdapPlan, Visits
 from hushstream.replay.studies.pdap.forms import exact_noise
 from hushstream.replay.studies.pdap.play import EXACT_EPSILON, Chain
 from hushstream.replay.studies.pdap.worlds.vendors import Float64, Int64, VendorWorld, names
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.outcomes import Outcomes
 
 
 def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, seed: int) -> Float64:

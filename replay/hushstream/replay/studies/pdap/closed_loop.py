@@ -18,7 +18,7 @@ from itertools import count
 import numpy as np
 
 from hushstream.client.client import Client
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float64, Int64, VendorWorld
 from hushstream.replay.worlds.draws import Draws

@@ -18,17 +18,17 @@ import numpy as np
 
 from hushstream.counting import PureEpsilon, best_tree
 from hushstream.counting.digits import levels_for, lowest, shift
-from hushstream.privacy.exponential import exponential_choice
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, laplace_scale, laplace_variance
+from hushstream.privacy.mechanisms.exponential import exponential_choice
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, laplace_scale, laplace_variance
 from hushstream.replay.worlds.draws import Draws
-from hushstream.systems.pdap.aggregate import Aggregate
-from hushstream.systems.pdap.blocks import Blocks, gathered, joined
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.blocks import Blocks, gathered, joined
+from hushstream.systems.pdap.algorithm.estimate import Observed
+from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.estimate import Observed
-from hushstream.systems.pdap.outcomes import Release
 
 HORIZON = 1 << 20
 """Leaves that each per-event counter is made for."""

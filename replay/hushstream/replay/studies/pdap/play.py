@@ -14,12 +14,16 @@ from typing import Any, Literal
 import numpy as np
 
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.replay.studies.pdap.forms import PerEvent, Selected, exact_noise
 from hushstream.replay.studies.pdap.worlds.ml_vendors import ml_vendors
 from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float32, Int64, VendorWorld, names, vendors
 from hushstream.replay.worlds.draws import Draws
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
+from hushstream.systems.pdap.algorithm.serving import Serving
+from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.configuration import (
     BlockConfig,
     CellConfig,
@@ -29,10 +33,6 @@ from hushstream.systems.pdap.configuration import (
     pdap_digest,
 )
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
-from hushstream.systems.pdap.outcomes import Outcomes
-from hushstream.systems.pdap.serving import Serving
-from hushstream.systems.pdap.tickets import TICKETS
 
 Form = Literal[
     "blocks", "exact", "alone-exact", "alone-blocks", "own-statistics", "negative-digit", "binary", "exponential"

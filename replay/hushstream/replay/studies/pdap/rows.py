@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.studies.pdap.play import Played, Task, configuration, make_world
 from hushstream.systems.pdap.promise import RELATION, UNIT, release_guarantee

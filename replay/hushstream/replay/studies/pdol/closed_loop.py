@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.client.records import RecordClient
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdol.worlds.records import RecordStream

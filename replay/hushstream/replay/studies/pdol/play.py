@@ -16,15 +16,15 @@ import numpy.typing as npt
 
 from hushstream.counting import Plan
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import NONCE_BYTES
+from hushstream.privacy.mechanisms.noise import NONCE_BYTES
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.worlds.draws import Draws
-from hushstream.systems.pdol.aggregate import WEIGHT_BITS, Aggregate
+from hushstream.systems.pdol.algorithm.aggregate import WEIGHT_BITS, Aggregate
+from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, figures_of, plan_of
+from hushstream.systems.pdol.algorithm.gradient import predictions, scores
+from hushstream.systems.pdol.algorithm.local import EXPERTS, AdaGrad, NodePredictors
+from hushstream.systems.pdol.algorithm.node import NodeRelease, NodeState
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
-from hushstream.systems.pdol.counters import Counters, counter_address, figures_of, plan_of
-from hushstream.systems.pdol.gradient import predictions, scores
-from hushstream.systems.pdol.local import EXPERTS, AdaGrad, NodePredictors
-from hushstream.systems.pdol.node import NodeRelease, NodeState
 
 LAST_QUARTER = 0.75
 

@@ -11,10 +11,10 @@ from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, whole
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above
-from hushstream.privacy.contents import Content, Form
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.noise import NoiseAddress, laplace_scale, residue
-from hushstream.privacy.promise import Guarantee, Lifetime
+from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale, residue
+from hushstream.privacy.promises.contents import Content, Form
+from hushstream.privacy.promises.promise import Guarantee, Lifetime
 
 NAME, MECHANISM, UNIT = "meanarm", "arm sums", "one reward of one user"
 RELATION = "null-slot: neighbours differ in what one slot holds, an arm with a reward or nothing"

@@ -19,7 +19,7 @@ from hushstream.engine.state.parts import record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream, checked_add, discrete_laplace
+from hushstream.privacy.mechanisms.noise import KeyedStream, checked_add, discrete_laplace
 from hushstream_meanarm.core import COUNTER, Meanarm, guarantee_of
 
 MALFORMED = "malformed_slot"

@@ -13,7 +13,7 @@ from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS
 from hushstream_meanarm.aggregator import AggregatorMachine

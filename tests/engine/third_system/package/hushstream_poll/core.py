@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hushstream.engine.noise.budget import SpendingTerms
-from hushstream.privacy.noise import NoiseAddress, laplace_scale
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream_poll.configuration import NAME, PollConfig
 from hushstream_poll.promise import MECHANISM, guarantee_of, terms_of
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above
-from hushstream.privacy.contents import Content, Form
 from hushstream.privacy.ledger import BasicFilter, Debit
-from hushstream.privacy.noise import laplace_scale, residue
-from hushstream.privacy.promise import Guarantee, Lifetime
+from hushstream.privacy.mechanisms.noise import laplace_scale, residue
+from hushstream.privacy.promises.contents import Content, Form
+from hushstream.privacy.promises.promise import Guarantee, Lifetime
 from hushstream_poll.configuration import PollConfig
 
 MECHANISM = "histogram"

@@ -14,7 +14,7 @@ from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import MetricClass, Role, RoleKeys
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promise import Promises
+from hushstream.privacy.promises.promise import Promises
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
 from hushstream_poll.configuration import NAME, PollConfig, poll_digest
 from hushstream_poll.core import PollSystem

@@ -21,7 +21,7 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream, checked_add, discrete_laplace, laplace_variance
+from hushstream.privacy.mechanisms.noise import KeyedStream, checked_add, discrete_laplace, laplace_variance
 from hushstream_poll.core import PollSystem
 from hushstream_poll.topics import BALLOTS
 

@@ -8,7 +8,7 @@ from hushstream.replay.audits.report import AuditReport
 from hushstream.replay.studies.bgt.audits.rows import Rig, audit_slots, audited_config
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.guarantee import guarantee_of
+from hushstream.systems.bgt.price.guarantee import guarantee_of
 
 
 def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditReport:

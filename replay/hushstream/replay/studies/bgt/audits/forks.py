@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.audits.draws import fresh_key
-from hushstream.replay.audits.forks import AS_IT_WAS, Branch, Fork, columns, fork_row
-from hushstream.replay.audits.played_role import PlayedRole
+from hushstream.replay.audits.roles.forks import AS_IT_WAS, Branch, Fork, columns, fork_row
+from hushstream.replay.audits.roles.played import PlayedRole
+from hushstream.replay.audits.roles.worked import phase_end_fields
 from hushstream.replay.audits.row import Recipe
-from hushstream.replay.audits.worked import phase_end_fields
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, Kind
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.records import round_fields

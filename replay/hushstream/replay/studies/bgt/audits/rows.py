@@ -17,21 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import Cost, delta_units, epsilon_micro
-from hushstream.privacy.audit import Attack, audit_attack
-from hushstream.privacy.audit_laws import Family, gaussian_curve
+from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.laws import Family, gaussian_curve
 from hushstream.privacy.filters import ConcentratedFilter
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
+from hushstream.replay.audits.roles.work import audit_of
 from hushstream.replay.audits.row import Audit, Recipe, Run, made
-from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.bgt.audits.forks import fork_rows
 from hushstream.replay.studies.bgt.audits.work import works
 from hushstream.replay.studies.bgt.experiments.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.guarantee import guarantee_of
+from hushstream.systems.bgt.price.guarantee import guarantee_of
 from hushstream.systems.bgt.rounds import Model, Round, first_round
 from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots

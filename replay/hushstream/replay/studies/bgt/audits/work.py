@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.deployment import BgtSystem

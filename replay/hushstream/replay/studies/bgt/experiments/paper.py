@@ -25,7 +25,7 @@ from scipy.sparse.linalg import svds
 
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.conversions import rho_to_epsilon_micro
-from hushstream.privacy.promise import Claim, Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.replay.studies.bgt.experiments.planner import LEVELS, Planner
 from hushstream.replay.studies.bgt.play import scored
 from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, Split, make_world

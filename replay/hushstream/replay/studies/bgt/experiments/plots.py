@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.experiments.figures import Pen, line, ticks
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.report.palette import BLACK, BLUE, GREEN, GREY, PURPLE, RED

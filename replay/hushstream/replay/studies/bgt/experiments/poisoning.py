@@ -18,8 +18,8 @@ from hushstream.replay.studies.bgt.play import Task, answered, configuration
 from hushstream.replay.studies.bgt.rows import SEEDS, SETTINGS, SOURCE, value_columns
 from hushstream.replay.studies.bgt.worlds.ratings import Float64, make_world
 from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.price.sensitivity import squared_clip
 from hushstream.systems.bgt.rounds import Round
-from hushstream.systems.bgt.sensitivity import squared_clip
 from hushstream.systems.bgt.server.rounds import Server
 from hushstream.systems.bgt.slots import NOTHING, Slots
 

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from hushstream.privacy.promise import NOT_PRIVATE, REPRODUCIBLE
+from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.bench.rows import BenchRow, at_most
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row
@@ -33,8 +33,8 @@ from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, make_wo
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.bgt.edge.ratings import Ratings
 from hushstream.systems.bgt.edge.solving import offsets_of
+from hushstream.systems.bgt.price.sensitivity import total_rho_micro
 from hushstream.systems.bgt.rounds import Model
-from hushstream.systems.bgt.sensitivity import total_rho_micro
 
 NAME = "bgt-schedules"
 TITLE = "Schedules of a budget at equal rho"

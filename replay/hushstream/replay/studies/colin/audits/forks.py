@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key
-from hushstream.replay.audits.forks import Branch, Fork, fork_row
+from hushstream.replay.audits.roles.forks import Branch, Fork, fork_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.colin.audits.releases import collaborative
 from hushstream.replay.studies.colin.audits.role_noise import FEATURES, UNIT, USERS_ABREAST, epoch_cost

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audit import audit_attack
-from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, Pair, laplace_pair, pure
+from hushstream.privacy.audits.audit import audit_attack
+from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, Pair, laplace_pair, pure
 from hushstream.replay.audits.draws import side_by_side
 from hushstream.replay.audits.row import Run
 from hushstream.replay.studies.colin.experiments.mechanisms import (

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.values import MAX_RECORD_BYTES
-from hushstream.privacy.audit import audit_attack
-from hushstream.privacy.audit_laws import laplace_pair, pure
+from hushstream.privacy.audits.audit import audit_attack
+from hushstream.privacy.audits.laws import laplace_pair, pure
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import Reading, reading_family, reading_of
 from hushstream.replay.audits.row import Run

@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.audit import audit_attack
-from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, laplace_pair, pure
+from hushstream.privacy.audits.audit import audit_attack
+from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, laplace_pair, pure
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
-from hushstream.replay.audits.played_role import PlayedRole
+from hushstream.replay.audits.roles.played import PlayedRole
 from hushstream.replay.audits.row import Run
 from hushstream.replay.audits.unmixed import Unmixed, unmixed
 from hushstream.replay.studies.colin.audits.releases import collaborative

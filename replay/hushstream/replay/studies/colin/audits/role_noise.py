@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from hushstream.counting import Plan, PureLength
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.privacy.amounts import Cost
-from hushstream.privacy.audit_laws import lattice_sizes
+from hushstream.privacy.audits.laws import lattice_sizes
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce
 from hushstream.replay.audits.mechanisms import LAPLACE_FAMILY
-from hushstream.replay.audits.role_noise import LEAVES, PARTITIONS, Axes, audit_draws, audit_places
+from hushstream.replay.audits.roles.noise import LEAVES, PARTITIONS, Axes, audit_draws, audit_places
 from hushstream.replay.audits.row import Run
 from hushstream.replay.audits.unmixed import unmixed
 from hushstream.replay.studies.colin.audits.releases import collaborative

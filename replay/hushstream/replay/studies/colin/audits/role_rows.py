@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from hushstream.replay.audits.role_noise import LEAVES
-from hushstream.replay.audits.role_rows import FEWER_RUNS, attack_row, noise_row
+from hushstream.replay.audits.roles.noise import LEAVES
+from hushstream.replay.audits.roles.rows import FEWER_RUNS, attack_row, noise_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.colin.audits import role_attacks, role_noise
 from hushstream.replay.studies.colin.audits.forks import fork_rows

@@ -7,8 +7,8 @@ from functools import partial
 from typing import get_args
 
 from hushstream.replay.audits import mechanisms
+from hushstream.replay.audits.roles.work import audit_of
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, made
-from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.audits import releases as collaborative
 from hushstream.replay.studies.colin.audits.role_rows import role_rows

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
 from hushstream.replay.studies.colin.audits.releases import collaborative
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig

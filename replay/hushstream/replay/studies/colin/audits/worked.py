@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
-from hushstream.replay.audits.forks import AS_IT_WAS, Branch
-from hushstream.replay.audits.played_role import PlayedRole
-from hushstream.replay.audits.worked import means, phase_end_fields, restart_between
+from hushstream.replay.audits.roles.forks import AS_IT_WAS, Branch
+from hushstream.replay.audits.roles.played import PlayedRole
+from hushstream.replay.audits.roles.worked import means, phase_end_fields, restart_between
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.colin.counter.machine import CounterMachine
 from hushstream.systems.colin.deployment import CollaborativeSystem

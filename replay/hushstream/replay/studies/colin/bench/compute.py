@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
-from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 from hushstream.systems.colin.relation import Relation
-from hushstream.systems.colin.textbook import TextbookCollaborative
 
 Float64 = NDArray[np.float64]
 

@@ -38,8 +38,8 @@ from hushstream.counting import (
     best_tree,
 )
 from hushstream.privacy.amounts import MICRO, Cost, epsilon_micro
-from hushstream.privacy.promise import Claim, Guarantee
-from hushstream.privacy.rewards import LocalReward
+from hushstream.privacy.mechanisms.rewards import LocalReward
+from hushstream.privacy.promises.promise import Claim, Guarantee
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import GRID_BITS
 from hushstream.systems.colin.relation import Relation
@@ -69,7 +69,7 @@ class Calibration:
         key: how rows name it.
         words: for captions.
         sums: what is noised: projected sums, each user's raw sums, or the reward itself.
-        law: of the noise; for ``reward`` see `hushstream.privacy.rewards`.
+        law: of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
         counter: the counter of the sums.
         as_stated: False for the paper's own calibration.
     """

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hushstream.counting import Budget, Concentrated, PureEpsilon, PureLength
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress
 from hushstream.replay.studies.colin.experiments.mechanisms import (
     DELTA,
     PAPER,

@@ -26,7 +26,7 @@ from hushstream.replay.studies.colin.experiments.mechanisms import (
 from hushstream.replay.studies.colin.experiments.noise import noised_rewards, raw_noise
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.worlds.world import WorldError
-from hushstream.systems.colin.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.estimator import CollaborativeState
 from hushstream.systems.colin.relation import Algorithm, Relation
 from hushstream.systems.colin.ridge_rule import noise_aware_ridge, projected_deviation
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.experiments.figures import LEAST_SEEDS, Pen, line, plain_logarithm, ticks
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.report.palette import (

@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from hushstream.privacy.promise import NOT_PRIVATE, Guarantee
+from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.findings import Description, Findings, targets_table
 from hushstream.replay.experiments.rows import Row, privacy_columns

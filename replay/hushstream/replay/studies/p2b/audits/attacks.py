@@ -23,10 +23,10 @@ from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.privacy.amounts import epsilon_float
-from hushstream.privacy.audit import audit_attack
+from hushstream.privacy.audits.audit import audit_attack
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import laplace_scale
-from hushstream.privacy.tables import LaplaceTables, laplace_tables
+from hushstream.privacy.mechanisms.noise import laplace_scale
+from hushstream.privacy.mechanisms.tables import LaplaceTables, laplace_tables
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.row import Run
 from hushstream.replay.runners.to_end import run_to_end

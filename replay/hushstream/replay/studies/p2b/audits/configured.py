@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hushstream.privacy.audit import AuditResult
+from hushstream.privacy.audits.audit import AuditResult
 from hushstream.replay.audits.configured import seen, steps_for
 from hushstream.replay.audits.readings import reading_of
 from hushstream.replay.audits.report import AuditReport

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.replay.audits.draws import fresh_key
-from hushstream.replay.audits.forks import Branch, Fork, columns, fork_row
+from hushstream.replay.audits.roles.forks import Branch, Fork, columns, fork_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.p2b.audits.releases import ARMS, CELLS, TARGET, p2b
 from hushstream.replay.studies.p2b.audits.worked import played_lift, played_windows

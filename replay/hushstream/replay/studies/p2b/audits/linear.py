@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.features.schema import declare
-from hushstream.privacy.audit import audit_attack
+from hushstream.privacy.audits.audit import audit_attack
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import reading_of
 from hushstream.replay.audits.row import Run

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.noise.budget import BudgetConfig
-from hushstream.privacy.audit import Attack, audit_attack
-from hushstream.privacy.audit_laws import Family, Pair, laplace_pair, pure, sampled_pair
+from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.laws import Family, Pair, laplace_pair, pure, sampled_pair
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import Reading, reading_family, reading_of

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
-from hushstream.privacy.audit_laws import lattice_sizes
+from hushstream.privacy.audits.laws import lattice_sizes
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce
 from hushstream.replay.audits.mechanisms import LAPLACE_FAMILY
-from hushstream.replay.audits.role_noise import LEAVES, PARTITIONS, Axes, audit_draws, audit_places
+from hushstream.replay.audits.roles.noise import LEAVES, PARTITIONS, Axes, audit_draws, audit_places
 from hushstream.replay.audits.row import Run
 from hushstream.replay.audits.unmixed import unmixed
 from hushstream.replay.studies.p2b.audits.releases import ARMS, CELLS, p2b

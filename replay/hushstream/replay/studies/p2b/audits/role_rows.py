@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hushstream.replay.audits.role_rows import attack_row, noise_row
+from hushstream.replay.audits.roles.rows import attack_row, noise_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.p2b.audits import role_noise
 from hushstream.replay.studies.p2b.audits.forks import fork_rows

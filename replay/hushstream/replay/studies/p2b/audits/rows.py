@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from hushstream.privacy.coins import bernoulli
-from hushstream.privacy.guarantee import tuples_guarantee
+from hushstream.privacy.mechanisms.coins import bernoulli
+from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
+from hushstream.replay.audits.roles.work import audit_of
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
-from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.p2b.audits import attacks, linear, releases
 from hushstream.replay.studies.p2b.audits.role_rows import role_rows
 from hushstream.replay.studies.p2b.audits.work import works

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.audit import FALSE_ALARM, audit_slot_sums
-from hushstream.privacy.guarantee import slot_sums_guarantee
+from hushstream.privacy.audits.audit import FALSE_ALARM, audit_slot_sums
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import (
+from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
+from hushstream.privacy.mechanisms.noise import (
     NONCE_BYTES,
     KeyedStream,
     NoiseAddress,

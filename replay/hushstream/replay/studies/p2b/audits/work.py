@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
 from hushstream.replay.studies.p2b.audits.releases import ARMS, CELLS, p2b
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ReleaseConfig

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.keys import Key
-from hushstream.replay.audits.forks import AS_IT_WAS, Branch
-from hushstream.replay.audits.played_role import PlayedRole
+from hushstream.replay.audits.roles.forks import AS_IT_WAS, Branch
+from hushstream.replay.audits.roles.played import PlayedRole
+from hushstream.replay.audits.roles.worked import means, phase_end_fields, restart_between
 from hushstream.replay.audits.row import Run
-from hushstream.replay.audits.worked import means, phase_end_fields, restart_between
 from hushstream.replay.studies.p2b.audits.releases import (
     ARMS,
     CELLS,

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # s
 from hushstream.learners.batch import choose_batch, learn_batch
 from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.studies.p2b.experiments.points import fitted_system

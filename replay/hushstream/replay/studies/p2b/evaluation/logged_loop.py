@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client
-from hushstream.client.event_log import EventLog
+from hushstream.client.logs.event_log import EventLog
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.report.folder import csv_bytes, write_files
 from hushstream.replay.report.sheet import png
 from hushstream.replay.report.wording import EXACT, provenance_lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from hushstream.privacy.guarantee import tuples_guarantee
-from hushstream.privacy.tuples import curve_epsilon, exact_delta, smallest_threshold
+from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
+from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta, smallest_threshold
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row

@@ -20,10 +20,16 @@ from sklearn.cluster import KMeans
 from hushstream.counting import PureEpsilon, best_tree
 from hushstream.features.schema import Rows
 from hushstream.learners.sparse_population import NormalPrior, SparsePopulation
-from hushstream.privacy.guarantee import linear_sums_guarantee, slot_sums_guarantee
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale, laplace_variance
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.mechanisms.guarantee import linear_sums_guarantee, slot_sums_guarantee
+from hushstream.privacy.mechanisms.noise import (
+    KeyedStream,
+    NoiseAddress,
+    discrete_laplace,
+    laplace_scale,
+    laplace_variance,
+)
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.mixed_table import EmbeddedUsers, FeatureWorld, MixedTable
 from hushstream.replay.worlds.tagged_documents import TaggedDocuments

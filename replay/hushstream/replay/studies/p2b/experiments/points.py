@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.experiments.findings import Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns

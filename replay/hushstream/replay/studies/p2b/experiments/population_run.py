@@ -34,7 +34,7 @@ from hushstream.engine.noise.spending import Spending
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.privacy.promise import Guarantee
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.experiments.coins import Coins, SeededCoins
 from hushstream.replay.studies.p2b.experiments.released import Released, count_released

@@ -6,9 +6,9 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from hushstream.privacy.coins import bernoulli, probability_units
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import KeyedStream
+from hushstream.privacy.mechanisms.coins import bernoulli, probability_units
+from hushstream.privacy.mechanisms.noise import KeyedStream
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.release import WindowRelease, window_address

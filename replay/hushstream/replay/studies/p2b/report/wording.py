@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.report.wording import EXACT
 from hushstream.replay.studies.p2b.report.results import (
     COLD,

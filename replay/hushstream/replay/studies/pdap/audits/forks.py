@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.audits.draws import fresh_key
-from hushstream.replay.audits.forks import Branch, Fork, columns, fork_row
-from hushstream.replay.audits.played_role import PlayedRole
+from hushstream.replay.audits.roles.forks import Branch, Fork, columns, fork_row
+from hushstream.replay.audits.roles.played import PlayedRole
+from hushstream.replay.audits.roles.worked import phase_end_fields
 from hushstream.replay.audits.row import Recipe
-from hushstream.replay.audits.worked import phase_end_fields
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.cells import ROOT
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
-from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.promise import release_guarantee
 from hushstream.systems.pdap.records import outcome_fields
 

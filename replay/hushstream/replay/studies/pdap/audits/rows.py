@@ -16,26 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audit import Attack, audit_attack
-from hushstream.privacy.audit_laws import Family, laplace_pair, pure
+from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.laws import Family, laplace_pair, pure
 from hushstream.privacy.keys import Key
-from hushstream.privacy.noise import NoiseAddress
+from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.report import AuditReport
+from hushstream.replay.audits.roles.work import audit_of
 from hushstream.replay.audits.row import Audit, Recipe, Run, made
-from hushstream.replay.audits.work import audit_of
 from hushstream.replay.studies.pdap.audits.forks import fork_rows
 from hushstream.replay.studies.pdap.audits.work import works
 from hushstream.replay.studies.pdap.experiments.paper import PaperRun, PaperTask, paper_guarantee
 from hushstream.replay.studies.pdap.worlds.vendors import names, vendors
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scales
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes, Release
+from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.cells import ROOT, Int64
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.noise import KeyedBlockNoise, block_scales
-from hushstream.systems.pdap.outcomes import Outcomes, Release
 from hushstream.systems.pdap.promise import release_guarantee
-from hushstream.systems.pdap.serving import Serving
 
 ARMS_ABREAST = 25
 WINDOWS = 2

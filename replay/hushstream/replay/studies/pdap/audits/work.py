@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
 from hushstream.schemas import codec
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import PdapSystem
-from hushstream.systems.pdap.outcomes import Outcomes
 from hushstream.systems.pdap.records import outcome_fields
 
 _ARMS, _A_RECORD = 16, 32

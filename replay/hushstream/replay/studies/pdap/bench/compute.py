@@ -19,11 +19,11 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
 from hushstream.replay.studies.pdap.play import keyed_noise
 from hushstream.replay.studies.pdap.worlds.vendors import names as names_from
-from hushstream.systems.pdap.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.aggregate import Aggregate
+from hushstream.systems.pdap.algorithm.outcomes import Outcomes
+from hushstream.systems.pdap.algorithm.serving import Decisions, Serving
 from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.outcomes import Outcomes
-from hushstream.systems.pdap.serving import Decisions, Serving
 
 Contexts: TypeAlias = NDArray[np.float32]
 

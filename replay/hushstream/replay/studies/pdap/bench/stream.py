@@ -31,9 +31,9 @@ from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, 
 from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party, physical
+from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.cells import ROOT
 from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
-from hushstream.systems.pdap.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.records import outcome_fields
 
 DIMENSION, VENDORS, ARMS, USERS = 5, 4, 1_000, 400

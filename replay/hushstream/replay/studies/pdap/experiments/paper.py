@@ -29,7 +29,7 @@ from typing import Literal
 import numpy as np
 
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro
-from hushstream.privacy.promise import Claim, Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float64, Int64, Vendors, vendors
 from hushstream.replay.worlds.draws import Draws
 from hushstream.systems.pdap.cells import ROOT, Grid

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from hushstream.privacy.promise import NOT_PRIVATE
+from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.replay.experiments.figures import LEAST_SEEDS, Pen, line, ticks
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.report.palette import AMBER, BLACK, BLUE, FAINT, GREEN, PURPLE, RED, SKY, STONE

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hushstream.privacy.audit import audit_attack
+from hushstream.privacy.audits.audit import audit_attack
 from hushstream.replay.audits.report import AuditReport
 from hushstream.replay.studies.pdol.audits.rows import (
     ABREAST,

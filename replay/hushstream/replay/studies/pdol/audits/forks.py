@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from hushstream.engine.machine import Machine
 from hushstream.replay.audits.draws import fresh_key
-from hushstream.replay.audits.forks import Branch, Fork, columns, fork_row
-from hushstream.replay.audits.played_role import PlayedRole
+from hushstream.replay.audits.roles.forks import Branch, Fork, columns, fork_row
+from hushstream.replay.audits.roles.played import PlayedRole
+from hushstream.replay.audits.roles.worked import phase_end_fields
 from hushstream.replay.audits.row import Recipe
-from hushstream.replay.audits.worked import phase_end_fields
+from hushstream.systems.pdol.algorithm.gossip import GossipNode
+from hushstream.systems.pdol.algorithm.graphs import mixing_of
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.gossip import GossipNode
-from hushstream.systems.pdol.gossip_machine import GossipMachine
-from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.guarantee import guarantee_of
-from hushstream.systems.pdol.node_machine import NodeMachine
-from hushstream.systems.pdol.rows import Rows
+from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
+from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
 RECORDS = 2
 """In a leaf."""

@@ -27,14 +27,27 @@ from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, Plan
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audit import Attack, audit_attack
-from hushstream.privacy.audit_laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, pure
+from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, pure
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.replay.audits.row import Audit, Recipe, Run, made
 from hushstream.replay.studies.pdol.audits.forks import fork_rows
-from hushstream.systems.pdol.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.gossip import (
+    PARAMETER_BITS,
+    GossipNode,
+    draw_noise,
+    gossip_address,
+    noise_law,
+    require_gossip,
+)
+from hushstream.systems.pdol.algorithm.gradient import predictions, scores
+from hushstream.systems.pdol.algorithm.graphs import mixing_of
+from hushstream.systems.pdol.algorithm.node import NodeState
+from hushstream.systems.pdol.algorithm.rows import Rows, null_rows
 from hushstream.systems.pdol.configuration import (
     UNIT,
     CounterName,
@@ -45,20 +58,7 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
     pdol_digest,
 )
-from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
-from hushstream.systems.pdol.gossip import (
-    PARAMETER_BITS,
-    GossipNode,
-    draw_noise,
-    gossip_address,
-    noise_law,
-    require_gossip,
-)
-from hushstream.systems.pdol.gradient import predictions, scores
-from hushstream.systems.pdol.graphs import mixing_of
 from hushstream.systems.pdol.guarantee import guarantee_of
-from hushstream.systems.pdol.node import NodeState
-from hushstream.systems.pdol.rows import Rows, null_rows
 
 ABREAST = 25
 PROBES = 8

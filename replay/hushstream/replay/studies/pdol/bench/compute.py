@@ -18,13 +18,13 @@ from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
 from hushstream.replay.studies.pdol.logs import batches, events
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
-from hushstream.systems.pdol.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.aggregate import Aggregate
+from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
+from hushstream.systems.pdol.algorithm.node import NodeState
+from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig, pdol_digest
-from hushstream.systems.pdol.counters import Counters, counter_address, plan_of
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.node import NodeState
-from hushstream.systems.pdol.node_machine import NodeMachine
-from hushstream.systems.pdol.rows import Rows
+from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
 DIMENSION = 10_000
 FEATURES = 50

@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 from hushstream.counting.calibration import NodeNoise
 from hushstream.privacy.keys import seeded_key
-from hushstream.privacy.noise import NONCE_BYTES
+from hushstream.privacy.mechanisms.noise import NONCE_BYTES
 from hushstream.replay.studies.pdol.play import Accuracy, accuracy
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
+from hushstream.systems.pdol.algorithm.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
+from hushstream.systems.pdol.algorithm.graphs import mixing_of
+from hushstream.systems.pdol.algorithm.rows import null_rows
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
-from hushstream.systems.pdol.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
-from hushstream.systems.pdol.graphs import mixing_of
-from hushstream.systems.pdol.rows import null_rows
 
 
 @dataclass(frozen=True, slots=True)

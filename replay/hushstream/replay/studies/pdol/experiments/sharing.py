@@ -31,8 +31,8 @@ from hushstream.replay.studies.pdol.runs import (
 from hushstream.replay.studies.pdol.worlds.records import RecordStream, Sizes
 from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, sparse_synthetic, tmc_binary
 from hushstream.systems.pdol.advice import advise
+from hushstream.systems.pdol.algorithm.gossip import require_gossip, step_of
 from hushstream.systems.pdol.configuration import UNIT, GossipConfig, PdolConfig
-from hushstream.systems.pdol.gossip import require_gossip, step_of
 from hushstream.systems.pdol.guarantee import guarantee_of
 
 SHARING = "pdol-sharing"

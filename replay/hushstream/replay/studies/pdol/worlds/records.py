@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import WorldError, require_number
-from hushstream.systems.pdol.edge import quantise, unit_rows
-from hushstream.systems.pdol.rows import Rows
+from hushstream.systems.pdol.algorithm.edge import quantise, unit_rows
+from hushstream.systems.pdol.algorithm.rows import Rows
 
 Sizes = Literal["even", "zipf"]
 

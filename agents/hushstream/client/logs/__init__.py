@@ -1,0 +1,1 @@
+"""Logs as a client reads and writes them: events, journals, batches of records."""

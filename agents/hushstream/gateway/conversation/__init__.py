@@ -1,0 +1,1 @@
+"""What may be asked and told, by the conversation that a system declares."""

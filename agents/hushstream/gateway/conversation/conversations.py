@@ -1,0 +1,66 @@
+"""Which calls a deployment has: those of the conversation that its declaration gives applications."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hushstream.client import ratings as rating_client
+from hushstream.client import records
+from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import DeclarationError
+from hushstream.gateway.conversation.calls import Answers, Call
+from hushstream.gateway.conversation.decisions import DecisionAnswers
+from hushstream.gateway.conversation.predictions import PredictionAnswers
+from hushstream.gateway.conversation.rated import RatingAnswers
+from hushstream.gateway.settings import GatewaySettings
+
+
+class Served(NamedTuple):
+    """A conversation as it is served.
+
+    Attributes:
+        name: of its OpenAPI document.
+        title: a line.
+        answers: the class that answers its calls.
+    """
+
+    name: str
+    title: str
+    answers: Any
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """In the order in which applications come to them."""
+        found: tuple[Call, ...] = self.answers.calls
+        return found
+
+    def over(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> Answers:
+        """Answer over a log."""
+        made: Answers = self.answers(log, system, settings, schema_generation)
+        return made
+
+
+SERVED: Mapping[Conversation, Served] = {
+    DECISIONS: Served("decisions", "Decisions: which item to show a user", DecisionAnswers),
+    records.PREDICTIONS: Served("records", "Records: which label a record has", PredictionAnswers),
+    rating_client.PREDICTIONS: Served("ratings", "Ratings: what a user will rate items", RatingAnswers),
+}
+
+
+def served_of(system: System, party: str = "") -> Served:
+    """The calls of a deployment, for the applications of a party where each has its own.
+
+    Raises:
+        DeclarationError: applications talk with it in no way that is served, or no such party is there.
+    """
+    own = conversation_of(system, party)
+    for conversation, served in SERVED.items():
+        if conversation.of(party) == own and system.requests is not None:
+            return served
+    raise DeclarationError(
+        f"deployment {system.config.deployment}: expected one whose applications ask its workers, got one where they "
+        f"write {own.asked}"
+    )

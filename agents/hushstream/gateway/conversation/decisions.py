@@ -1,0 +1,238 @@
+"""Calls of a deployment that decides for its users: decide, shown, reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+from pydantic import Field
+
+from hushstream.client import Client, RequestRefused
+from hushstream.client.decisions import PolicyName
+from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
+from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
+from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
+from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.settings import GatewaySettings
+
+
+class DecisionAsked(Asked):
+    """Which item to show a user."""
+
+    event_id: EventId
+    user: User
+    context: Context
+    items: Items | None = None
+    baseline: Annotated[
+        Item | None, Field(description="What is shown when no learner answers, and to users of the hold-out.")
+    ] = None
+    track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
+        None
+    )
+
+
+class DecisionAnswered(Answered):
+    """The item to show."""
+
+    event_id: str
+    item: Item
+    propensity: Annotated[
+        float | None, Field(ge=0, le=1, description="Probability with which it was chosen; null where nobody chose.")
+    ]
+    policy: Annotated[
+        PolicyName,
+        Field(
+            description="`model`; `baseline`: what everybody gets; `repeated`: this event had been decided; "
+            "`no_learner`, `timeout`: the request's own baseline, as no learner answered."
+        ),
+    ]
+    model_version: int
+    logged: Annotated[
+        bool,
+        Field(description="Whether the log holds this answer. Feedback on one with false is refused: `not-logged`."),
+    ]
+
+
+class _OnEvent(Asked):
+    event_id: EventId
+    user: Annotated[
+        User | None, Field(description="Whose event it is; may be left out for events of this gateway.")
+    ] = None
+    item: Annotated[Item | None, Field(description="What was on screen; by default the item that was decided.")] = None
+
+
+class ShownTold(_OnEvent):
+    """An item was on screen."""
+
+
+class RewardTold(_OnEvent):
+    """What came of an item that was on screen."""
+
+    reward: Annotated[float, Field(ge=0, le=1, examples=[1.0])]
+
+
+DECIDE = Call(
+    "decide",
+    "Which item to show",
+    "The same request under one event id gets the same answer. Where no learner answers, `baseline` comes at once.",
+    DecisionAsked,
+    DecisionAnswered,
+    (
+        "event-conflict",
+        "bad-context",
+        "unknown-item",
+        "unknown-user",
+        "unknown-track",
+        "refused-by-learner",
+        "log-unavailable",
+        "no-answer",
+    ),
+)
+_FEEDBACK = (
+    "unknown-event",
+    "event-conflict",
+    "feedback-conflict",
+    "not-logged",
+    "unknown-item",
+    "unknown-user",
+    "log-unavailable",
+)
+SHOWN = Call(
+    "shown",
+    "The item was on screen",
+    "Only what was shown teaches anything: without a reward it counts as 0.",
+    ShownTold,
+    Taken,
+    _FEEDBACK,
+    tells=True,
+)
+REWARD = Call(
+    "reward",
+    "What came of it",
+    "The first reward of an event counts; the same again changes nothing.",
+    RewardTold,
+    Taken,
+    (*_FEEDBACK, "bad-reward"),
+    tells=True,
+)
+
+TAKEN = Taken(logged=True)
+_IN_LOG = frozenset({"model", "baseline", "repeated"})
+"""Policies of the learner's own answers, which it gives only when the log holds them."""
+
+
+class DecisionAnswers:
+    """See `Answers`."""
+
+    calls = (DECIDE, SHOWN, REWARD)
+
+    def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
+        """Over a log of the deployment, of the settings' party where each has its own."""
+        rules: ContextRules = system.requests
+        self._rules = rules
+        self._settings = settings
+        self._translation = Translation(rules)
+        self._client = Client(log, rules=rules, party=settings.party, schema_generation=schema_generation)
+        self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
+        self._seconds = settings.answer_seconds
+        self._default = None if settings.baseline is None else self._translation.arm(settings.baseline)
+        self._by_call: Mapping[Call, Answer] = {
+            DECIDE: self.decide,
+            SHOWN: partial(self._tell, "shown"),
+            REWARD: partial(self._tell, "reward"),
+        }
+
+    def answer_of(self, call: Call) -> Answer:
+        """See `Answers`."""
+        return self._by_call[call]
+
+    def items(self) -> list[dict[str, Any]]:
+        """See `Answers`."""
+        return self._translation.items()
+
+    def schema(self) -> Mapping[str, Any]:
+        """See `Answers`."""
+        return {
+            **self._translation.schema(),
+            "tracks": sorted(self._rules.tracks),
+            "reward": {"expected": self._rules.expected_reward},
+            "remembered_seconds": self._remembered.wait_seconds,
+        }
+
+    async def __aenter__(self) -> Self:
+        """See `Answers`."""
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See `Answers`."""
+        await self._client.__aexit__(kind, error, trace)
+
+    async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
+        """Answer `DECIDE`."""
+        context, stands_for = self._translation.situation(asked.context)
+        eligible = self._translation.arms(asked.items)
+        baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
+        if asked.baseline is None and eligible is not None and baseline not in eligible:
+            baseline = None
+        request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
+        event = self._remembered.of(asked.event_id)
+        if event is None:
+            event = self._remembered.begin(asked.event_id, asked.user, hash(request))
+        elif event.request != hash(request):
+            raise Problem("event-conflict")
+        elif event.logged:
+            known: DecisionAnswered = event.answer
+            return known
+        try:
+            found = await self._client.decide(
+                asked.event_id, asked.user, context, eligible, baseline, self._seconds, asked.track
+            )
+        except (RequestRefused, LogBusy):
+            # Nothing of it is decided, so the id is free.
+            self._remembered.forget(asked.event_id, event)
+            raise
+        if found.policy == "refused":
+            self._remembered.forget(asked.event_id, event)
+            raise Problem("refused-by-learner")
+        item, logged = self._translation.item(found.arm), found.policy in _IN_LOG
+        answered = DecisionAnswered(
+            event_id=found.event_id,
+            item=item,
+            propensity=found.propensity,
+            policy=found.policy,
+            model_version=found.model_version,
+            logged=logged,
+        )
+        event.answer, event.logged = answered, logged
+        return answered
+
+    async def _tell(self, kind: str, told: ShownTold | RewardTold) -> Taken:
+        event = self._remembered.of(told.event_id)
+        reward = told.reward if isinstance(told, RewardTold) else None
+        if event is None:
+            if told.user is None or told.item is None:
+                raise Problem("unknown-event")
+            # Another gateway's, or one before this started: learners know it.
+            await in_time(self._send(told.event_id, told.user, self._translation.arm(told.item), reward), self._seconds)
+            return TAKEN
+        known = logged_event(event, told.user)
+        arm = self._translation.arm(known.answer.item if told.item is None else told.item)
+        await tell_once(
+            known, kind, (arm, reward), lambda: self._send(told.event_id, known.user, arm, reward), self._seconds
+        )
+        return TAKEN
+
+    async def _send(self, event_id: str, user: str, arm: int, reward: float | None) -> None:
+        if reward is None:
+            await self._client.shown(event_id, user, arm)
+        else:
+            await self._client.reward(event_id, user, arm, reward)

@@ -1,0 +1,187 @@
+"""Calls of a deployment that predicts labels of records: predict, label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from hushstream.client import BadContext, RecordClient, RequestRefused
+from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.declare.declaration import System
+from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
+from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
+from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.settings import GatewaySettings
+from hushstream.systems.pdol.requests import RecordRules
+
+_MAX_FEATURES = 65_536
+_INDEX = 2**31 - 1
+
+Node = Annotated[int, Field(ge=0, le=_INDEX, description="The holder of the record, from 0.")]
+
+
+class PredictionAsked(Asked):
+    """Which label a record has: its coordinates that are not 0."""
+
+    event_id: EventId
+    user: User
+    node: Node
+    indices: Annotated[
+        list[Annotated[int, Field(ge=0, le=_INDEX)]], Field(max_length=_MAX_FEATURES, description="Each once.")
+    ]
+    values: Annotated[
+        list[Annotated[float, Field(ge=-1, le=1)]],
+        Field(max_length=_MAX_FEATURES, description="One for each index, with an L2 norm of at most 1 together."),
+    ]
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if len(self.indices) != len(self.values):
+            raise ValueError("values: expected one for each index")
+        return self
+
+
+class PredictionAnswered(Answered):
+    """The label."""
+
+    event_id: str
+    label: Annotated[int, Field(ge=-1, le=1, description="1 or -1; 0 where the record breaks a bound.")]
+    model_version: int
+    logged: Annotated[bool, Field(description="Always true: the log holds this answer.")]
+
+
+class LabelTold(Asked):
+    """The true label of a record that was predicted."""
+
+    event_id: EventId
+    label: Annotated[int, Field(ge=-1, le=1, description="1 or -1.")]
+    user: Annotated[User | None, Field(description="May be left out for events of this gateway, with `node`.")] = None
+    node: Node | None = None
+
+    @model_validator(mode="after")
+    def _signed(self) -> Self:
+        if self.label == 0:
+            raise ValueError("label: expected 1 or -1")
+        return self
+
+
+PREDICT = Call(
+    "predict",
+    "Which label a record has",
+    "The same request under the same event id gets the same answer.",
+    PredictionAsked,
+    PredictionAnswered,
+    ("event-conflict", "bad-record", "refused-by-learner", "log-unavailable", "no-answer"),
+)
+LABEL = Call(
+    "label",
+    "The true label",
+    "The first label of an event counts; the same again changes nothing.",
+    LabelTold,
+    Taken,
+    ("unknown-event", "event-conflict", "feedback-conflict", "not-logged", "bad-record", "log-unavailable"),
+    tells=True,
+)
+
+_TAKEN = Taken(logged=True)
+
+
+class PredictionAnswers:
+    """See `Answers`."""
+
+    calls = (PREDICT, LABEL)
+
+    def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
+        """Over a log of the deployment."""
+        rules: RecordRules = system.requests
+        self._rules = rules
+        self._client = RecordClient(log, rules.nodes, rules.dimension, schema_generation=schema_generation)
+        self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
+        self._seconds = settings.answer_seconds
+        self._by_call: Mapping[Call, Answer] = {PREDICT: self.predict, LABEL: self.label}
+
+    def answer_of(self, call: Call) -> Answer:
+        """See `Answers`."""
+        return self._by_call[call]
+
+    def items(self) -> list[dict[str, Any]]:
+        """See `Answers`: the nodes."""
+        return [{"node": node} for node in range(self._rules.nodes)]
+
+    def schema(self) -> Mapping[str, Any]:
+        """See `Answers`."""
+        return {
+            "record": {"dimension": self._rules.dimension, "expected": "an L2 norm of at most 1"},
+            "nodes": self._rules.nodes,
+            "label": {"expected": "1 or -1"},
+            "remembered_seconds": self._remembered.wait_seconds,
+        }
+
+    async def __aenter__(self) -> Self:
+        """See `Answers`."""
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See `Answers`."""
+        await self._client.__aexit__(kind, error, trace)
+
+    async def predict(self, asked: PredictionAsked) -> PredictionAnswered:
+        """Answer `PREDICT`."""
+        self._check_node(asked.node)
+        request = hash((asked.user, asked.node, tuple(asked.indices), tuple(asked.values)))
+        event = self._remembered.of(asked.event_id)
+        if event is None:
+            event = self._remembered.begin(asked.event_id, asked.user, request)
+        elif event.request != request:
+            raise Problem("event-conflict")
+        elif event.logged:
+            known: PredictionAnswered = event.answer[1]
+            return known
+        try:
+            found = await self._client.predict(
+                asked.event_id, asked.user, asked.node, asked.indices, asked.values, timeout=self._seconds
+            )
+        except BadContext as error:
+            self._remembered.forget(asked.event_id, event)
+            raise Problem("bad-record", str(error)) from None
+        except (RequestRefused, LogBusy):
+            self._remembered.forget(asked.event_id, event)
+            raise
+        answered = PredictionAnswered(
+            event_id=found.event_id, label=found.label, model_version=found.model_version, logged=True
+        )
+        event.answer, event.logged = (asked.node, answered), True
+        return answered
+
+    async def label(self, told: LabelTold) -> Taken:
+        """Answer `LABEL`."""
+        event = self._remembered.of(told.event_id)
+        if event is None:
+            if told.user is None or told.node is None:
+                raise Problem("unknown-event")
+            self._check_node(told.node)
+            await in_time(self._client.label(told.event_id, told.user, told.node, told.label), self._seconds)
+            return _TAKEN
+        known = logged_event(event, told.user)
+        node = known.answer[0]
+        if told.node is not None and told.node != node:
+            raise Problem("event-conflict")
+        await tell_once(
+            known,
+            "label",
+            told.label,
+            lambda: self._client.label(told.event_id, known.user, node, told.label),
+            self._seconds,
+        )
+        return _TAKEN
+
+    def _check_node(self, node: int) -> None:
+        if node >= self._rules.nodes:
+            raise Problem("bad-record", f"node: expected one of {self._rules.nodes}, numbered from 0")

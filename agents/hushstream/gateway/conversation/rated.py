@@ -1,0 +1,170 @@
+"""Calls of a deployment that learns from ratings: rate, predict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from hushstream.client.logs.event_log import EventLog
+from hushstream.client.ratings import Predicted, RatingClient
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.requests import RequestRefused
+from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
+from hushstream.gateway.conversation.feedback import in_time
+from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.settings import GatewaySettings
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.edge.incoming import MAX_PREDICTED
+from hushstream.systems.bgt.errors import BadRatings
+
+_MAX_RATINGS = 32_768
+
+Number = Annotated[int, Field(ge=0, lt=2**31, description="An item of `GET /v1/items`, from 0.")]
+
+
+class RatingsTold(Asked):
+    """What a user rated items; of several ratings of one item the last one stands."""
+
+    user: User
+    items: Annotated[list[Number], Field(max_length=_MAX_RATINGS)]
+    ratings: Annotated[list[float], Field(max_length=_MAX_RATINGS, description="One for each item, on the scale.")]
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if len(self.items) != len(self.ratings):
+            raise ValueError("ratings: expected one for each item")
+        return self
+
+
+class RatingsAsked(Asked):
+    """What a user is expected to rate items."""
+
+    event_id: EventId
+    user: User
+    items: Annotated[list[Number], Field(min_length=1, max_length=MAX_PREDICTED)]
+
+
+class RatingsAnswered(Answered):
+    """One value for each item that was asked for."""
+
+    event_id: str
+    values: list[float]
+    model_version: int
+    logged: Annotated[bool, Field(description="Always true: the log holds this answer.")]
+
+
+RATE = Call(
+    "rate",
+    "What a user rated items",
+    "From then on the user takes part in every round. The same ratings again change nothing.",
+    RatingsTold,
+    Taken,
+    ("bad-ratings", "unknown-item", "log-unavailable"),
+    tells=True,
+)
+PREDICT = Call(
+    "predict",
+    "What a user is expected to rate items",
+    "The same request under the same event id gets the same answer.",
+    RatingsAsked,
+    RatingsAnswered,
+    ("event-conflict", "unknown-item", "refused-by-learner", "log-unavailable", "no-answer"),
+)
+
+
+class RatingAnswers:
+    """See `Answers`."""
+
+    calls = (RATE, PREDICT)
+
+    def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
+        """Over a log of the deployment."""
+        config: BgtConfig = system.requests
+        self._config = config
+        self._client = RatingClient(log, config, schema_generation=schema_generation)
+        self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
+        self._seconds = settings.answer_seconds
+        self._asking: dict[str, asyncio.Task[Predicted]] = {}
+        self._by_call: Mapping[Call, Answer] = {RATE: self.rate, PREDICT: self.predict}
+
+    def answer_of(self, call: Call) -> Answer:
+        """See `Answers`."""
+        return self._by_call[call]
+
+    def items(self) -> list[dict[str, Any]]:
+        """See `Answers`."""
+        return [{"item": item} for item in range(self._config.items)]
+
+    def schema(self) -> Mapping[str, Any]:
+        """See `Answers`."""
+        scale = self._config.scale
+        return {
+            "ratings": {"lowest": scale.lowest, "highest": scale.highest},
+            "remembered_seconds": self._remembered.wait_seconds,
+        }
+
+    async def __aenter__(self) -> Self:
+        """See `Answers`."""
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """See `Answers`."""
+        await self._client.__aexit__(kind, error, trace)
+
+    async def rate(self, told: RatingsTold) -> Taken:
+        """Answer `RATE`."""
+        self._check_items(told.items)
+        await in_time(self._client.rate(told.user, told.items, told.ratings), self._seconds)
+        return Taken(logged=True)
+
+    async def predict(self, asked: RatingsAsked) -> RatingsAnswered:
+        """Answer `PREDICT`."""
+        self._check_items(asked.items)
+        request = hash((asked.user, tuple(asked.items)))
+        event = self._remembered.of(asked.event_id)
+        if event is None:
+            event = self._remembered.begin(asked.event_id, asked.user, request)
+        elif event.request != request:
+            raise Problem("event-conflict")
+        elif event.logged:
+            known: RatingsAnswered = event.answer
+            return known
+        try:
+            found = await asyncio.shield(self._asked(asked))
+        except (RequestRefused, BadRatings, LogBusy):
+            self._remembered.forget(asked.event_id, event)
+            raise
+        answered = RatingsAnswered(
+            event_id=asked.event_id, values=found.values.tolist(), model_version=found.model_version, logged=True
+        )
+        event.answer, event.logged = answered, True
+        return answered
+
+    def _asked(self, asked: RatingsAsked) -> asyncio.Task[Predicted]:
+        """The question, which several requests may wait for: the client takes each once at a time."""
+        asking = self._asking.get(asked.event_id)
+        if asking is None:
+            asking = asyncio.ensure_future(
+                self._client.predict(asked.event_id, asked.user, asked.items, timeout=self._seconds)
+            )
+            self._asking[asked.event_id] = asking
+
+            def over(asking: asyncio.Task[Predicted]) -> None:
+                del self._asking[asked.event_id]
+                if not asking.cancelled():
+                    asking.exception()  # Known to be there, also when nobody waits any more.
+
+            asking.add_done_callback(over)
+        return asking
+
+    def _check_items(self, items: list[int]) -> None:
+        if items and max(items) >= self._config.items:
+            raise Problem("unknown-item", f"item: expected one of the {self._config.items} items, numbered from 0")

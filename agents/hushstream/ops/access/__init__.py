@@ -1,0 +1,1 @@
+"""Who may read and write which topic: rules, what the broker enforces, duties."""

@@ -1,0 +1,90 @@
+"""What a check that began with a checkpoint holds a journal to, in place of its beginning: what is kept for ever.
+
+Marks tell a journal that was rolled back, whichever state it was begun with. For ledger entries from before the
+checkpoint there is no journal record to compare them with: they may not come to less than the state was charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from hushstream.agents.kafka.commits import journal_name
+from hushstream.agents.worker.roles import MachineMaker, role_topics
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.engine.machine import releasing
+from hushstream.ops.check.checkpoints import Begun
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.journal import Walk
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.spending.ledger_book import Book, Seen
+from hushstream.privacy.amounts import Cost
+
+_SHOWN_BYTES = 8
+
+
+def described(begun: Begun, logs: LogCopy, sealed: bool) -> str:
+    """Where a check began, and what it therefore did not recompute, in words; ``sealed`` under a key of the zone."""
+    checkpoint, low = begun.checkpoint, logs.part(begun.machine.journal).low
+    published = datetime.fromtimestamp(begun.time_ms / 1000, UTC).isoformat(timespec="seconds")
+    deleted = f": what lay before offset {low} was deleted, the rest" if low else ","
+    unsealed = "" if sealed else "; the state is under no key, so whoever may write its topic could have made it"
+    return (
+        f"begun behind record {checkpoint.sequence} with the state {begun.publication[:_SHOWN_BYTES].hex()} published "
+        f"at {published}; records 0 to {checkpoint.sequence} were not recomputed{deleted} skipped on request"
+        f"{unsealed}"
+    )
+
+
+def hold_to_what_is_kept(found: Walk, role: Role, system: System, make: MachineMaker, logs: LogCopy) -> None:
+    """Find in a journal, which was followed to its end, what marks and ledger say against it."""
+    assert found.begun is not None
+    # In a copy of a busy deployment either may be ahead of the other.
+    status = Status.CHANGED if logs.quiet else Status.UNCHECKABLE
+    for why in (*_by_marks(found, found.begun, role, system, make, logs), *_by_ledger(found.begun, role, system, logs)):
+        found.tally.find(status, None, why)
+
+
+def _by_marks(
+    found: Walk, begun: Begun, role: Role, system: System, make: MachineMaker, logs: LogCopy
+) -> Iterator[str]:
+    if role.marks is None:
+        return
+    home = begun.machine.journal[1]
+    seal = MarkSeal(system.config.deployment, role.name, home, make.mark_keys())
+    marks: list[Mark] = []
+    for record in logs.part((role.marks, home)).records:
+        try:
+            mark = seal.unpack(record.value)
+        except MarkUnreadable as error:
+            yield f"{role.marks}/{home} offset {record.offset}: {error}"
+            continue
+        marks += [] if mark is None else [mark]
+    doubt = Standing(tuple(marks)).doubt(journal_name(begun.genesis), found.sequence)
+    if doubt:
+        yield f"by the marks on {role.marks}/{home}: {doubt}"
+
+
+def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Iterator[str]:
+    machine, home = begun.machine, begun.machine.journal[1]
+    spends = releasing(machine)
+    charged = None if spends is None else spends.charged
+    topics = [topic for topic in role_topics(role, system).writes if topic in system.ledgers]
+    if charged is None or not topics:
+        return
+    entered = _entered(topics[0], home, system, logs)
+    if not charged.fits(entered):
+        yield f"{topics[0]}/{home} holds {entered}, less than the {charged} that was charged by its end"
+
+
+def _entered(topic: str, home: int, system: System, logs: LogCopy) -> Cost:
+    """What the entries of one partition of a ledger come to."""
+    terms = system.ledgers[topic]
+    book = Book(terms)
+    for value in dict.fromkeys(record.value for record in logs.part((topic, home)).records):
+        seen = Seen(value, system, terms)
+        if not seen.problem:
+            book.enter(seen.entry)
+    return next((account.spent for account in book.deployments()), Cost(0))

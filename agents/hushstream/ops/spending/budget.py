@@ -1,0 +1,192 @@
+"""What has been spent and what is left, from the ledger topics, beside the configured limits.
+
+Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
+together is the deployment scope of their partition, under the filter that the roles themselves ask
+(`hushstream.engine.noise.budget` says which charges add up there). A slot is in one window, so windows never add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.engine.declare.declaration import System, topic_of
+from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.spending.accounts import Account, amounts, grouped, table
+from hushstream.ops.spending.ledger_book import Book, Seen
+from hushstream.ops.spending.ledger_gaps import Problem, gaps, mark_topics
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.promises.promise import Guarantee, Promises
+from hushstream.privacy.promises.sentence import ledger_words
+
+_INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; no figure is given, as each would be too low."
+
+
+def budget_topics(system: System) -> tuple[str, ...]:
+    """What ``hushstream.ops.live.copy(connection, counts, budget_topics(system))`` reads for a budget."""
+    return (*system.ledgers, *mark_topics(system))
+
+
+INCOMPLETE = 2
+"""Exit code: more was spent than the ledger holds, so what was spent is not known."""
+
+EXHAUSTED = 3
+"""Exit code: all is as it should be, and somewhere the budget refuses every further release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a deployment has spent.
+
+    Attributes:
+        promises: what the configuration promises.
+        facts: the limits, and what of the plan fits them.
+        deployments: the deployment scopes.
+        charges: the own scopes.
+        repeated: identical entries beyond the first (sends are at least once); they cost nothing.
+        problems: conflicting, foreign and unreadable entries. Of two contents under one id both are charged,
+            since both may have been released.
+        lost: where release marks say that more was spent than the ledger holds.
+    """
+
+    promises: Promises
+    facts: tuple[BudgetFacts, ...]
+    deployments: tuple[Account, ...]
+    charges: tuple[Account, ...]
+    repeated: int
+    problems: tuple[Problem, ...]
+    lost: tuple[Problem, ...] = ()
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Of what the system releases."""
+        return self.promises.releases
+
+    @property
+    def ok(self) -> bool:
+        """Whether the ledger is as the roles write it and whole, and no scope spent more than it may."""
+        return (
+            not self.problems
+            and not self.lost
+            and all(account.within for account in (*self.deployments, *self.charges))
+        )
+
+    @property
+    def exhausted(self) -> tuple[Account, ...]:
+        """The scopes on which nothing more is released."""
+        return tuple(account for account in self.charges if account.refusing)
+
+    @property
+    def exit_code(self) -> int:
+        """`INCOMPLETE`; 1 when something is wrong; `EXHAUSTED` where a budget refuses every further release; else 0."""
+        if self.lost:
+            return INCOMPLETE
+        if not self.ok:
+            return 1
+        return EXHAUSTED if self.exhausted else 0
+
+    @property
+    def largest_of_a_unit(self) -> Cost:
+        """The most that any charge was paid: no unit paid more for one."""
+        return Cost(
+            max((account.spent.epsilon_micro for account in self.charges), default=0),
+            max((account.spent.delta_units for account in self.charges), default=0),
+        )
+
+    @property
+    def by_mechanism(self) -> Mapping[str, int]:
+        """How many entries each mechanism has."""
+        found: dict[str, int] = {}
+        for account in self.charges:
+            found[account.mechanism] = found.get(account.mechanism, 0) + account.entries
+        return found
+
+    @property
+    def private_as_stated(self) -> bool:
+        """Whether no entry says that its release is weaker than the printed guarantee."""
+        return all(account.private_as_stated for account in self.charges)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; of an incomplete ledger those alone that are not about what was spent."""
+        lifetime = self.guarantee.lifetime
+        return {
+            "ok": self.ok,
+            "complete": not self.lost,
+            **({} if self.lost else self._spent()),
+            "lifetime": {"units": lifetime.units, "devices": lifetime.devices, **amounts(lifetime.cost)},
+            "private_as_stated": self.private_as_stated,
+            "budgets": [one.as_json() for one in self.facts],
+            "problems": [problem.as_json() for problem in self.problems],
+            "lost": [problem.as_json() for problem in self.lost],
+        }
+
+    def _spent(self) -> dict[str, Any]:
+        return {
+            "exhausted": [account.name for account in self.exhausted],
+            "releases": dict(self.by_mechanism),
+            "repeated": self.repeated,
+            "one_unit": {"spent": amounts(self.largest_of_a_unit), "promised": amounts(self.guarantee.price)},
+            "deployments": [account.as_json() for account in self.deployments],
+            "spent": [account.as_json() for account in self.charges],
+        }
+
+    def as_text(self) -> str:
+        """The limits, what was spent and is left, and what is wrong; windows of a partition share a line.
+
+        Of an incomplete ledger only what is missing: what it holds is less than was spent.
+        """
+        if self.lost:
+            return "\n".join([_INCOMPLETE, *map(str, (*self.problems, *self.lost))]) + "\n"
+        lifetime = self.guarantee.lifetime
+        guarantee = self.guarantee
+        lines = [*guarantee.marks, *(one.as_text() for one in self.facts)]
+        lines.append(ledger_words(guarantee.unit, guarantee.unit_prices))
+        lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
+        lines += table((*self.deployments, *grouped(self.charges)))
+        lines += [
+            f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
+            f"One person in a whole life, {lifetime.units} units on each device: {self.promises.phrase()}.",
+            f"Entries: {sum(self.by_mechanism.values())}, and {self.repeated} repeats that cost nothing.",
+        ]
+        if not self.private_as_stated:
+            lines.append("Entries say that their releases are not private as stated.")
+        lines += [f"Exhausted: {account.name}: {account.refusing}." for account in self.exhausted]
+        return "\n".join([*lines, *map(str, self.problems)]) + "\n"
+
+
+def read(logs: LogCopy, system: System) -> Budget:
+    """What the ledger topics of a copy say.
+
+    Args:
+        logs: a copy that holds `budget_topics`.
+        system: the deployment.
+    """
+    contents: dict[bytes, set[bytes]] = {}
+    problems: list[Problem] = []
+    deployments: list[Account] = []
+    charges: list[Account] = []
+    repeated = 0
+    for topic, terms in system.ledgers.items():
+        book = Book(terms, topic_of(system, topic).party)
+        for partition, part in logs.of_topic(topic):
+            for record in part.records:
+                seen = Seen(record.value, system, terms)
+                known = contents.setdefault(seen.entry_id, set())
+                repeat = not seen.problem and record.value in known
+                repeated += repeat
+                reason = seen.problem or (_conflict(seen) if known and not repeat else "")
+                if reason:
+                    problems.append(Problem(topic, partition, record.offset, reason))
+                if not seen.problem and not repeat:
+                    known.add(record.value)
+                    book.enter(seen.entry)
+        deployments += book.deployments()
+        charges += book.charges()
+    lost = tuple(gaps(logs, system))
+    return Budget(system.promises, system.budgets, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
+
+
+def _conflict(seen: Seen) -> str:
+    return f"entry {seen.entry_id.hex()} has another content than before; both are charged"

@@ -1,0 +1,163 @@
+"""The entries of a ledger topic, added up: by own scope, and by the deployment scope of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.noise.budget import OwnScope, SpendingTerms
+from hushstream.ops.spending.accounts import Account
+from hushstream.privacy.amounts import Cost, delta_from_bytes
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+
+class Seen:
+    """One record of a ledger topic: its entry, or why it is none of this deployment."""
+
+    def __init__(self, value: bytes, system: System, terms: SpendingTerms) -> None:
+        """Read it."""
+        self.entry: Mapping[str, Any] = {}
+        self.entry_id = b""
+        try:
+            _, self.entry = codec.decode(value, frozenset({"LedgerEntry"}))
+        except CodecError as error:
+            self.problem = f"expected a ledger entry ({error.reason})"
+        else:
+            self.entry_id = self.entry["entry_id"]
+            self.problem = _foreign(self.entry, system, terms)
+
+
+@dataclass(slots=True)
+class _Charge:
+    """What was entered for one own scope."""
+
+    entries: int = 0
+    spent: Cost = field(default_factory=lambda: Cost(0))
+    refused: bool = False
+    mechanisms: dict[str, None] = field(default_factory=dict)
+    as_stated: bool = True
+
+
+class _Place(NamedTuple):
+    """Where an own scope stands among those of its partition, and its name."""
+
+    partition: int
+    order: int
+    redraw: int
+    doubt: str
+    scope: str
+
+
+class Book:
+    """The entries of one ledger topic, by own scope."""
+
+    def __init__(self, terms: SpendingTerms, party: str = "") -> None:
+        """Nothing is entered; ``party`` is whose ledger it is."""
+        self._terms = terms
+        self._party = party
+        self._charges: dict[_Place, _Charge] = {}
+
+    def enter(self, entry: Mapping[str, Any]) -> None:
+        """Take an entry that is of this deployment."""
+        debit = entry["debit"]
+        place = _Place(*OwnScope.of(debit["scope"], self._terms.own), debit["scope"])
+        charge = self._charges.setdefault(place, _Charge())
+        charge.entries += 1
+        price = Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"]))
+        charge.spent += price
+        # Where one price pays for all releases, those after the first ask for nothing.
+        charge.refused = price == Cost(0) if self._terms.steps else charge.spent == Cost(0)
+        charge.mechanisms[debit["mechanism"]] = None
+        charge.as_stated &= entry["private_as_stated"]
+
+    def charges(self) -> list[Account]:
+        """The own scopes, in order."""
+        price = self._terms.price.cost
+        newest = {place.partition: place for place in sorted(self._charges)}
+        return [
+            Account(
+                place.scope,
+                " and ".join(charge.mechanisms),
+                charge.entries,
+                charge.spent,
+                price,
+                price - charge.spent,
+                charge.spent.fits(price),
+                self._refusing(charge) if place == newest[place.partition] else "",
+                charge.as_stated,
+                self._party,
+                self._covers(charge),
+            )
+            for place, charge in sorted(self._charges.items())
+        ]
+
+    def deployments(self) -> list[Account]:
+        """The deployment scopes, by partition."""
+        terms, found = self._terms, []
+        for partition in sorted({place.partition for place in self._charges}):
+            paid = {
+                (p.redraw, p.doubt) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
+            }
+            # The n-th redraw is charged with all before it, also those whose entries were lost.
+            lives = max(max((redraw + 1 for redraw, _ in paid), default=0), len(paid))
+            total = terms.life_up_to(lives - 1, self._newest_step(partition)) if lives else ()
+            found.append(
+                Account(
+                    terms.deployment_scope(partition),
+                    terms.composition,
+                    len(paid),
+                    terms.limit.cost(total),
+                    terms.ceiling,
+                    terms.limit.left(total),
+                    terms.limit.admits(total),
+                    party=self._party,
+                    plan=f"{lives} of {terms.fits} paid, as planned",
+                )
+            )
+        return found
+
+    def _newest_step(self, partition: int) -> int:
+        """How far the charges of the newest redraw have come: the ones before it are paid in full."""
+        paid = [
+            (p.redraw, c.spent) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
+        ]
+        newest = max(redraw for redraw, _ in paid)
+        return max(self._step(spent) for redraw, spent in paid if redraw == newest)
+
+    def _step(self, spent: Cost) -> int:
+        """The first step that costs as much as was paid."""
+        steps = self._terms.steps
+        return next((n for n, step in enumerate(steps) if spent.fits(step.cost)), len(steps))
+
+    def _covers(self, charge: _Charge) -> str:
+        """What the price of a charge still pays for."""
+        releases = self._terms.releases
+        if releases is None:
+            return "paid for any number of releases"
+        return f"paid for {releases} release{'' if releases == 1 else 's'}, {min(charge.entries, releases)} made"
+
+    def _refusing(self, charge: _Charge) -> str:
+        """Why nothing more is released on a partition's newest charge."""
+        if charge.refused:
+            following = 0 if charge.spent == Cost(0) else self._step(charge.spent) + 1
+            asked = self._terms.price_up_to(following).cost - charge.spent
+            return f"its price of {asked} does not fit what is left"
+        releases = self._terms.releases
+        if self._terms.own != "window" and releases is not None and charge.entries >= releases:
+            return f"all {releases} releases that its price pays for are made"
+        return ""
+
+
+def _foreign(entry: Mapping[str, Any], system: System, terms: SpendingTerms) -> str:
+    if entry["deployment"] != system.config.deployment:
+        return f"expected an entry of deployment {system.config.deployment}, got one of another"
+    if entry["config_digest"] != system.digest:
+        return f"expected an entry under configuration {system.digest.hex()}, got {entry['config_digest'].hex()}"
+    try:
+        OwnScope.of(entry["debit"]["scope"], terms.own)
+    except ValueError:
+        return f"expected a scope of kind {terms.own}, got {entry['debit']['scope']!r}"
+    return ""

@@ -1,0 +1,87 @@
+"""A statement's verdict in one line, and its figures in worked examples, for a reader who knows no epsilon."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+
+from hushstream.engine.declare.declaration import System
+from hushstream.privacy.amounts import Cost, delta_text, epsilon_value
+from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.promises.sentence import NOTHING, Prices, Subject, even_odds, price_text, weakness
+
+_CERTAIN = 16
+"""From this epsilon on the odds are beyond a million to one."""
+
+UNIT_SUBJECT = Subject("which of two it was", "whether it was there at all", "that it was there is public")
+
+
+def verdict(promises: Promises) -> str:
+    """What holds, in one line: for one person first, then for one unit; and where nothing does, that."""
+    promise = promises.releases
+    if promise.unnoised:
+        return f"Not private as stated: content of persons leaves un-noised on {', '.join(promise.unnoised)}"
+    if not promise.private_as_stated:
+        return f"Not private as stated: the claim that is reproduced does not hold; true price {promise.cost}"
+    if promise.reproducible:
+        return "Not private: the noise comes from a seed, and whoever knows it can take the noise off"
+    unit = f"{promise.unit}: {told(promise.unit_prices, UNIT_SUBJECT)}"
+    if promises.warning is None:
+        return f"Private as stated for one person: {told(promises.together, promise.person)}; {unit}"
+    if promise.unit_prices.weak is not None:
+        return f"Not private: {promises.warning}"
+    warning = promises.warning
+    return f"{warning[:1].upper()}{warning[1:]}; private as stated for single units alone: {unit}"
+
+
+def told(prices: Prices, subject: Subject) -> str:
+    """Both prices with their questions, the larger one first."""
+    which = f"{subject.which}, {price_text(prices.which)}"
+    if prices.took_part is None:
+        return f"{which}; {subject.public}"
+    return f"{which}; {subject.took_part}, {price_text(prices.took_part)}"
+
+
+def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
+    """What the figures let an onlooker learn of somebody, from even odds."""
+    promise = promises.releases
+    fact = system.words.example
+    if promise.unnoised:
+        told_there = f"whoever reads {', '.join(promise.unnoised)} reads it there: no figure bounds what they learn"
+        return [("example", f"somebody wonders whether {fact}: {told_there}")]
+    one, life = promise.unit_prices, promises.together
+    lines = [
+        (
+            "example",
+            f"somebody holds it as likely as not that {fact}, and not something else in its place. They read "
+            f"everything that is ever published and know everything about everybody else. {_after(one.which)}",
+        )
+    ]
+    if one.took_part is not None:
+        lines.append(("the same, had there been nothing in its place", _after(one.took_part)))
+    what = f"that all that Ann did was one thing and not another, which they held as likely. {_after(life.which)}"
+    lines.append(("the same for one person's whole life", what))
+    if life.took_part is not None:
+        what = f"that Ann took part with all that is theirs, and not with nothing. {_after(life.took_part)}"
+        lines.append(("and whether they took part at all", what))
+    return lines
+
+
+def how_to_read(promises: Promises) -> str:
+    """What the figures mean, in one sentence: each price bounds the odds of its own question."""
+    subject = promises.releases.person
+    factor = "by at most a factor of e to its epsilon, but for a chance of its delta"
+    both = f"the odds of {subject.which} change {factor}, whatever is published"
+    if promises.together.took_part is None:
+        return f"{both}; {subject.public}"
+    return f"{both}; those of {subject.took_part} by the second, smaller price likewise"
+
+
+def _after(cost: Cost) -> str:
+    """What even odds become, with the delta of this bound."""
+    if weakness(cost) == NOTHING:
+        return "Afterwards they may know for certain: nothing is promised."
+    if float(epsilon_value(cost.epsilon_micro)) >= _CERTAIN:
+        return "Afterwards they may be as good as certain: more than a million to one."
+    high = (100 * Decimal(even_odds(cost))).quantize(Decimal("0.1"), ROUND_CEILING)
+    beside = f", but for a chance of at most {delta_text(cost.delta_units)}" if cost.delta_units else ""
+    return f"Afterwards they hold it at most {high} % and at least {100 - high} % likely{beside}."

@@ -1,0 +1,1 @@
+"""The buffered linear Toeplitz counter and its shapes."""

@@ -1,0 +1,1 @@
+"""Mechanisms that add noise: how they draw, and what they guarantee."""

@@ -1,0 +1,1 @@
+"""What BGTplanner's rounds cost: sensitivity, guarantee, budget, advice."""

@@ -1,0 +1,170 @@
+"""Will it pay? From numbers that are public, or guessed, before anything runs.
+
+*Factors.* Kind B finds a factor if its eigenvalue lies beyond the noise's edge C^2 sqrt(M / rho_B). How large the
+eigenvalue is follows from the data; over FilmTrust, MovieLens-100K and a set of a million ratings it was about .0095 U
+at C = 1, so ratio = .0095 U / sqrt(M / rho_B): factors helped where it was .8 and above, and hurt at .4 and below.
+
+*Biases.* An item rated by N users has its bias within a variance v = 1 / (1/tau2 + N / (s2 + sigma^2 / N)), where a
+device alone has tau2. `ITEM_SPREAD` and `RATING_SPREAD` are those of the datasets. Items are rated with popularity
+1 / (rank + 10): what is expected is the mean of v over ratings, which popular items dominate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.values import whole
+from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.price.sensitivity import deviation_of, rho_micro
+
+PER_USER = 0.0095
+"""Largest eigenvalue of kind B, for each user."""
+
+HELPS, HURTS = 0.8, 0.4
+RATING_SPREAD = 0.187
+"""Deviation of a rating about the user's and the item's offsets, on the scale from 0 to 1."""
+
+ITEM_SPREAD = 0.1
+"""Deviation of item offsets, as rated; a device alone does not know them."""
+
+_RANKS = 10.0
+_LEAST_GAIN = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a deployment is expected to give.
+
+    Attributes:
+        local: RMSE of predictions by the user's own mean, which costs nothing.
+        shared: RMSE with the items' biases of kind A.
+        ratio: of the expected factor's eigenvalue to the edge of the noise's.
+    """
+
+    local: float
+    shared: float
+    ratio: float
+
+    @property
+    def gain(self) -> float:
+        """RMSE that sharing takes away."""
+        return self.local - self.shared
+
+    @property
+    def pays(self) -> bool:
+        """Whether anything is gained over the device alone."""
+        return self.gain >= _LEAST_GAIN
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "local_rmse": round(self.local, 4),
+            "shared_rmse": round(self.shared, 4),
+            "gain": round(self.gain, 4),
+            "pays": self.pays,
+            "factor_ratio": None if math.isinf(self.ratio) else round(self.ratio, 3),
+        }
+
+    def as_text(self) -> str:
+        """Whole lines."""
+        gained = f"a gain of {self.gain:.4f}" if self.pays else "nothing is gained over the device alone"
+        if self.ratio >= HELPS:
+            factors = "factors are likely to be found, and to help"
+        elif self.ratio <= HURTS:
+            factors = "factors will not be found: the third slot repeats the first"
+        else:
+            factors = "factors may or may not be found"
+        return (
+            f"Expected RMSE on a scale from 0 to 1: {self.shared:.3f} with item biases, {self.local:.3f} by each user's"
+            f" own mean alone; {gained}.\nRatio of a factor to the noise's edge: {self.ratio:.2f}; {factors}.\n"
+        )
+
+
+def advise(config: BgtConfig, users: int, ratings_per_user: int) -> Advice:
+    """What to expect of so many users.
+
+    Args:
+        config: of the deployment.
+        users: U.
+        ratings_per_user: a typical number.
+
+    Raises:
+        ConfigurationError: a number out of range.
+    """
+    whole("users", users, 1, 1 << 22)
+    whole("ratings_per_user", ratings_per_user, 1, 1 << 16)
+    spread = ITEM_SPREAD**2
+    own = (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
+    left = _left(config, users, ratings_per_user, spread)
+    shared = RATING_SPREAD**2 + left + (RATING_SPREAD**2 + left) / (ratings_per_user + config.model.lone_ridge)
+    return Advice((RATING_SPREAD**2 + spread + own) ** 0.5, shared**0.5, factor_ratio(config, users))
+
+
+TYPICAL_RATINGS = 50
+"""Ratings of a user, where nobody says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """From how many users on something is gained.
+
+    Attributes:
+        ratings: of each user.
+        biases: users for whom sharing gains over the device alone; None where no number that there may be does.
+        factors: users from whom on factors are likely to help.
+    """
+
+    ratings: int
+    biases: int | None
+    factors: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; no number of users gains anything where ``users_to_gain`` is null."""
+        return {"ratings": self.ratings, "users_to_gain": self.biases, "users_for_factors": self.factors}
+
+    def as_text(self) -> str:
+        """Two lines."""
+        least = (
+            "nothing is gained over the device alone, however many users take part"
+            if self.biases is None
+            else f"nothing is gained over the device alone below some {self.biases:,} users"
+        )
+        each = f"with {self.ratings} ratings each"
+        return f"Users {each}: {least}.\nFactors are likely to help from some {self.factors:,} users on.\n"
+
+
+def sizes(config: BgtConfig, ratings: int = TYPICAL_RATINGS) -> Sizes:
+    """How large a deployment has to be whose users have so many ratings each.
+
+    Raises:
+        ConfigurationError: a number out of range.
+    """
+    candidates = (1 << power for power in range(3, 23))
+    biases = next((users for users in candidates if advise(config, users, ratings).pays), None)
+    return Sizes(ratings, biases, max(1, math.ceil(HELPS / factor_ratio(config, 1))))
+
+
+def factor_ratio(config: BgtConfig, users: int) -> float:
+    """See the module."""
+    if config.release.noise == "exact":
+        return float("inf")
+    rho = rho_micro(1, config.release) / 1e6
+    return float(PER_USER * users / (config.top / rho) ** 0.5)
+
+
+def _left(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
+    """Mean variance that is left of item biases, over ratings."""
+    popularity = 1.0 / (np.arange(config.items) + _RANKS)
+    popularity /= popularity.sum()
+    sent = min(ratings_per_user, config.release.pairs)
+    weight = config.release.count_weight**2 + RATING_SPREAD**2 + spread
+    # Longer slots are scaled down to the clip.
+    shrink = min(1.0, config.release.clip / (sent * weight) ** 0.5)
+    counts = np.minimum(users, users * sent * popularity) * shrink
+    deviation = deviation_of(0, "items", config)
+    noise = deviation**2 + counts * RATING_SPREAD**2
+    return float((popularity * (1 / (1 / spread + counts**2 / noise))).sum())

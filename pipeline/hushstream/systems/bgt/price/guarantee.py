@@ -1,0 +1,121 @@
+"""What a BGTplanner deployment promises of one user; the proof is in `hushstream.systems.bgt.price.sensitivity`."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from hushstream.counting.calibration import residue_units
+from hushstream.privacy.amounts import DELTA_ONE, Cost, delta_units
+from hushstream.privacy.conversions import rho_to_epsilon_micro
+from hushstream.privacy.mechanisms.gaussian import gaussian_residue
+from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
+from hushstream.systems.bgt.configuration import KINDS, UNIT, BgtConfig, Kind
+from hushstream.systems.bgt.contents import bgt_contents
+from hushstream.systems.bgt.price.sensitivity import rho_micro, variance_of
+from hushstream.systems.bgt.rounds import ROUNDS
+
+RELATION = "null-slot: neighbours differ in the content of one user's slots, ratings or null"
+UNIT_OF_PROMISE = "all slots of one user, one of each kind"
+ZONE = "shuffler"
+
+_WORDS = ("no", "one", "two", "three")
+
+_PUBLIC = (
+    "that a user sent a slot of each round, with ratings in it or null, and when",
+    "how many slots there are, the configuration, and public features of items",
+    "what holds for the population, and what follows from it for anyone",
+    "slots, from whoever runs the collector or holds its key",
+    "a user's own predictions, which follow their own ratings: they and their device see them",
+)
+_HOSTED = (
+    "ratings, from the operator, whose workers make the slots; and what their work tells of ratings, from who reads to"
+    " the millisecond when slots reach the log"
+)
+_EDGE = "ratings, from whoever controls the device or the application's process"
+
+
+def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted", rounds: int = ROUNDS) -> Guarantee:
+    """What the first rounds together promise of one user; all of them, where nothing else is said."""
+    if config.release.noise == "exact":
+        return _nothing(config, deployment)
+    cost, against = user_cost(config, 1, rounds), user_cost(config, 2, rounds)
+    prices = ", ".join(f"{rho_micro(number, config.release) / 1e6:g}" for number in range(rounds))
+    which = f"the {_WORDS[ROUNDS]} rounds" if rounds == ROUNDS else f"the first {_WORDS[rounds]} of {ROUNDS} rounds"
+    clip, factor_clip = config.release.clip, config.release.factor_clip
+    return Guarantee(
+        mechanism=f"sums of padded slots of {config.release.pairs} pairs, clipped in whole numbers to {clip:g} (items,"
+        f" pairs) and {factor_clip:g} (factors), with discrete Gaussian noise; rho {prices} for {which}",
+        relation=RELATION,
+        unit=UNIT_OF_PROMISE,
+        cost=cost,
+        replace_one=against,
+        lifetime=Lifetime(1, 1, cost, against),
+        sensitivity=math.ceil(clip * UNIT),
+        norm="L2 distance of the sums of a round, in units of 2^-20 (of pairs: its square over sqrt 2, in 2^-40)",
+        zone=ZONE,
+        deployment=deployment,
+        residue_units=_residue(config, cost.epsilon_micro, 1, rounds),
+        not_protected=(*_PUBLIC, _HOSTED if deployment == "hosted" else _EDGE),
+        conditions=(
+            "a person has one account: m of them move every sum m times as far, at m^2 times the rho (two: four times)",
+        ),
+        contents=bgt_contents(config),
+        rho_micro=_rho(config, rounds),
+    )
+
+
+def user_cost(config: BgtConfig, times: int, rounds: int = ROUNDS) -> Cost:
+    """What the first rounds release of a user costs, whose slots move sums ``times`` as far as one slot does.
+
+    Two for slots of theirs against other slots of theirs: 4 rho.
+    """
+    epsilon = rho_to_epsilon_micro(times**2 * _rho(config, rounds), _half(config))
+    return Cost(epsilon, min(DELTA_ONE, _half(config) + _residue(config, epsilon, times, rounds)))
+
+
+def changed_cells(kind: Kind, config: BgtConfig) -> int:
+    """Sums that one slot can move."""
+    pairs = config.release.pairs
+    most = min(pairs, config.top)
+    return {"items": 2 * pairs, "pairs": most * (most - 1) // 2, "factors": pairs * config.release.factors}[kind]
+
+
+def _rho(config: BgtConfig, rounds: int) -> int:
+    return sum(rho_micro(number, config.release) for number in range(rounds))
+
+
+def _half(config: BgtConfig) -> int:
+    """The delta at which rho is stated; what is left of the configured one is for the noise's tables."""
+    return delta_units(config.release.delta) // 2
+
+
+def _residue(config: BgtConfig, epsilon_micro: int, times: int, rounds: int) -> int:
+    """The tables' part of delta. The third round may be of either kind: the worse one counts."""
+    variation = Fraction(0)
+    for number, kind in enumerate(KINDS[:rounds]):
+        possible: tuple[Kind, ...] = (kind, "items") if number + 1 == ROUNDS else (kind,)
+        variation += max(
+            changed_cells(one, config) * gaussian_residue(*variance_of(number, one, config)) for one in possible
+        )
+    return residue_units(times * variation, epsilon_micro)
+
+
+def _nothing(config: BgtConfig, deployment: Deployment) -> Guarantee:
+    nothing = Cost(0, DELTA_ONE)
+    return Guarantee(
+        mechanism="exact: no noise at all, for replays of public datasets",
+        relation=RELATION,
+        unit=UNIT_OF_PROMISE,
+        cost=nothing,
+        replace_one=nothing,
+        lifetime=Lifetime(1, 1, nothing, nothing),
+        sensitivity=0,
+        norm="nothing is hidden",
+        zone=ZONE,
+        deployment=deployment,
+        residue_units=0,
+        not_protected=("anything",),
+        private_as_stated=False,
+        contents=bgt_contents(config),
+    )

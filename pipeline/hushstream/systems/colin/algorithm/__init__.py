@@ -1,0 +1,1 @@
+"""The collaborative estimator, its sums under noise, its confidence width."""

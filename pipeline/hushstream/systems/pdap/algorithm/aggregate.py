@@ -1,0 +1,240 @@
+"""The aggregator: from releases to models. It sees what is published, and holds no key.
+
+A model is the open cells and, for each, 256 tickets. A version says which cells opened and which rows of tickets
+changed; whoever applies all versions in order has the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.pdap.algorithm.blocks import Blocks
+from hushstream.systems.pdap.algorithm.estimate import Beliefs, Observed, believe, precisions
+from hushstream.systems.pdap.algorithm.noise import block_variances
+from hushstream.systems.pdap.algorithm.outcomes import Release
+from hushstream.systems.pdap.algorithm.partition import PARTITION, Partition
+from hushstream.systems.pdap.algorithm.pool import permutation, pool_size
+from hushstream.systems.pdap.algorithm.tickets import DIGEST_BYTES, TICKETS, CellBeliefs, draw_tickets, rounded
+from hushstream.systems.pdap.cells import Int64, levels_of
+from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
+from hushstream.systems.pdap.errors import LastArm, PdapError
+
+_OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
+
+AGGREGATE = {
+    **PARTITION,
+    "decisions": "long",
+    "rewards": "long",
+    "counted": "long",
+    "ticket_version": "int",
+    **dict.fromkeys(("digests", "withdrawn", *_OBSERVED), "bytes"),
+}
+"""Avro fields of `Aggregate.dump`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelUpdate:
+    """A version of the model, as what changed.
+
+    Attributes:
+        version: counts from 0; the first opens the root.
+        opened: cells that opened, in the order of their rows.
+        changed: rows whose tickets are new, ascending; those of opened cells are among them.
+        tickets: int64 (len(changed), 256), each row sorted.
+        pool: how many arms may be shown.
+    """
+
+    version: int
+    opened: Int64
+    changed: Int64
+    tickets: Int64
+    pool: int
+
+
+class Aggregate:
+    """All that was released so far, and the model that follows from it."""
+
+    def __init__(self, config: PdapConfig, arms: Int64 | None = None) -> None:
+        """Before the first release.
+
+        Args:
+            config: of the deployment.
+            arms: which may ever be shown, all vendors' by default; a vendor that keeps to itself gives its own.
+        """
+        cells = config.cells
+        self.partition = Partition(config.grid, cells.split_at, cells.growth, cells.cap)
+        self.decisions = 0
+        self._config = config
+        self._owners = config.owners
+        self._variances = np.array(block_variances(config))
+        order = permutation(config.arms, pdap_digest(config))
+        self._order = order if arms is None else order[np.isin(order, arms)]
+        self._reserved = config.reserved
+        self._withdrawn = config.reserved
+        self._observed = Observed.none()
+        self._rewards, self._counted = 0, 0
+        self._version = -1
+        self._digests: list[bytes] = []
+
+    def change(self, arm: int, *, offered: bool) -> bool:
+        """An arm is offered, or withdrawn, from the next version on; a public fact. Whether it was not so before.
+
+        What was released of a withdrawn arm is kept, and so is what comes of it later.
+
+        Raises:
+            PdapError: an unknown arm.
+            LastArm: none would be left.
+        """
+        if not 0 <= arm < self._config.arms:
+            raise PdapError(f"arm: expected one from 0 to {self._config.arms - 1}, got {arm}")
+        withdrawn = self._withdrawn - {arm} if offered else self._withdrawn | {arm}
+        if withdrawn.issuperset(self._order.tolist()):
+            raise LastArm("arm: expected one that is not the last, got the last")
+        changed, self._withdrawn = withdrawn != self._withdrawn, withdrawn
+        return changed
+
+    def fold(self, release: Release) -> None:
+        """Take what a window published.
+
+        Raises:
+            PdapError: a cell that is not on this grid.
+        """
+        blocks, levels = release.blocks, self._config.release.reward_levels
+        self._config.grid.require(blocks.cells)
+        precision = precisions(
+            blocks.counts, self._variances[levels_of(blocks.cells)], self._config.estimate.reward_variance
+        )
+        rows = np.array([self.partition.row(cell) for cell in blocks.cells.tolist()], dtype=np.int64)
+        means = self._bounded_means(rows, blocks, precision)
+        self._observed = self._observed.plus(Observed(rows, blocks.arms, precision, precision * means))
+        self._rewards += int(blocks.sums.sum())
+        self._counted += int(blocks.counts.sum()) * levels
+        self.decisions += release.outcomes
+        self.partition.observe(release.arrived, release.arrivals)
+        self.partition.grow()
+
+    def _bounded_means(self, rows: Int64, blocks: Blocks, precision: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Block means, each no further from what was expected than noise with such heavy tails may pull a belief.
+
+        Let the value have the prior variance v, and the mean be observed with scatter and noise of variance 1/P, the
+        noise being Laplace of scale b. Taken as normal, at distance x from its expectation, it moves the belief by
+        x v P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x
+        counts up to (v + 1/P) / b. Otherwise the best of a thousand arms would be the one with the wildest noise.
+        """
+        means = blocks.sums / (blocks.counts * self._config.release.reward_levels)
+        if not len(means):
+            return means
+        arms, column = np.unique(blocks.arms, return_inverse=True)
+        found = self._believe(arms)
+        expected = found.mean[rows, column]
+        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, self._owners[blocks.arms]] ** 2
+        # The variance of Laplace noise is twice the square of its scale.
+        scales = np.sqrt(self._variances[levels_of(blocks.cells)] / 2) / blocks.counts
+        with np.errstate(divide="ignore"):
+            reach = (variance + 1.0 / precision) / scales
+        return np.asarray(expected + np.clip(means - expected, -reach, reach))
+
+    @property
+    def pool(self) -> Int64:
+        """The arms that may be shown now.
+
+        A reserved arm that was offered is one of them from then on, as its place in the order might never be reached;
+        one that was withdrawn and is offered again has the place that it had.
+        """
+        allowed = self._order
+        if self._withdrawn:
+            allowed = allowed[~np.isin(allowed, list(self._withdrawn))]
+        least = self._config.release.kappa / max(self._config.level_epsilons)
+        if not self._reserved:
+            return allowed[: pool_size(len(allowed), self.decisions, least)]
+        late = np.isin(allowed, list(self._reserved))
+        first = allowed[~late]
+        return np.concatenate([first[: pool_size(len(first), self.decisions, least)], allowed[late]])
+
+    def beliefs(self) -> Beliefs:
+        """What is believed of the pool in every open cell."""
+        return self._believe(self.pool)
+
+    def _believe(self, arms: Int64) -> Beliefs:
+        terms = self._config.estimate
+        levels = self._config.cells.levels
+        return believe(
+            self.partition.by_level(),
+            self._observed,
+            arms,
+            self._owners,
+            self.grand_mean,
+            terms,
+            steps_to(levels, terms.arm_steps),
+            steps_to(levels, terms.vendor_steps),
+        )
+
+    @property
+    def grand_mean(self) -> float:
+        """Mean reward of all released blocks, from 0 to 1; 0 before the first one."""
+        return min(1.0, max(0.0, self._rewards / self._counted)) if self._counted else 0.0
+
+    def publish(self, greedy: bool = False) -> ModelUpdate:
+        """The next version.
+
+        Args:
+            greedy: at the end of learning every ticket goes to the arm with the largest mean.
+        """
+        cells = self._by_cell(0.0 if greedy else self._config.estimate.temper)
+        digests = [beliefs.digest() for beliefs in cells]
+        known = len(self._digests)
+        changed = [row for row, digest in enumerate(digests) if row >= known or digest != self._digests[row]]
+        tickets = [draw_tickets(cells[row], digests[row]) for row in changed]
+        opened = self.partition.cells[known:]
+        self._version, self._digests = self._version + 1, digests
+        return ModelUpdate(
+            self._version,
+            np.array(opened, dtype=np.int64),
+            np.array(changed, dtype=np.int64),
+            np.array(tickets, dtype=np.int64).reshape(len(changed), TICKETS),
+            len(cells[0].pool),
+        )
+
+    def _by_cell(self, temper: float) -> list[CellBeliefs]:
+        found = self.beliefs()
+        mean, deviation, doubt = rounded(found.mean), rounded(found.deviation), rounded(found.doubt)
+        owners = self._owners[found.pool]
+        return [
+            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], doubt[row], temper)
+            for row, cell in enumerate(self.partition.cells)
+        ]
+
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form (`AGGREGATE`): all of it is public."""
+        seen = self._observed
+        return {
+            **self.partition.dump(),
+            "decisions": self.decisions,
+            "rewards": self._rewards,
+            "counted": self._counted,
+            "ticket_version": self._version,
+            "digests": b"".join(self._digests),
+            "withdrawn": np.array(sorted(self._withdrawn), dtype="<i8").tobytes(),
+            **{name: getattr(seen, name).astype(kind).tobytes() for name, kind in _OBSERVED.items()},
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state."""
+        self.partition.load(state)
+        self.decisions, self._rewards, self._counted = state["decisions"], state["rewards"], state["counted"]
+        self._version = state["ticket_version"]
+        digests = state["digests"]
+        self._digests = [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
+        self._withdrawn = frozenset(np.frombuffer(state["withdrawn"], "<i8").tolist())
+        seen = (np.frombuffer(state[name], kind).astype(kind[1:]) for name, kind in _OBSERVED.items())
+        self._observed = Observed(*seen)
+
+    def best(self) -> NDArray[np.int64]:
+        """The arm with the largest mean in each open cell, (rows,); the first of the pool where several are."""
+        found = self.beliefs()
+        return np.asarray(found.pool[rounded(found.mean).argmax(axis=1)])

@@ -1,0 +1,94 @@
+"""What can be said of a deployment before anything runs: how many outcomes its blocks need, and when they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hushstream.systems.pdap.algorithm.noise import block_variances
+from hushstream.systems.pdap.algorithm.pool import FLOOR, pool_size
+from hushstream.systems.pdap.configuration import PdapConfig
+
+_ARMS_TOLD_APART = 0.5
+"""Share of the arms below which most of what vendors own is never shown under a traffic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a traffic of ``outcomes`` gives.
+
+    Attributes:
+        outcomes: decisions in the life of the deployment, of all vendors.
+        least: outcomes of the smallest block at the root.
+        windows: how many close at a total.
+        first_model: outcomes after which the first window closes.
+        pool: arms that may be shown at the end.
+        arms: that are offered from the beginning.
+        noise_outcomes: outcomes of a block whose noise is as large as the rewards' own scatter.
+        warnings: what speaks against it, in plain words.
+    """
+
+    outcomes: int
+    least: int
+    windows: int
+    first_model: int
+    pool: int
+    arms: int
+    noise_outcomes: float
+    warnings: tuple[str, ...]
+
+    def as_text(self) -> str:
+        """One fact a line."""
+        lines = [
+            f"{self.outcomes:,} outcomes: {self.windows} windows, the first model after {self.first_model:,}.",
+            f"A block has at least {self.least:,} outcomes; noise and scatter are equal at {self.noise_outcomes:,.0f}.",
+            f"At the end {self.pool:,} of {self.arms:,} arms may be shown.",
+        ]
+        return "\n".join([*lines, *(f"Warning: {warning}." for warning in self.warnings)]) + "\n"
+
+
+def plan(config: PdapConfig, outcomes: int) -> Plan:
+    """What a deployment would make of ``outcomes`` decisions, of all vendors together.
+
+    With counters at each home a block fills from one vendor's traffic alone; homes are taken as equally busy.
+    """
+    release = config.release
+    share, least = outcomes // config.counters, config.least_counts[0]
+    windows = config.schedule.windows(share)
+    # Estimates weigh n^2 sigma2 / n against V: both are equal at n = V / sigma2.
+    noise = block_variances(config)[0] / config.estimate.reward_variance
+    arms = config.arms - len(config.reserved)
+    size = pool_size(arms, outcomes, release.kappa / max(config.level_epsilons))
+    return Plan(
+        outcomes,
+        least,
+        windows,
+        release.schedule.closes_at(0),
+        size,
+        arms,
+        noise,
+        tuple(_warnings(config, share, least, windows, arms - size, arms)),
+    )
+
+
+def notes(config: PdapConfig) -> tuple[str, ...]:
+    """What speaks against a deployment whatever its traffic: taken to its horizon, it would still be so."""
+    return plan(config, config.release.horizon * config.counters).warnings
+
+
+def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: int, arms: int) -> list[str]:
+    found = []
+    if share < least or not windows:
+        found.append(
+            f"no block will ever be released: the smallest has {least:,} outcomes and closes with a window, of which"
+            f" {windows} close, and a counter takes {share:,}"
+        )
+    elif share < FLOOR * least:
+        found.append(
+            f"hardly any block will be released: {FLOOR} arms are tried from the start, which needs"
+            f" {FLOOR * least:,} outcomes a counter, and it takes {share:,}"
+        )
+    if arms - hidden < _ARMS_TOLD_APART * arms:
+        found.append(f"{hidden:,} of {arms:,} arms will never be shown")
+    if len(config.vendors) == 1:
+        found.append("one vendor has nobody to share with: a counter of its own needs no noise")
+    return found

@@ -1,0 +1,221 @@
+"""Serving: an arm for a context from earlier releases alone; no click is seen here.
+
+The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event, so an answer
+can be given again and nobody without the key can foresee it. The propensity is the share of tickets with that arm.
+Where not every arm is eligible, only tickets of those that are count. Where none is, all eligible arms that have a
+ticket in any cell are as likely, so none that was withdrawn is among them; where there is none of these either, all
+eligible ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.keys import Key
+from hushstream.systems.pdap.algorithm.aggregate import ModelUpdate
+from hushstream.systems.pdap.algorithm.partition import CellIndex
+from hushstream.systems.pdap.algorithm.tickets import TICKETS, ticket_counts
+from hushstream.systems.pdap.cells import Grid, Int64, level_of
+from hushstream.systems.pdap.errors import PdapError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """Answers to a batch, (n,) each.
+
+    Attributes:
+        arms: chosen.
+        propensities: out of 256, how likely that arm was.
+        cells: the cell that served.
+        arrivals: where the arrival is counted, see `CellIndex.arrivals`.
+        tickets: which of the 256.
+        version: of the model.
+    """
+
+    arms: Int64
+    propensities: Int64
+    cells: Int64
+    arrivals: Int64
+    tickets: NDArray[np.uint8]
+    version: int
+
+
+class Answer(NamedTuple):
+    """One answer; see `Decisions`.
+
+    Attributes:
+        propensity: out of 256.
+    """
+
+    arm: int
+    propensity: int
+    cell: int
+    arrival: int
+    ticket: int
+
+
+class TicketNumbers:
+    """Which ticket an event of a user holds: one byte of keyed BLAKE2b, the same whenever it is asked."""
+
+    def __init__(self, key: Key) -> None:
+        """Tickets under the key of a home vendor."""
+        self._keyed = hashlib.blake2b(digest_size=1, key=key.prf("pdap-tickets"))
+
+    def __call__(self, users: Sequence[bytes], events: Sequence[bytes]) -> NDArray[np.uint8]:
+        """Ticket numbers, uint8 (n,), of events, each of a user."""
+        return np.frombuffer(bytes(map(self.one, users, events)), dtype=np.uint8)
+
+    def one(self, user: bytes, event: bytes) -> int:
+        """The ticket number of one event."""
+        hasher = self._keyed.copy()
+        # The user's length has a fixed size, so no two pairs give the same bytes.
+        hasher.update(len(user).to_bytes(8, "little") + user + event)
+        return hasher.digest()[0]
+
+
+SERVING = {"version": "int", "cells": "bytes", "tickets": "bytes"}
+"""Avro fields of `Serving.dump`."""
+
+
+class Serving:
+    """A model, applied version by version, and the answers that it gives."""
+
+    def __init__(self, grid: Grid, key: Key) -> None:
+        """Before the first version; nothing can be answered yet."""
+        self.version = -1
+        self._grid = grid
+        self._numbers = TicketNumbers(key)
+        self._cells = np.zeros(0, dtype=np.int64)
+        self._tickets = np.zeros((0, TICKETS), dtype=np.int64)
+        self._counts = self._tickets
+        self._shown: Int64 | None = None
+        self._index: CellIndex | None = None
+
+    def apply(self, update: ModelUpdate) -> None:
+        """Go on to the next version.
+
+        Raises:
+            PdapError: it is not the next one, or it leaves a row without tickets.
+        """
+        if update.version != self.version + 1:
+            raise PdapError(f"model: expected version {self.version + 1}, got {update.version}")
+        rows = len(self._cells) + len(update.opened)
+        opened = np.arange(len(self._cells), rows)
+        if update.tickets.shape != (len(update.changed), TICKETS) or not np.isin(opened, update.changed).all():
+            raise PdapError(f"model: expected {TICKETS} tickets for each changed and each opened row")
+        grown = np.zeros((rows, TICKETS), dtype=np.int64)
+        grown[: len(self._tickets)] = self._tickets
+        grown[update.changed] = update.tickets
+        counts = np.zeros((rows, TICKETS), dtype=np.int64)
+        counts[: len(self._counts)] = self._counts
+        counts[update.changed] = ticket_counts(update.tickets)
+        self._tickets, self._counts, self._shown = grown, counts, None
+        if len(update.opened):
+            self._cells = np.concatenate([self._cells, update.opened])
+            self._index = CellIndex(self._grid, self._cells)
+        self.version = update.version
+
+    def choose(self, contexts: NDArray[np.floating], users: Sequence[bytes], events: Sequence[bytes]) -> Decisions:
+        """Answer a batch; every row by itself, so batches of any size give the same answers.
+
+        Args:
+            contexts: (n, d), entries from 0 to 1.
+            users: (n,) as bytes.
+            events: (n,) as bytes; each of its user.
+
+        Raises:
+            PdapError: no version was applied yet, or a context that cannot be.
+        """
+        return self.answer(contexts, self._numbers(users, events))
+
+    def one(self, path: int, user: bytes, event: bytes, eligible: NDArray[np.bool_] | None = None) -> Answer:
+        """Answer one context, by its path on the deepest level: what `choose` says of it, faster.
+
+        Args:
+            path: see `Grid.paths`.
+            user: as bytes.
+            event: as bytes.
+            eligible: bool (arms,), one at least; None for all.
+
+        Raises:
+            PdapError: no version was applied yet.
+        """
+        index = self._known()
+        row, number = index.row(path), self._numbers.one(user, event)
+        cell = int(self._cells[row])
+        level = min(level_of(cell) + 1, self._grid.levels)
+        arrival = self._grid.cell_at(path, level)
+        if eligible is None:
+            counted = int(self._counts[row, number])
+            return Answer(int(self._tickets[row, number]), counted, cell, arrival, number)
+        arm, propensity = _among(self._eligible_tickets(row, eligible), number)
+        return Answer(arm, propensity, cell, arrival, number)
+
+    def _eligible_tickets(self, row: int, eligible: NDArray[np.bool_]) -> Int64:
+        tickets = self._tickets[row]
+        left = tickets[eligible[tickets]]
+        if not len(left):
+            self._shown = np.unique(self._tickets) if self._shown is None else self._shown
+            left = self._shown[eligible[self._shown]]
+        return left if len(left) else np.flatnonzero(eligible)
+
+    def dump(self) -> dict[str, Any]:
+        """The state in packed form (`SERVING`): all of it was published."""
+        return {
+            "version": self.version,
+            "cells": self._cells.astype("<i8").tobytes(),
+            "tickets": self._tickets.astype("<i4").tobytes(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Return to a dumped state."""
+        cells = np.frombuffer(state["cells"], "<i8").astype(np.int64)
+        tickets = np.frombuffer(state["tickets"], "<i4").astype(np.int64).reshape(-1, TICKETS)
+        self.version, self._cells, self._tickets = state["version"], cells, tickets
+        self._counts, self._shown = ticket_counts(tickets), None
+        self._index = CellIndex(self._grid, cells)
+
+    def answer(self, contexts: NDArray[np.floating], numbers: NDArray[np.uint8]) -> Decisions:
+        """Answer a batch whose ticket numbers (n,) are known.
+
+        Raises:
+            PdapError: as `choose`.
+        """
+        index = self._known()
+        paths = self._grid.paths(contexts)
+        rows = index.rows(paths)
+        return Decisions(
+            self._tickets[rows, numbers],
+            self._counts[rows, numbers],
+            self._cells[rows],
+            index.arrivals(paths, rows),
+            numbers,
+            self.version,
+        )
+
+    def rows(self, contexts: NDArray[np.floating]) -> Int64:
+        """The row of the deepest open cell over each context, (n,).
+
+        Raises:
+            PdapError: as `choose`.
+        """
+        return self._known().rows(self._grid.paths(contexts))
+
+    def _known(self) -> CellIndex:
+        if self._index is None:
+            raise PdapError("serving: expected a model, got none yet")
+        return self._index
+
+
+def _among(left: Int64, number: int) -> tuple[int, int]:
+    """The arm of a ticket number among the tickets, or arms, that are left, and how likely it was."""
+    # A number below 256 falls on each place of up to 256 as evenly as whole numbers allow; the propensity is exact.
+    places = np.arange(TICKETS) * len(left) // TICKETS
+    arm = int(left[places[number]])
+    return arm, int((left[places] == arm).sum())

@@ -1,0 +1,264 @@
+"""From releases to the published model, by whoever needs it: post-processing of releases and public counts.
+
+    a_i = T_i / (T_i + n (sigma f)^2)      T_i slots in the release of counter i, (sigma f Delta)^2 its noise's variance
+    A = a / max a
+    G = -sum_i A_i S_i
+    H_j += (G_j - its previous value)^2
+    w_j = R soft(G_j, c s) / sqrt(H_j),    s = sigma f Delta ||A||_2
+
+Dual averaging with the steps of AdaGrad (Xiao 2010; Duchi, Hazan, Singer 2011), on noised sums; a_i is the share of
+information in a sum of T_i unit vectors under noise of energy n (sigma f Delta)^2, so counters with little to say are
+muted. Frozen counters are counters like any other; those of one domain are all full, so they have one weight and sum.
+
+*The model is the same on every machine.* A_i is a whole number of 2^-16, G a sum of int64 products: exact, in any
+order. The rest is additions, products, quotients and square roots of single doubles, each of which IEEE 754 fixes,
+coordinate by coordinate, with no sum over coordinates; the weights are rounded to int32 in units of 2^-12 (ties to
+even). |w_j| <= R sqrt(versions) by Cauchy and Schwarz, since G_j is the sum of what H_j has the squares of: far below
+2^19.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.sums import LARGEST_SUM, largest_size
+from hushstream.systems.pdol.algorithm.counters import Noise, noise_of
+from hushstream.systems.pdol.algorithm.node import NodeRelease
+from hushstream.systems.pdol.algorithm.screen import longest, too_long
+from hushstream.systems.pdol.configuration import UNIT, PdolConfig
+from hushstream.systems.pdol.errors import BadRelease
+
+WEIGHT_BITS = 16
+_ONE = 1 << WEIGHT_BITS
+
+
+class Taken(Enum):
+    """What became of a release."""
+
+    TAKEN = "taken"
+    STALE = "stale"
+    """An earlier one of the same counter than was taken already, or that one again."""
+    SCREENED = "screened"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """What is published.
+
+    Attributes:
+        version: from 0, whose weights are all 0.
+        weights: int32 (n,) in units of 2^-12.
+        releases: how many releases it is made of.
+    """
+
+    version: int
+    weights: NDArray[np.int32]
+    releases: int
+
+
+class Aggregate:
+    """Folds releases; see the module's docstring. It holds public values alone."""
+
+    def __init__(self, config: PdolConfig, noise: Noise | None = None) -> None:
+        """Before the first release.
+
+        Args:
+            config: of the sound form.
+            noise: of the releases; None for that of the configured counter.
+        """
+        self._config = config
+        self._noise = noise_of(config.sharing, config.records.dimension) if noise is None else noise
+        shape = config.domains, config.records.dimension
+        self._sums = np.zeros(shape, dtype=np.int64)
+        self._leaves = np.zeros(config.domains, dtype=np.int64)
+        self._generations = np.zeros(config.domains, dtype=np.int64)
+        self._frozen = np.zeros(shape, dtype=np.int64)
+        self._frozen_counters = np.zeros(config.domains, dtype=np.int64)
+        self._sizes = np.array([config.slots_of(domain) for domain in range(config.domains)], dtype=np.float64)
+        self._direction = np.zeros(shape[1], dtype=np.int64)
+        self._energy = np.zeros(shape[1])
+        self._taken = 0
+        self._since = 0
+        self._heard = np.zeros(config.domains, dtype=np.int64)
+        self._absent = np.zeros(config.nodes, dtype=np.int64)
+        self._expected = config.releases_per_version
+        self.screened = 0
+        self.model = Model(0, np.zeros(shape[1], dtype=np.int32), 0)
+
+    @property
+    def due(self) -> bool:
+        """Whether enough releases came for another version.
+
+        A domain's second one says that a round is over: where some are dead or their releases lost, the others do not
+        wait for them, as long as half of what is asked for has come. By then the next round is nearly over, too, and
+        its records were met by an old model; so the versions after it wait for seven eighths of what this one had, and
+        each for one more than the one before, until all come again.
+        """
+        return self._since >= self._expected or self._round_is_over
+
+    @property
+    def _round_is_over(self) -> bool:
+        return bool((self._heard > 1).any()) and 2 * self._since >= self._wanted
+
+    @property
+    def _wanted(self) -> int:
+        """Releases to a version when all is well: as configured, but of domains that somebody takes part in."""
+        config = self._config
+        if config.model.releases_per_version is not None:
+            return config.releases_per_version
+        staying = {config.domain_of(int(node)) for node in np.flatnonzero(self._absent == 0)}
+        return max(1, len(staying))
+
+    def on_membership(self, node: int, present: bool) -> None:
+        """A node joins or leaves: what its counter has released stands, and no version waits for one that has left.
+
+        Raises:
+            BadRelease: there is no such node.
+        """
+        if not 0 <= node < len(self._absent):
+            raise BadRelease(f"membership: expected a node below {len(self._absent)}, got {node}")
+        self._absent[node] = not present
+        self._expected = self._wanted
+
+    def on_release(self, release: NodeRelease) -> Taken:
+        """Take a release, unless it is stale or impossibly long.
+
+        Raises:
+            BadRelease: a domain, counter or number of leaves that does not exist; values of another type or size.
+        """
+        self._check(release)
+        domain = release.domain
+        held = int(self._generations[domain]), int(self._leaves[domain])
+        if (release.generation, release.leaves) <= held:
+            return Taken.STALE
+        # All releases count toward the next version, so that a screened domain does not hold up the others.
+        self._since += 1
+        self._heard[domain] += 1
+        fresh = release.generation > held[0]
+        before = 0 if fresh else held[1]
+        difference = release.values if fresh else release.values - self._sums[domain]
+        size, dimension = self._config.slots_of(domain), len(difference)
+        if too_long(difference, longest(self._noise, size, dimension, before, release.leaves)):
+            self.screened += 1
+            return Taken.SCREENED
+        if fresh:
+            self._freeze(domain, release.generation)
+        self._sums[domain] = release.values
+        self._leaves[domain] = release.leaves
+        self._taken += 1
+        return Taken.TAKEN
+
+    def publish(self) -> Model:
+        """The next version, out of what was taken so far.
+
+        Raises:
+            BadRelease: the weighted sum could leave 64 bits, which takes millions of counters.
+        """
+        weights, frozen = self.weights()
+        self._require_room()
+        direction = -(weights @ self._sums) - frozen @ self._frozen
+        self._energy += (direction - self._direction).astype(np.float64) ** 2
+        self._direction = direction
+        self._expect()
+        self._since = 0
+        self._heard[:] = 0
+        self.model = Model(self.model.version + 1, self._weigh(weights, frozen), self._taken)
+        return self.model
+
+    def _expect(self) -> None:
+        """How many releases the next version waits for; the end of a phase says nothing about it."""
+        if self._since >= self._expected:
+            self._expected = min(self._wanted, self._expected + 1)
+        elif self._round_is_over:
+            self._expected = max(1, 7 * self._since // 8)
+
+    def weights(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """A_i of the current counter of each domain and of each of its frozen ones, int64 (D,), in units of 2^-16."""
+        unknown = self._config.records.dimension * (self._noise.variance / float(UNIT * UNIT))
+        slots = self._leaves.astype(np.float64) * self._sizes
+        shares = slots / np.maximum(slots + unknown, 1.0)
+        full = self._sizes * float(self._config.sharing.horizon)
+        frozen = np.where(self._frozen_counters > 0, full / (full + unknown), 0.0)
+        most = max(float(shares.max()), float(frozen.max()), 2.0**-60)
+        current, stand = np.rint(shares / most * _ONE), np.rint(frozen / most * _ONE)
+        return current.astype(np.int64), stand.astype(np.int64)
+
+    def dump(self) -> dict[str, NDArray[np.generic]]:
+        """Everything that later versions depend on, as arrays by name."""
+        numbers = self._taken, self._since, self._expected, self.screened, self.model.version, self.model.releases
+        counts = np.array(numbers)
+        return {
+            "sums": self._sums.copy(),
+            "leaves": self._leaves.copy(),
+            "generations": self._generations.copy(),
+            "frozen": self._frozen.copy(),
+            "frozen_counters": self._frozen_counters.copy(),
+            "heard": self._heard.copy(),
+            "absent": self._absent.copy(),
+            "direction": self._direction.copy(),
+            "energy": self._energy.copy(),
+            "model": self.model.weights.copy(),
+            "counts": counts,
+        }
+
+    def load(self, state: dict[str, NDArray[np.generic]]) -> None:
+        """Take over what `dump` gave.
+
+        Raises:
+            BadRelease: arrays of another shape or type, or missing ones.
+        """
+        own = self.dump()
+        for name, array in own.items():
+            found = state.get(name)
+            if found is None or found.shape != array.shape or found.dtype != array.dtype:
+                raise BadRelease(f"aggregate state: expected {name} of {array.dtype} and shape {array.shape}")
+        self._sums, self._leaves = _int64(state["sums"]), _int64(state["leaves"])
+        self._generations, self._frozen = _int64(state["generations"]), _int64(state["frozen"])
+        self._direction, self._heard = _int64(state["direction"]), _int64(state["heard"])
+        self._absent = _int64(state["absent"])
+        self._energy = np.array(state["energy"], dtype=np.float64)
+        taken, since, expected, screened, version, releases = (int(number) for number in _int64(state["counts"]))
+        self._taken, self._since, self._expected, self.screened = taken, since, expected, screened
+        self._frozen_counters = _int64(state["frozen_counters"])
+        self.model = Model(version, np.array(state["model"], dtype=np.int32), releases)
+
+    def _weigh(self, weights: NDArray[np.int64], frozen: NDArray[np.int64]) -> NDArray[np.int32]:
+        squares = int(weights @ weights) + int(frozen * self._frozen_counters @ frozen)
+        deviation = math.sqrt(self._noise.variance) * math.sqrt(float(squares))
+        size = np.abs(self._direction).astype(np.float64) - self._config.model.threshold * deviation
+        signed = np.copysign(np.maximum(size, 0.0), self._direction.astype(np.float64))
+        steps = np.sqrt(np.where(self._energy > 0, self._energy, 1.0))
+        return np.rint(signed * (self._config.radius * UNIT) / steps).astype(np.int32)
+
+    def _require_room(self) -> None:
+        largest = (largest_size(self._sums) + largest_size(self._frozen)) * len(self._sums)
+        if largest << WEIGHT_BITS > LARGEST_SUM:
+            raise BadRelease("releases: expected a weighted sum within 2^62, got more counters than that takes")
+
+    def _freeze(self, domain: int, generation: int) -> None:
+        """The domain's last sum stands; the counter after it begins at nothing.
+
+        It is weighed as a full one, also where its last releases were lost on the way.
+        """
+        if self._leaves[domain]:
+            self._frozen[domain] += self._sums[domain]
+            self._frozen_counters[domain] += 1
+        self._generations[domain] = generation
+
+    def _check(self, release: NodeRelease) -> None:
+        sharing, values = self._config.sharing, release.values
+        if not 0 <= release.domain < self._config.domains:
+            raise BadRelease(f"release: expected a domain below {self._config.domains}, got {release.domain}")
+        if release.generation < 0 or not 1 <= release.leaves <= sharing.horizon:
+            raise BadRelease(f"release: expected 1 to {sharing.horizon} leaves, got {release.leaves}")
+        if values.dtype != np.int64 or values.shape != self._direction.shape:
+            raise BadRelease(f"release: expected int64 of shape {self._direction.shape}, got {values.dtype}")
+
+
+def _int64(array: NDArray[np.generic]) -> NDArray[np.int64]:
+    return np.array(array, dtype=np.int64)

@@ -1,0 +1,144 @@
+"""The edge: from a record in real numbers to a slot in whole ones, or to a null slot.
+
+What makes the sensitivity of a record is checked in whole numbers alone: sum q^2 <= 2^24, so ||q||_2 <= 2^12. A float
+norm that rounds to 1 decides nothing. Truncation goes toward zero, so it never lengthens a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, MutableMapping
+from enum import IntEnum
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.systems.pdol.algorithm.rows import Rows, sums_by_row
+from hushstream.systems.pdol.configuration import UNIT
+from hushstream.systems.pdol.errors import BadRows
+
+
+class Refusal(IntEnum):
+    """Why a slot is null; zone-private, since it tells of a record's content."""
+
+    TAKEN = 0
+    NOT_FINITE = 1
+    INDEX = 2
+    ORDER = 3
+    LENGTH = 4
+    LABEL = 5
+    CAP = 6
+
+
+def quantise(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int64],
+    values: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    dimension: int,
+) -> tuple[Rows, NDArray[np.int8]]:
+    """Records of real numbers as slots.
+
+    Args:
+        indptr: (m + 1,) as in `Rows`.
+        indices: which coordinate, in any order within a record.
+        values: real numbers; a record's L2 norm is to be at most 1 (see `unit_rows`).
+        labels: (m,), 1 or -1.
+        dimension: n.
+
+    Returns:
+        The slots, and for each of them a `Refusal`, int8 (m,): 0 where the record was taken.
+
+    Raises:
+        BadRows: columns that do not make rows.
+    """
+    if len(indptr) < 1 or len(labels) != len(indptr) - 1 or len(indices) != len(values):
+        raise BadRows("records: expected one more row end than labels and as many values as indices")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise BadRows(f"indptr: expected row ends that rise from 0 to {len(indices)}")
+    row = np.repeat(np.arange(len(labels)), np.diff(indptr))
+    why = np.zeros(len(labels), dtype=np.int8)
+    signed = np.asarray(labels)
+    _mark(why, ~((signed == 1) | (signed == -1)), Refusal.LABEL)
+    # A value above 1 makes the record too long, whatever else is in it; and only small ones convert exactly.
+    _mark(why, _any(row, ~(np.abs(values) <= 1), len(why)), Refusal.LENGTH)
+    outside = (indices < 0) | (indices >= dimension)
+    _mark(why, _any(row, outside, len(why)), Refusal.INDEX)
+    _mark(why, _any(row, ~np.isfinite(values), len(why)), Refusal.NOT_FINITE)
+    bad = why != 0
+    good = ~bad[row]
+    order = np.lexsort((indices[good], row[good]))
+    lengths = np.where(bad, 0, np.diff(indptr))
+    rows = Rows(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        indices[good][order].astype(np.int32),
+        np.trunc(values[good][order] * UNIT).astype(np.int64),
+        np.where(bad, 0, signed).astype(np.int8),
+    )
+    slots, refused = admit(rows, dimension)
+    return slots, np.where(bad, why, refused).astype(np.int8)
+
+
+def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
+    """Slots as they arrive at a node: what breaks a bound is made null. Null slots pass.
+
+    Returns:
+        The slots, and a `Refusal` for each, int8 (m,).
+
+    Guarantee:
+        Every row that is left has rising indices from 0 to n - 1, a label of 1 or -1 and sum q^2 <= 2^24.
+    """
+    why = np.zeros(len(rows), dtype=np.int8)
+    empty = rows.lengths == 0
+    _mark(why, (np.abs(rows.labels) != 1) & ~((rows.labels == 0) & empty), Refusal.LABEL)
+    far = np.abs(rows.values) > UNIT
+    # -2^63 has no absolute value, and its square would be 0 in 64 bits.
+    far |= rows.values < -UNIT
+    squares = np.where(far, 0, rows.values) ** 2
+    long = sums_by_row(squares, rows.indptr) > UNIT * UNIT
+    _mark(why, long | (sums_by_row(far.astype(np.int64), rows.indptr) > 0), Refusal.LENGTH)
+    rising = np.ones(len(rows.indices), dtype=bool)
+    rising[1:] = rows.indices[1:] > rows.indices[:-1]
+    starts = rows.indptr[:-1][~empty]
+    rising[starts] = True
+    _mark(why, sums_by_row((~rising).astype(np.int64), rows.indptr) > 0, Refusal.ORDER)
+    outside = (rows.indices < 0) | (rows.indices >= dimension)
+    _mark(why, sums_by_row(outside.astype(np.int64), rows.indptr) > 0, Refusal.INDEX)
+    return rows.without(why != 0), why
+
+
+Person = TypeVar("Person", bound=Hashable)
+
+
+def within_allowance(spent: MutableMapping[Person, int], user: Person, cap: int) -> bool:
+    """Charge a slot to its user, whatever it holds, and say whether the allowance still covers it.
+
+    Args:
+        spent: slots so far by user; raised by each slot up to the cap, so that it is bounded.
+        user: whose slot it is.
+        cap: `RecordConfig.records_per_user`.
+
+    Returns:
+        False where a null slot goes out instead, which nobody can tell.
+    """
+    before = spent.get(user, 0)
+    if before < cap:
+        spent[user] = before + 1
+    return before < cap
+
+
+def unit_rows(indptr: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each record scaled to L2 norm 1; records of zeros, and those that are not finite, stay as they are."""
+    squares = np.add.reduceat(np.append(values**2, 0.0), indptr[:-1]) if len(indptr) > 1 else np.zeros(0)
+    lengths = np.diff(indptr)
+    norms = np.sqrt(np.where(lengths > 0, squares, 0.0))
+    usable = np.isfinite(norms) & (norms > 0)
+    return np.asarray(values / np.repeat(np.where(usable, norms, 1.0), lengths))
+
+
+def _mark(why: NDArray[np.int8], where: NDArray[np.bool_], refusal: Refusal) -> None:
+    why[where] = refusal
+
+
+def _any(row: NDArray[np.int64], what: NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:
+    return np.bincount(row[what], minlength=rows).astype(bool)

@@ -1,0 +1,223 @@
+"""The form of the paper (Li et al. 2015, Algorithm 1), in whole numbers: mirror descent, Lasso step, gossip, Laplace.
+
+At round t (from 1) a node holds theta_t and has sent theta~_t = theta_t + noise.
+
+    w_t = soft(theta, alpha_t lambda)         theta its own theta_t (``own``, line 6 as printed) or theta~_t (``sent``)
+    predict sign(w_t . x);  g = -y x where y w_t . x < 1, else 0
+    theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g;  send theta~_(t+1) = theta_(t+1) + Lap(2 alpha_t sqrt(n) / epsilon)
+
+Parameters are whole numbers of 2^-20, so noise on the lattice is all that is sent. alpha_t g is truncated toward zero,
+coordinate by coordinate, so its L1 norm is at most alpha_t sqrt(n) ||q||_2 2^-12 <= alpha_t sqrt(n): two records differ
+by at most twice that, which is the sensitivity here, rounded up. A neighbour that is late is mixed with the parameters
+that it sent last. What this promises, and what it does not, is in `hushstream.systems.pdol.guarantee`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.calibration import NodeNoise
+from hushstream.privacy.keys import Key
+from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, laplace_scale
+from hushstream.systems.pdol.algorithm.counters import PURPOSE, SYSTEM
+from hushstream.systems.pdol.algorithm.edge import admit
+from hushstream.systems.pdol.algorithm.graphs import MIXING_BITS
+from hushstream.systems.pdol.algorithm.rows import Rows, sums_by_row
+from hushstream.systems.pdol.configuration import LATTICE_BITS, GossipConfig, PdolConfig
+from hushstream.systems.pdol.errors import BadRelease, PdolError
+
+PARAMETER_BITS = 20
+MECHANISM = "perturbed parameters"
+_MARGIN = 1 << (PARAMETER_BITS + LATTICE_BITS)
+
+
+def step_of(gossip: GossipConfig, round_number: int) -> int:
+    """alpha_t in units of 2^-20, at least one: step / sqrt(t), up to the next eighth of an octave.
+
+    So few sizes of noise are needed, and each is tabled once. Square roots are the same on every machine.
+    """
+    eighths = (round_number**4).bit_length() - 1
+    factor = math.sqrt(math.sqrt(math.sqrt(2.0**-eighths)))
+    return max(1, round(gossip.step * factor * (1 << PARAMETER_BITS)))
+
+
+def sensitivity_of(gossip: GossipConfig, round_number: int, dimension: int) -> int:
+    """2 alpha_t sqrt(n) in units of 2^-20, rounded up."""
+    return 2 * (math.isqrt(step_of(gossip, round_number) ** 2 * dimension - 1) + 1)
+
+
+def noise_law(gossip: GossipConfig, round_number: int, dimension: int) -> NodeNoise:
+    """The law of the noise on one coordinate of what is sent after a round."""
+    return NodeNoise("laplace", *laplace_scale(gossip.epsilon, sensitivity_of(gossip, round_number, dimension)))
+
+
+def gossip_address(config: PdolConfig, digest: bytes, nonce: bytes, epoch: int, node: int, sent: int) -> NoiseAddress:
+    """Names what one node sends after round ``sent``."""
+    return NoiseAddress(
+        purpose=PURPOSE,
+        deployment=config.deployment,
+        genesis_nonce=nonce,
+        system=SYSTEM,
+        mechanism=MECHANISM,
+        parameters={},
+        config_digest=digest,
+        epoch=epoch,
+        window=sent,
+        cell=node,
+    )
+
+
+def draw_noise(
+    law: NodeNoise, keys: Sequence[Key], addresses: Sequence[NoiseAddress], dimension: int
+) -> NDArray[np.int64]:
+    """What some nodes add to their parameters after a round, int64 (nodes, n), in one pass.
+
+    Args:
+        law: `noise_law` of the round.
+        keys: of the nodes.
+        addresses: of what they send.
+        dimension: n.
+    """
+    streams = [KeyedStream(key, address) for key, address in zip(keys, addresses, strict=True)]
+    return law.draw(streams, dimension)
+
+
+def require_gossip(config: PdolConfig) -> GossipConfig:
+    """The settings of the paper's form.
+
+    Raises:
+        PdolError: the configuration is of the sound form.
+    """
+    if config.gossip is None:
+        raise PdolError("gossip: expected a configuration of the paper's form, got one of the sound form")
+    return config.gossip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a node made of a record: its label as predicted, and the hinge loss of its score."""
+
+    predicted: int
+    loss: float
+
+
+class GossipNode:
+    """One node; its own parameters are as sensitive as its records."""
+
+    def __init__(self, node: int, mixing: NDArray[np.int64], config: PdolConfig) -> None:
+        """Before its first record.
+
+        Args:
+            node: which row of ``mixing``.
+            mixing: int64 (M, M), checked weights in units of 2^-20.
+            config: of the paper's form.
+        """
+        self.node = node
+        self.round = 1
+        self._gossip = require_gossip(config)
+        self._neighbours = np.flatnonzero(mixing[node])
+        self._weights = mixing[node, self._neighbours]
+        self._place = {int(neighbour): place for place, neighbour in enumerate(self._neighbours)}
+        dimension = config.records.dimension
+        self._known = np.zeros((len(self._neighbours), dimension), dtype=np.int64)
+        self._sent_after = np.zeros(len(self._neighbours), dtype=np.int64)
+        self._own = np.zeros(dimension, dtype=np.int64)
+
+    def on_parameters(self, neighbour: int, after: int, values: NDArray[np.int64]) -> bool:
+        """Keep what a neighbour (or the node itself) sent after a round, unless it is older than what is known.
+
+        Raises:
+            BadRelease: no neighbour, or values of another type or size.
+        """
+        place = self._place.get(neighbour)
+        if place is None:
+            raise BadRelease(f"parameters: expected those of a neighbour of node {self.node}, got node {neighbour}'s")
+        if values.dtype != np.int64 or values.shape != self._own.shape:
+            raise BadRelease(f"parameters: expected int64 of shape {self._own.shape}, got {values.dtype}")
+        if after <= self._sent_after[place]:
+            return False
+        self._known[place], self._sent_after[place] = values, after
+        return True
+
+    def step(self, rows: Rows, noise: NDArray[np.int64]) -> tuple[Seen, NDArray[np.int64]]:
+        """Predict one record, learn from it, and what is sent.
+
+        Args:
+            rows: one slot; one that breaks a bound counts as null.
+            noise: int64 (n,), of this node and round.
+
+        Raises:
+            PdolError: not one slot, or the last round is over.
+        """
+        seen, own = self._next(rows)
+        sent = own + noise
+        self._go_on(own, sent)
+        return seen, sent
+
+    def follow(self, rows: Rows, sent: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Go through a round again whose parameters went out already, as a restarted node does by its journal.
+
+        Returns:
+            theta_(t+1) before its noise: as sensitive as the records, int64 (n,).
+        """
+        own = self._next(rows)[1]
+        self._go_on(own, sent)
+        return own
+
+    def mixed(self) -> NDArray[np.int64]:
+        """sum_j a_ij theta~_t^j: sent parameters alone, this node's own among them."""
+        return np.asarray((self._weights @ self._known) >> MIXING_BITS)
+
+    def _go_on(self, own: NDArray[np.int64], sent: NDArray[np.int64]) -> None:
+        self._own = own
+        self.on_parameters(self.node, self.round, sent)
+        self.round += 1
+
+    def _next(self, rows: Rows) -> tuple[Seen, NDArray[np.int64]]:
+        if len(rows) != 1 or self.round > self._gossip.rounds:
+            raise PdolError(f"gossip: expected one slot in one of {self._gossip.rounds} rounds, got {len(rows)}")
+        slot = admit(rows, len(self._own))[0]
+        alpha = step_of(self._gossip, self.round)
+        score, label = self._score(slot, alpha), int(slot.labels[0])
+        mixed = self.mixed()
+        if label * score < _MARGIN:
+            moved = np.abs(alpha * slot.values) >> LATTICE_BITS
+            mixed[slot.indices] += label * np.sign(slot.values) * moved
+        return Seen(1 if score > 0 else -1, max(0.0, 1.0 - label * score / _MARGIN)), mixed
+
+    def dump(self) -> bytes:
+        """The state; as sensitive as the records."""
+        parts = (np.array([self.round]), self._sent_after, self._own, self._known)
+        return b"".join(part.astype("<i8").tobytes() for part in parts)
+
+    def load(self, state: bytes) -> None:
+        """Take over what `dump` gave."""
+        held = np.frombuffer(state, "<i8").astype(np.int64)
+        neighbours, dimension = self._known.shape
+        self.round = int(held[0])
+        self._sent_after, rest = held[1 : 1 + neighbours].copy(), held[1 + neighbours :]
+        self._own, self._known = rest[:dimension].copy(), rest[dimension:].reshape(neighbours, dimension).copy()
+
+    def weights(self) -> NDArray[np.int64]:
+        """w_t, int64 (n,) in units of 2^-20."""
+        return self._soft(self._source(), step_of(self._gossip, self.round))
+
+    def _score(self, slot: Rows, alpha: int) -> int:
+        weights = self._soft(self._source()[slot.indices], alpha)
+        return int(sums_by_row(weights * slot.values, slot.indptr)[0])
+
+    def _soft(self, values: NDArray[np.int64], alpha: int) -> NDArray[np.int64]:
+        least = round(self._gossip.lasso * alpha)
+        return np.asarray(np.sign(values) * np.maximum(np.abs(values) - least, 0))
+
+    def _source(self) -> NDArray[np.int64]:
+        """Where the gradient is taken."""
+        if self._gossip.gradient_at == "own":
+            return self._own
+        sent: NDArray[np.int64] = self._known[self._place[self.node]]
+        return sent

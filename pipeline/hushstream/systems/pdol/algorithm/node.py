@@ -1,0 +1,187 @@
+"""A domain's counter of gradients: slots are folded at the published model, and noised running sums leave.
+
+A domain sums the gradients of B slots (nulls count) in a leaf, closes it, and releases the noised sum of all leaves so
+far. After K leaves the counter has reached its horizon: its last release stands for ever, and a new counter, with noise
+of its own, takes later slots.
+
+*Guarantee.* rho-zCDP, record against null, for everything that all domains ever release together:
+
+* Let neighbours differ in one slot of one domain, at leaf j of counter c. Given that all releases before leaf j is
+  released are the same, the published models up to there are the same, since a model is a function of releases and of
+  public counts alone. So every other slot, of any domain, has the same gradient on both sides (records may have been
+  chosen by whoever saw the releases), and leaf j differs by g with ||g||_2 <= 2^12 (`gradient`).
+* Given also that the releases from j on are the same, models, and with them all later gradients, stay the same. So of
+  all leaves of all counters just this one differs, by at most 2^12, and the counter's own proof
+  (`hushstream.counting.buffered.blt`, `hushstream.counting.counter`) bounds the divergence of its releases,
+  adaptively, by alpha rho at every whole order alpha. Other counters have noise of their own, and equal leaves.
+* One record instead of another moves the leaf by at most 2^13: 4 rho. r_i records of one person at domain i: leaves of
+  one counter move by at most 2^12 each, the counter's draws by at most r_i times its sensitivity (triangle inequality
+  over the columns): r_i^2 rho. Where they fall into several counters of the domain, sum r_ic^2 <= r_i^2. Domains have
+  independent noise, so rho adds over them: sum_i r_i^2 rho.
+
+*The trap.* All of it rests on the gradient being taken at a model that is made of releases. A gradient at a model that
+holds the domain's own exact sums is another function of the record at every later slot: each of B probes a leaf may
+turn over, and one record moves all later leaves by up to B 2^12. So `fold` takes the published int32 model and has no
+other; the audits hold it to that.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting.errors import BadState
+from hushstream.systems.pdol.algorithm.counters import Counters
+from hushstream.systems.pdol.algorithm.edge import admit
+from hushstream.systems.pdol.algorithm.gradient import add_gradients
+from hushstream.systems.pdol.algorithm.rows import Rows
+from hushstream.systems.pdol.errors import LeafFull, PdolError
+
+_STATE_HEAD = struct.Struct("<QQ")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeRelease:
+    """What leaves a domain.
+
+    Attributes:
+        domain: whose.
+        generation: which of its counters, from 0.
+        leaves: leaves in the sum.
+        slots: slots in it, nulls among them: public.
+        values: int64 (n,), the noised sum of gradients in units of 2^-12.
+        last: the counter has reached its horizon.
+    """
+
+    domain: int
+    generation: int
+    leaves: int
+    slots: int
+    values: NDArray[np.int64]
+    last: bool
+
+
+class NodeState:
+    """One domain; see the module's docstring. Its state is as sensitive as its records."""
+
+    def __init__(self, domain: int, counters: Counters, slots_per_release: int) -> None:
+        """Before its first slot."""
+        self.domain = domain
+        self.generation = 0
+        self.slots = 0
+        self._counters = counters
+        self._size = slots_per_release
+        self._counter = counters.open(0)
+        self._leaf = np.zeros(counters.plan.dimension, dtype=np.int64)
+
+    @property
+    def room(self) -> int:
+        """Slots that the open leaf still takes; at 0 a release is due."""
+        return self._size - self.slots
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of the current counter."""
+        return self._counter.leaves
+
+    def fold(self, rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:
+        """Take slots at the published model.
+
+        Args:
+            rows: at most `room` slots; those that break a bound count as null.
+            model: int32 (n,), the published weights and nothing else.
+
+        Returns:
+            A `Refusal` for each slot, zone-private, int8 (m,).
+
+        Raises:
+            LeafFull: more slots than there is room for. Nothing is taken then.
+            PdolError: a model of another type or size. Nothing is taken then.
+        """
+        if len(rows) > self.room:
+            raise LeafFull(f"leaf: expected at most {self.room} slots, got {len(rows)}")
+        if model.dtype != np.int32 or model.shape != self._leaf.shape:
+            raise PdolError(
+                f"model: expected int32 of shape {self._leaf.shape}, got {model.dtype} of shape {model.shape}"
+            )
+        slots, refused = admit(rows, len(self._leaf))
+        add_gradients(self._leaf, slots, model)
+        self.slots += len(rows)
+        return refused
+
+    def release(self, origin: bytes = b"") -> NodeRelease:
+        """Close the full leaf and release the noised sum so far.
+
+        Args:
+            origin: names the events of all slots until now: what is drawn for a leaf is named by it.
+
+        Raises:
+            LeafFull: the leaf is not full: a release may close on a count of slots alone.
+        """
+        if self.room:
+            raise LeafFull(f"release: expected a full leaf of {self._size} slots, got {self.slots}")
+        self._counter.add(self._leaf[None], origin)
+        leaves, last = self._counter.leaves, self._counter.leaves == self._counters.plan.horizon
+        released = NodeRelease(
+            self.domain, self.generation, leaves, leaves * self._size, self._counter.release().values, last
+        )
+        self.drop_leaf()
+        self._next_if_full()
+        return released
+
+    def _next_if_full(self) -> None:
+        if self._counter.leaves == self._counters.plan.horizon:
+            self.generation += 1
+            self._counter = self._counters.open(self.generation)
+
+    @property
+    def reaches_ahead(self) -> bool:
+        """Whether noise is drawn before what it covers is all there (`Plan.reaches_ahead`)."""
+        return not self._counters.silent and self._counters.plan.reaches_ahead
+
+    def drop_leaf(self) -> None:
+        """Forget the open leaf: what it held is out already, or never will be."""
+        self._leaf[:] = 0
+        self.slots = 0
+
+    def skip(self, leaves: int) -> None:
+        """So many leaves were closed whose content is not known any more: it is out, so the open leaf is dropped."""
+        for _ in range(leaves):
+            self.drop_leaf()
+            self._counter.add(self._leaf[None])
+            self._next_if_full()
+
+    def redraw(self, counters: Counters) -> None:
+        """Go on in another counter: what the one before released stands, and later leaves, the open one first, are
+        summed under noise of their own.
+
+        Args:
+            counters: under another key, or at another address.
+        """
+        self.generation += 1
+        self._counters = counters
+        self._counter = counters.open(self.generation)
+
+    def dump(self) -> bytes:
+        """The state as bytes."""
+        head = _STATE_HEAD.pack(self.generation, self.slots)
+        return head + self._leaf.astype("<i8").tobytes() + self._counters.save(self.generation, self._counter)
+
+    def load(self, state: bytes) -> None:
+        """Take over a state of the same domain.
+
+        Raises:
+            BadState: not the bytes of such a state.
+        """
+        fixed = _STATE_HEAD.size + self._leaf.nbytes
+        if len(state) < fixed:
+            raise BadState(f"domain state: expected at least {fixed} bytes, got {len(state)}")
+        generation, slots = _STATE_HEAD.unpack_from(state)
+        if slots > self._size:
+            raise BadState(f"domain state: expected at most {self._size} slots in the open leaf, got {slots}")
+        counter = self._counters.restore(generation, state[fixed:])
+        self.generation, self.slots, self._counter = generation, slots, counter
+        self._leaf = np.frombuffer(state[_STATE_HEAD.size : fixed], dtype="<i8").astype(np.int64)

@@ -1,0 +1,1 @@
+"""The roles of those who hold records."""

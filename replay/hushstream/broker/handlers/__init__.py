@@ -1,0 +1,1 @@
+"""What the broker answers, by kind of request."""

@@ -1,0 +1,1 @@
+"""Commands before anything runs: configurations, deployments, what they promise."""

@@ -1,0 +1,278 @@
+"""Commands before anything runs: configuration, what is prepared, and keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hushstream.agents.worker.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
+from hushstream.agents.worker.deployment import load as load_deployment
+from hushstream.cli.names import key_files, one_of, storage_zones
+from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
+from hushstream.cli.own_flags import OwnFlags
+from hushstream.cli.progress import working
+from hushstream.engine.declare.declaration import Kind
+from hushstream.engine.declare.live import require_person_told, require_private
+from hushstream.engine.system import DeploymentValues
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.key_files import check, retire, rotate, storage_zone
+from hushstream.privacy.keys import Key, generate_keys, key_path
+from hushstream.privacy.promises.sentence import ledger_words
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import common_name
+from hushstream.systems.catalogue import kind_of, kinds
+
+config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
+keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
+
+KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
+ZoneName = Annotated[str, typer.Argument(callback=one_of(key_files), help="Whose key.")]
+NewZones = Annotated[
+    list[str] | None,
+    typer.Option("--zone", callback=one_of(key_files), help="Only these zones (default: those of the default system)."),
+]
+DemandedZones = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--zone", callback=one_of(key_files), help="These zones, whose keys must be there (default: whichever are)."
+    ),
+]
+
+_MAKE_IT = "`hushstream keys storage` makes it"
+
+_COMPRESSION = (
+    "compression is forbidden on every topic: null slots compress better than reports, so sizes would tell them apart. "
+    "Topics are created with compression.type producer and nothing is sent compressed; workers and `hushstream topics "
+    "check` refuse another value, also where it is the broker's default"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(name="prepare", cls=OwnFlags)(prepare_command)
+    app.add_typer(config_app, name="config")
+    app.add_typer(keys_app, name="keys")
+
+
+def prepare_command(
+    context: typer.Context,
+    config: Annotated[Path, typer.Argument(help="A deployment.yaml.")],
+    folder: Annotated[Path, typer.Argument(help="The deployment's folder to make.")],
+    keys: KeyFolder = None,
+    json: AsJson = False,
+) -> None:
+    """Make a deployment's folder: check the configuration, and prepare what its system needs.
+
+    A system may take files for it, each as --NAME FILE, which a wrong one is answered with. Where what users send is
+    sealed, the public half of the sealing key is published in the folder; workers and agents need no more.
+    """
+    path = config_file(config)
+    values = read_config(path)
+    _require_possible(values, path)
+    kind = kind_of(values.system)
+    inputs = _inputs(kind, context.args)
+    public = kind.published_key
+    published = public is None or (keys is None and (folder / public.artefact).exists())
+    source = None if published else key_source(folder, keys, None)
+    with working(f"preparing {folder}", json):
+        system = prepare(folder, values, inputs, source)
+    made = {"deployment": system.config.deployment, **system.facts, "digest": system.digest.hex()}
+    if json:
+        print_json(made)
+    else:
+        typer.echo(f"{folder}: " + ", ".join(f"{name} {value}" for name, value in made.items()))
+
+
+def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """The files that preparation is given, from what a command line holds beside its options."""
+    known = {f"--{one.name}": one for one in kind.inputs}
+    found: dict[str, tuple[str, str]] = {}
+    words = iter(left)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag not in known:
+            takes = "; ".join(f"{flag} FILE ({one.help})" for flag, one in known.items()) or "no file"
+            raise ConfigurationError(f"prepare: expected {takes} for {kind.name}, got {word}")
+        path = Path(value if equals else next(words, ""))
+        try:
+            found[known[flag].name] = (str(path), path.read_text(encoding="utf-8-sig"))
+        except UnicodeDecodeError:
+            raise ConfigurationError(f"{path}: expected a readable list, got bytes that are no UTF-8") from None
+        except OSError as error:
+            raise ConfigurationError(f"{path}: expected a readable list, got {error.strerror}") from None
+    return found
+
+
+@config_app.command(name="check")
+def check_config(config: ConfigFile, json: AsJson = False) -> None:
+    """Check every value, and say what follows from them."""
+    path = config_file(config)
+    values = read_config(path)
+    _require_possible(values, path)
+    kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
+    resolved: dict[str, str | float] = {"deployment": values.deployment, **kind.resolved(values)}
+    budgets, notes = kind.budgets(values, artefacts), [_COMPRESSION, *kind.notes(values)]
+    if any(artefacts.has(name) for name in kind.artefacts):
+        system = load_deployment(path.parent)
+        resolved |= {**system.facts, "digest": system.digest.hex()}
+    if json:
+        print_json({**resolved, "budgets": [one.as_json() for one in budgets], "notes": notes})
+    else:
+        typer.echo(f"{path}: good; " + ", ".join(f"{name} {value}" for name, value in resolved.items()))
+        releases = kind.promises(values, artefacts).releases
+        labelled = ledger_words(releases.unit, releases.unit_prices)
+        typer.echo("\n".join([*(one.as_text() for one in budgets), labelled, *notes]))
+
+
+def _require_possible(config: DeploymentValues, path: Path) -> None:
+    """Refuse what each value allows and all together do not: too many codes, too large records, no privacy."""
+    kind, artefacts = kind_of(config.system), artefacts_of(path.parent)
+    try:
+        kind.check(config)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    if artefacts.public_dataset is None:
+        promises = kind.promises(config, artefacts)
+        require_private(promises, str(path))
+        require_person_told(config, promises, str(path))
+
+
+def _default_zones() -> tuple[str, ...]:
+    """What the first system of the catalogue needs, whatever its configuration says."""
+    first = next(iter(kinds().values()))
+    names = (name for role in first.roles for name in (role.key_zone, role.storage_zone) if name is not None)
+    return tuple(dict.fromkeys(names))
+
+
+def _with_storage(zones: Iterable[str]) -> tuple[str, ...]:
+    """Zones, each before its storage key if its workers have one."""
+    named = ((zone, storage_zone(zone)) for zone in zones)
+    found = (name for pair in named for name in pair if name == pair[0] or common_name(name) in storage_zones())
+    return tuple(dict.fromkeys(found))
+
+
+@keys_app.command(name="generate")
+def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, json: AsJson = False) -> None:
+    """Write one new random key per zone, and its storage key, readable by the owner alone; nothing is overwritten."""
+    _print_made(folder, generate_keys(folder, _with_storage(zones) if zones else _default_zones()), json)
+
+
+@keys_app.command(name="storage")
+def keys_storage(folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
+    """Write the storage keys that the zones in a folder lack, as after an upgrade; give them to all workers of a zone.
+
+    A worker that is restarted with it seals its state under it from then on, and opens what was sealed before.
+    """
+    lacking = [name for name in _with_storage(_zones_in(folder)) if not key_path(folder, name).exists()]
+    made = generate_keys(folder, lacking)
+    _print_made(folder, made, json)
+    if not made and not json:
+        typer.echo(f"{folder}: no zone lacks a storage key")
+
+
+def _print_made(folder: Path, made: Mapping[str, Key], json: bool) -> None:
+    if json:
+        print_json([{"zone": zone, "key_id": key.key_id.hex()} for zone, key in made.items()])
+        return
+    for zone, key in made.items():
+        typer.echo(f"{key_path(folder, zone)}: key {key.key_id.hex()}")
+
+
+def _zones_in(folder: Path) -> list[str]:
+    """The zones whose key is there, with those that each party has of its own (``edge.alpha``)."""
+    found = sorted(path.stem for path in folder.glob("*.key"))
+    return [stem for zone in key_files() for stem in found if common_name(stem) == zone]
+
+
+@keys_app.command(name="check")
+def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, json: AsJson = False) -> None:
+    """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
+    there = _zones_in(folder)
+    if not zones and not there:
+        names = ", ".join(key_path(folder, zone).name for zone in key_files())
+        raise HushstreamError(
+            f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
+        )
+    found = check(folder, zones or there)
+    if json:
+        print_json(
+            [
+                {"zone": item.zone, "key_id": item.key_id, "epochs": item.epochs, "problem": item.problem}
+                for item in found
+            ]
+        )
+    else:
+        for item in found:
+            epoch = f", epoch {item.epochs[1]}" if item.epochs else ""
+            typer.echo(f"{item.path}: {item.problem or f'good, key {item.key_id}{epoch}'}")
+        for name in _with_storage(there):
+            if not key_path(folder, name).exists():
+                typer.echo(f"{key_path(folder, name)}: none, so states are sealed under the zone's key; {_MAKE_IT}")
+    if any(item.problem for item in found):
+        raise typer.Exit(1)
+
+
+@keys_app.command(name="rotate")
+def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
+    """End the current key epoch of a zone: restarted workers turn to the next with their next release."""
+    ring = rotate(key_path(folder, zone))
+    key_id = ring.of(ring.current).key_id.hex()
+    if json:
+        print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "key_id": key_id})
+    else:
+        typer.echo(f"{key_path(folder, zone)}: epoch {ring.current}, key {key_id}; kept from epoch {ring.oldest}")
+
+
+@keys_app.command(name="publish")
+def keys_publish(
+    deployment: DeploymentFolder,
+    keys: KeyFolder = None,
+    after_hours: Annotated[
+        float, typer.Option(min=0, help="Until then every learner must have read the new file (default: a day).")
+    ] = 24.0,
+    json: AsJson = False,
+) -> None:
+    """Have slots sealed to the current sealing key, from the first report period after so many hours on.
+
+    It is written beside the configuration, vouched for by the key before it.
+    """
+    config = read_config(deployment / CONFIGURATION)
+    public = kind_of(config.system).published_key
+    if public is None:
+        raise HushstreamError(f"keys: expected a system that publishes the public half of a key, got {config.system}")
+    period_ms = public.period_ms(config)
+    from_period = int((time.time() + after_hours * 3600) * 1000) // period_ms + 1
+    ring = key_source(deployment, keys, None).ring(public.zone)
+    content, half = public.publish(artefacts_of(deployment), ring, from_period)
+    write_artefact(deployment / public.artefact, content)
+    begins = datetime.fromtimestamp(from_period * period_ms / 1000, UTC).isoformat(timespec="seconds")
+    if json:
+        print_json({"public_key": half.hex(), "from_period": from_period, "begins": begins})
+    else:
+        typer.echo(
+            f"{deployment / public.artefact}: slots are sealed to {half.hex()[:16]}... from {begins} on; give "
+            f"the file to every worker before that, shufflers first"
+        )
+
+
+@keys_app.command(name="retire")
+def keys_retire(
+    zone: ZoneName,
+    epoch: Annotated[int, typer.Option(help="An ended epoch; it and all before it lose their keys for ever.")],
+    folder: KeyDirectory = Path(KEYS),
+    json: AsJson = False,
+) -> None:
+    """Destroy the keys of an ended epoch and before: nobody can derive those releases again, nor verify them."""
+    ring = retire(key_path(folder, zone), epoch)
+    if json:
+        print_json({"zone": zone, "epoch": ring.current, "oldest": ring.oldest, "retired": epoch})
+    else:
+        typer.echo(
+            f"{key_path(folder, zone)}: retired up to epoch {epoch}; kept from epoch {ring.oldest}."
+            " Destroy backups and snapshots of the file, too"
+        )

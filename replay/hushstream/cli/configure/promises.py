@@ -1,0 +1,173 @@
+"""What a configuration promises, as a page of lines; and a deployment's statement, as a page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hushstream.agents.worker.deployment import artefacts_of, read_config
+from hushstream.agents.worker.deployment import load as load_deployment
+from hushstream.agents.yaml_file import read_yaml
+from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, config_file, print_json
+from hushstream.cli.progress import progress_bar
+from hushstream.engine.declare.declaration import Fact, Report
+from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.system import DeploymentValues
+from hushstream.privacy.promises.conversion_table import conversion_lines, conversion_rows
+from hushstream.privacy.promises.page import Group, Line, page_json, page_text
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.privacy.promises.sentence import ledger_words
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.catalogue import kind_of
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(guarantee)
+    app.command()(statement)
+
+
+def guarantee(
+    config: ConfigFile,
+    contexts: Annotated[
+        int | None, typer.Option(help="Decisions in its life: say, too, whether it will pay (systems that share).")
+    ] = None,
+    overlap: Annotated[
+        float, typer.Option(help="For that: share of items that suit the users of any party (1: catalogues are alike).")
+    ] = 0.02,
+    users: Annotated[
+        int | None, typer.Option(help="Users that take part: say, too, what they gain (systems of ratings).")
+    ] = None,
+    ratings: Annotated[
+        int | None,
+        typer.Option(help="Ratings of each user, for what they gain; without --users: from how many users on they do."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """What a configuration promises, to whom, over a lifetime, before anything runs.
+
+    First one person, then the unit, what is seen by whom, what it holds under, what is not protected; then the budget
+    with how much of what is planned fits it, and the price in every currency (rho of zCDP, and epsilon at deltas from
+    1e-5 to 1e-9, for one unit and for all of one user).
+    """
+    path = config_file(config)
+    values = read_config(path)
+    kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
+    promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
+    facts = tuple(kind.facts(values, artefacts))
+    advice = None if contexts is None else _advice(values, contexts, overlap, json)
+    if users is not None or ratings is not None:
+        # What follows for a typical number of ratings would stand beside what was asked.
+        advice, facts = _advice_for_users(values, users, ratings), ()
+    if json:
+        found: dict[str, Any] = {
+            "budgets": [one.as_json() for one in budgets],
+            "facts": {fact.name: fact.value for fact in facts},
+            "conversions": [row.as_json() for row in conversion_rows(promises.releases)],
+        }
+        print_json({**page_json(promises), **found, **({} if advice is None else {"advice": advice.as_json()})})
+        return
+    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts, advice)), nl=False)
+
+
+def _beside(
+    promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact], advice: Report | None
+) -> list[Group]:
+    """What stands below the promise, under headings of its own."""
+    given = [*(fact.text for fact in facts), *(advice.as_text().splitlines() if advice is not None else ())]
+    parts = {
+        "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
+        "What it gives": given,
+        "Conversions": conversion_lines(promise, conversion_rows(promise)),
+    }
+    return [
+        Group(title, title, tuple(Line("", "", text, text) for text in texts), plain=True)
+        for title, texts in parts.items()
+        if texts
+    ]
+
+
+def _advice(config: DeploymentValues, contexts: int, overlap: float, quiet: bool) -> Report:
+    """Whether a deployment will pay, by the studies of its system.
+
+    Raises:
+        HushstreamError: they give no advice, or not for so many contexts.
+    """
+    from hushstream.replay.study import studies
+
+    study = studies().get(config.system)
+    if study is None or study.advise is None:
+        known = [name for name, one in studies().items() if one.advise is not None]
+        raise HushstreamError(f"--contexts: expected a system with advice ({', '.join(known)}), got {config.system}")
+    with progress_bar(quiet) as progress:
+        task = progress.add_task("", total=None)
+
+        def show(done: int, total: int, what: str) -> None:
+            progress.update(task, completed=done, total=total, description=what)
+
+        return study.advise(config, contexts, overlap, show)
+
+
+def _advice_for_users(config: DeploymentValues, users: int | None, ratings: int | None) -> Report:
+    """What so many users gain, or from how many on they do, by the studies of their system.
+
+    Raises:
+        HushstreamError: they give no such advice, or not for so many.
+    """
+    from hushstream.replay.study import studies
+
+    study = studies().get(config.system)
+    if study is None or study.advise_users is None:
+        asked = "--ratings" if users is None else "--users"
+        known = [name for name, one in studies().items() if one.advise_users is not None]
+        raise HushstreamError(f"{asked}: expected a system of ratings ({', '.join(known)}), got {config.system}")
+    return study.advise_users(config, users, ratings)
+
+
+def statement(
+    deployment: DeploymentFolder,
+    facts: Annotated[
+        Path | None, typer.Option(help="YAML of what only you know: operator, contact, purpose, legal_basis, ...")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the page here (default: statement-DEPLOYMENT.html).")] = None,
+    json: AsJson = False,
+) -> None:
+    """What a data-protection officer needs to know of a deployment, as a page, or as JSON."""
+    from hushstream.ops.statement.statement import OperatorFacts, statement_of
+
+    made = statement_of(load_deployment(deployment), OperatorFacts.of({} if facts is None else read_yaml(facts)))
+    if json:
+        print_json(made.as_json())
+    if json and out is None:
+        return
+    from hushstream.replay.report.statement import statement_page
+
+    path = out or Path(f"statement-{made.deployment}.html")
+    _require_own(path, made.deployment)
+    try:
+        path.write_text(statement_page(made), encoding="utf-8")
+    except OSError as error:
+        raise HushstreamError(f"statement: expected a file to write to, got {path} ({error.strerror})") from None
+    if not json:
+        typer.echo(made.sentence)
+        typer.echo(str(path))
+
+
+def _require_own(path: Path, deployment: str) -> None:
+    """Refuse to write over anything but an earlier statement of the same deployment.
+
+    Raises:
+        HushstreamError: names the file and what it was expected to be.
+    """
+    from hushstream.replay.report.statement import is_statement_of
+
+    if not path.is_file():
+        return
+    if not is_statement_of(path.read_text(encoding="utf-8", errors="replace"), deployment):
+        raise HushstreamError(
+            f"statement: expected no file at {path}, or an earlier statement of deployment {deployment}, got another "
+            f"file, which is kept; --out names a place of its own"
+        )

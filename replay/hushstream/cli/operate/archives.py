@@ -1,0 +1,104 @@
+"""Commands for logs that do not stay on the broker: export, and the trimming of journals."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hushstream.cli.names import ALL, one_of, roles_or_all
+from hushstream.cli.operate.operations import one_or_all, topics_app
+from hushstream.cli.options import AsJson, KeyFolder, KeySeed, key_source, print_json
+from hushstream.cli.places import Place, at_place
+from hushstream.cli.progress import working
+
+
+class Until(StrEnum):
+    """What of a journal to export."""
+
+    END = "end"
+    CHECKPOINT = "checkpoint"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to those of ``topics``."""
+    topics_app.command(name="export")(topics_export)
+    topics_app.command(name="trim")(topics_trim)
+
+
+@at_place
+def topics_export(
+    place: Place,
+    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold what users do in clear.")],
+    role: Annotated[
+        str,
+        typer.Option(
+            callback=one_of(roles_or_all), help="Only what `verify --role` of this role reads; `all` is every topic."
+        ),
+    ] = ALL,
+    until: Annotated[
+        Until,
+        typer.Option(
+            help="end: everything; checkpoint: only those records of journals that `topics trim` would delete, which "
+            "needs the roles' keys."
+        ),
+    ] = Until.END,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    json: AsJson = False,
+) -> None:
+    """Write topics to files, readable by the owner alone, for `verify --log` and (all of them) the direct runner."""
+    from hushstream.ops.check.checkpoints import From
+    from hushstream.ops.check.verify import verified_topics
+    from hushstream.ops.export import export, held_in_clear
+    from hushstream.ops.trim import plan
+
+    _, system, connection = place
+    roles = one_or_all(role)
+    with working(f"writing topics to {directory}", json):
+        topics = None if roles is None else verified_topics(system, roles, From.CHECKPOINT)
+        ends = None
+        if until is Until.CHECKPOINT:
+            ends = plan(connection, system, key_source(place.folder, keys, seed), roles).until
+            topics = frozenset(topic for topic, _ in ends)
+        manifest = export(connection, system, directory, topics, ends)
+    if json:
+        print_json(manifest.as_json())
+    else:
+        holds = held_in_clear(system) if roles is None else f"what {role} sees: keep it in that zone"
+        typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
+
+
+@at_place
+def topics_trim(
+    place: Place,
+    role: Annotated[
+        str, typer.Option(callback=one_of(roles_or_all), help="Whose journal; `all` needs the keys of all zones.")
+    ] = ALL,
+    delete: Annotated[bool, typer.Option("--delete", help="Do it; otherwise only say what would be deleted.")] = False,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
+    json: AsJson = False,
+) -> None:
+    """Delete the beginning of journals, up to a published state from which workers recover and checks begin.
+
+    It is for ever: archive it before with `topics export --until checkpoint`. Ledgers, marks and states are never
+    touched, nor of published models what a partition that follows them reads from its second newest state on. It needs
+    the key of the role's zone (of models also those of their readers), and on a secured broker the right to delete
+    records of the journal, which no account of the deployment has.
+    """
+    from hushstream.ops.trim import plan, trim
+
+    _, system, connection = place
+    with working("looking for states to go on from", json):
+        planned = plan(connection, system, key_source(place.folder, keys, seed), one_or_all(role))
+        if delete:
+            trim(connection, planned)
+    if json:
+        print_json({"deleted": delete, **planned.as_json()})
+        return
+    typer.echo(planned.as_text("deleted" if delete else "would delete"), nl=False)
+    if not delete:
+        typer.echo("Nothing was deleted; --delete does it, for ever.")

@@ -1,0 +1,287 @@
+"""Commands that judge: a policy on the log of another, and a mechanism's noise against its claim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from hushstream.cli.options import (
+    AsJson,
+    OwnKafka,
+    SecurityFile,
+    assignments,
+    config_file,
+    print_json,
+    require_folder,
+    show,
+)
+from hushstream.cli.progress import progress_bar, told_on_a_bar
+from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings
+from hushstream.cli.tables import print_table
+from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hushstream.replay.audits.report import AuditReport
+    from hushstream.replay.audits.row import Effort
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(evaluate)
+    app.command()(audit)
+
+
+def evaluate(
+    log: Annotated[Path | None, typer.Option(help="A log as CSV or Parquet; needs --mapping.")] = None,
+    mapping: Annotated[Path | None, typer.Option(help="YAML: which column of the log means what.")] = None,
+    init: Annotated[
+        Path | None, typer.Option(help="Draft the mapping of this log, print it (or write it to --mapping), and end.")
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="A published log in place of a file: obd.")] = None,
+    dataset_options: Annotated[
+        list[str] | None, typer.Option("--option", help="Of the published log, for instance campaign=men.")
+    ] = None,
+    runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
+    bootstrap: OwnKafka = None,
+    security: SecurityFile = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the keys, the coins, and who contributes.")] = 0,
+    contributors: Annotated[float, typer.Option(help="Share of the users who contribute a slot.")] = 0.7,
+    limit: Annotated[int | None, typer.Option(help="At most so many rows.")] = None,
+    first: Annotated[int, typer.Option("--from", help="Contributors' rows before this one were played already.")] = 0,
+    speed: Annotated[float | None, typer.Option(help="Multiple of logged time (default: as fast as possible).")] = None,
+    in_flight: Annotated[int, typer.Option(help="Rows under way at the same time.")] = 512,
+    conditions: Annotated[
+        list[str] | None, typer.Option("--condition", help="Only these conditions of the comparison.")
+    ] = None,
+    least_propensity: Annotated[
+        float | None, typer.Option(help="Lower bound of the logging policy's propensities (default: the log's least).")
+    ] = None,
+    settings: Settings = None,
+    data_dir: DataDir = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write JSON, CSV, a picture and a page into this folder.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Replay the log of another policy through the agents: what would they have earned?
+
+    A log of your own is a CSV or Parquet file with one decision a row, and a mapping that says what its columns mean;
+    --init LOG drafts one. Its keys:
+
+    * data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
+    * user, timestamp: columns; timestamp_unit: iso, s or ms
+    * context: columns of what was known; bounds: {column: [low, high]} of numbers; categories: {column: [names]}
+    * arm: column of what was shown; arms: how many, or their names; eligible: column of arms that could be shown
+    * reward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
+    * position, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
+
+    Values: replay (learners on the rows where they agree with the log), IPS, SNIPS, DM, DR, SNDR and Switch-DR, each
+    with its interval and effective sample size; none is given below 20 effective rows. A verdict comes first:
+    what the private start earns and what it promises, then it and the best policy against the logged one.
+    """
+    if init is not None:
+        _draft(init, mapping)
+        return
+    from hushstream.replay.configurations import nested
+    from hushstream.replay.study import studies
+
+    judge = next(study.evaluate for study in studies().values() if study.evaluate is not None)
+    options: dict[str, Any] = dict(
+        log=log,
+        mapping=mapping,
+        dataset=dataset,
+        data_dir=data_dir,
+        dataset_options=assignments(dataset_options or [], "--option"),
+        runner=runner.value,
+        seed=seed,
+        contributors=contributors,
+        config=nested(assignments(settings or [], "--set"), "--set"),
+        folder=folder,
+        bootstrap=bootstrap,
+        security=security,
+        in_flight=in_flight,
+        speed=speed,
+        limit=limit,
+        first=first,
+        least_propensity=least_propensity,
+        **({"conditions": tuple(conditions)} if conditions else {}),
+    )
+    if out is not None:
+        require_folder(out)
+    with told_on_a_bar(json) as progress:
+        found = judge(options, progress)
+    written = [] if out is None else found.write(out)
+    show(found.as_json(), json, f"{found.view().verdict}\n", found.table(), "\n".join(map(str, written)))
+    if found.changed:
+        raise HushstreamError("verify: what was published does not follow from the logs")
+
+
+def _draft(log: Path, mapping: Path | None) -> None:
+    from hushstream.replay.logged.drafts.mapping import draft_mapping
+
+    text = draft_mapping(log)
+    if mapping is None:
+        typer.echo(text, nl=False)
+        return
+    if mapping.exists():
+        raise HushstreamError(f"{mapping}: expected no file, as a draft would take its place; got one")
+    mapping.write_text(text, encoding="utf-8")
+    typer.echo(f"{mapping}: drafted; read it through, then: hushstream evaluate --log {log} --mapping {mapping}")
+
+
+def audit(
+    mechanism: Annotated[str | None, typer.Argument(help="Whose noise is attacked.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Attack every mechanism, counter and release mode, as a table.")
+    ] = False,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Of --all, only these rows.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="--all in seconds: the fewest runs that find half noise.")
+    ] = False,
+    thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Attack what this deployment.yaml or folder releases: its counter, noise, horizon, epsilon."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
+    levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Releases with the slot, and as many without (default 10000).")
+    ] = None,
+    false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
+    calibrate: Annotated[
+        int | None, typer.Option(help="Of --all or --only: run each row so many times, and count how often it fails.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.
+
+    Without a name, --config, --all or --only it lists what can be attacked.
+    """
+    if everything or only:
+        if mechanism is not None or any(value is not None for value in (config, epsilon, levels, runs)):
+            raise HushstreamError("audit: expected --all or --only alone, got settings of one mechanism beside it")
+        if quick and thorough:
+            raise HushstreamError("audit: expected --quick or --thorough, got both")
+        effort: Effort = "quick" if quick else "thorough" if thorough else "full"
+        if calibrate is not None:
+            _calibrate(only or [], calibrate, effort, false_alarm, json)
+        _audit_all(only or [], effort, false_alarm, json)
+    if calibrate is not None:
+        raise HushstreamError("audit: expected --calibrate with --all or --only, got it alone")
+    if all(value is None for value in (mechanism, config, epsilon, levels, runs)):
+        _list_audits(json)
+    _audit_one(mechanism, config, epsilon, levels, 10_000 if runs is None else runs, false_alarm, json)
+
+
+def _list_audits(json: bool) -> NoReturn:
+    """What can be attacked: mechanisms by name, and the rows of the table of all."""
+    from hushstream.replay.audits.catalogue import audit_names
+
+    mechanisms, rows = list(_mechanisms()), list(audit_names())
+    told = (
+        f"mechanisms (hushstream audit NAME): {', '.join(mechanisms)}",
+        "rows (hushstream audit --only NAME):",
+        *rows,
+    )
+    show({"mechanisms": mechanisms, "rows": rows}, json, *told, "--all attacks every row, --config a deployment's own.")
+    raise typer.Exit(0)
+
+
+def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool) -> NoReturn:
+    from hushstream.replay.audits.catalogue import count_audits, run_audits
+    from hushstream.replay.audits.table import as_json, as_table
+
+    rows = []
+    with progress_bar(json) as bar:
+        task = bar.add_task("attacking", total=count_audits(names))
+        for row in run_audits(names, effort, false_alarm):
+            rows.append(row)
+            bar.update(task, advance=1, description=row.name)
+    if json:
+        print_json(as_json(rows, effort))
+    else:
+        print_table(as_table(rows))
+    raise typer.Exit(0 if all(row.passed for row in rows) else 1)
+
+
+def _calibrate(names: list[str], times: int, effort: Effort, false_alarm: float, json: bool) -> NoReturn:
+    from hushstream.replay.audits.calibration import calibrate, calibration_json, calibration_table
+    from hushstream.replay.audits.catalogue import count_audits
+
+    rows = []
+    with progress_bar(json) as bar:
+        task = bar.add_task("counting alarms", total=count_audits(names))
+        for row in calibrate(times, names, effort, false_alarm):
+            rows.append(row)
+            bar.update(task, advance=1, description=row.name)
+    if json:
+        print_json(calibration_json(rows, effort))
+    else:
+        print_table(calibration_table(rows))
+    raise typer.Exit(0 if all(row.as_stated for row in rows) else 1)
+
+
+def _audit_one(
+    mechanism: str | None,
+    config: Path | None,
+    epsilon: float | None,
+    levels: int | None,
+    runs: int,
+    false_alarm: float,
+    json: bool,
+) -> NoReturn:
+    if config is not None and (epsilon is not None or levels is not None):
+        raise HushstreamError("audit: expected --config, or --epsilon and --levels, got both")
+    if config is not None:
+        report = _audit_config(mechanism, config, runs, false_alarm)
+    elif mechanism is not None:
+        report = _mechanism(mechanism)(
+            1.0 if epsilon is None else epsilon, 1 if levels is None else levels, runs, false_alarm
+        )
+    else:
+        raise HushstreamError("audit: expected a mechanism, --config, --all or --only, got none of them")
+    if json:
+        print_json(report.as_json())
+    else:
+        typer.echo(report.as_text(), nl=False)
+    raise typer.Exit(0 if report.result.passed else 1)
+
+
+def _mechanisms() -> dict[str, Callable[[float, int, int, float], AuditReport]]:
+    from hushstream.replay.study import studies
+
+    return {mechanism: attack for study in studies().values() for mechanism, attack in study.mechanisms.items()}
+
+
+def _mechanism(name: str) -> Callable[[float, int, int, float], AuditReport]:
+    known = _mechanisms()
+    if name not in known:
+        raise typer.BadParameter(f"expected one of {', '.join(known)}, got {name!r}", param_hint="'mechanism'")
+    return known[name]
+
+
+def _audit_config(mechanism: str | None, config: Path, runs: int, false_alarm: float) -> AuditReport:
+    from hushstream.agents.worker.deployment import artefacts_of, read_config
+    from hushstream.replay.audits.catalogue import audit_config
+    from hushstream.systems.catalogue import kind_of
+
+    path = config_file(config)
+    values, artefacts = read_config(path), artefacts_of(path.parent)
+    if artefacts.public_dataset is not None and kind_of(values.system).promises(values, artefacts).releases.unnoised:
+        raise HushstreamError(
+            f"{config}: expected a deployment, got the folder of a replay of a public dataset: its interactions leave "
+            f"un-noised beside the release, so no bound on the release's noise speaks of them"
+        )
+    found = audit_config(values, runs, false_alarm)
+    if mechanism is not None and found.mechanism != mechanism:
+        raise HushstreamError(
+            f"{config}: expected a release by {mechanism}, got {found.mechanism}; without the mechanism's name "
+            f"(hushstream audit --config {config}) the configuration's own is attacked"
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Attacks on whole roles: on their noise, their forks and the work that they do."""

@@ -1,0 +1,109 @@
+"""A journal that was rolled back, and its branches: what each of them released, held against what the others did.
+
+Three branches go on from one genesis: one as it was, one in which an event has another content, and one in which an
+event has the same content under another id. What is known of the contents is taken off, so noise is left; branches that
+share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. Whoever
+goes on after a rollback may doubt (`ReleasingMachine.distrust`): noise that is drawn ahead of its content is protected
+by that alone, so the other branches begin with a doubt, which changes nothing where noise is named by ids and contents.
+
+Cells, users or features beside one another are runs here: other rows say that these share no noise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.noise.epochs import DOUBT_BYTES
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.audits.audit import AuditResult
+from hushstream.replay.audits.draws import fresh_nonce
+from hushstream.replay.audits.roles.noise import audit_places
+from hushstream.replay.audits.row import Audit, Recipe
+
+RUNS = 300
+"""Two places that share noise are found among so many runs with probability above 1 - 1e-6: see the tests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One continuation of a journal.
+
+    Attributes:
+        name: in words.
+        other_contents: whether what an event holds is another than in the branch as it was.
+        other_ids: whether an event has another id.
+        doubt: nonce of the doubt that it begins with; empty for none.
+    """
+
+    name: str
+    other_contents: bool = False
+    other_ids: bool = False
+    doubt: bytes = b""
+
+    def number(self, event: int) -> int:
+        """What the id of an event is made of: of the first one it is another, if ids are; their order stays."""
+        return 2 * event + (self.other_ids and not event)
+
+
+AS_IT_WAS = Branch("as it was")
+BRANCHES = (AS_IT_WAS, Branch("other contents", other_contents=True), Branch("other ids", other_ids=True))
+
+Play = Callable[[Branch, bytes], NDArray[np.float64]]
+"""(branch, nonce of the journal) -> noise of what it releases, (runs beside one another, places)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """What is released by one role, in branches of one journal.
+
+    Attributes:
+        system: whose role it is.
+        role: that draws the noise.
+        play: a branch, under one key.
+        claimed: the price of a fork.
+    """
+
+    system: str
+    role: str
+    play: Play
+    claimed: Cost
+
+    def branches(self, nonce: bytes) -> list[NDArray[np.float64]]:
+        """The noise of each of `BRANCHES`; those after the first doubt."""
+        return [self.play(AS_IT_WAS, nonce), *(self.play(doubting(branch), nonce) for branch in BRANCHES[1:])]
+
+    def __call__(self, runs: int, false_alarm: float) -> AuditResult:
+        """The audit: branches share no noise with one another."""
+
+        def read() -> NDArray[np.float64]:
+            return np.stack(self.branches(fresh_nonce()), axis=1)
+
+        places = range(read().shape[2])
+        axes = {"branch": [branch.name for branch in BRANCHES], "place": places}
+        return audit_places(read, axes, None, self.claimed)(runs, false_alarm)
+
+
+def doubting(branch: Branch) -> Branch:
+    """The same, with a doubt of its own."""
+    return replace(branch, doubt=os.urandom(DOUBT_BYTES))
+
+
+def fork_row(name: str, places: str, make: Callable[[], Fork]) -> Recipe:
+    """The row of a fork."""
+    about = f"a journal rolled back, other contents or other ids in it: {places}"
+
+    def audit() -> Audit:
+        fork = make()
+        return Audit(name, "role", about, RUNS, fork, factor=1, subjects=(fork,))
+
+    return Recipe(name, audit)
+
+
+def columns(noise: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
+    """Noise of one place, in runs beside one another, as `Play` gives it."""
+    return np.asarray(noise, dtype=np.float64).reshape(-1, 1)

@@ -1,0 +1,82 @@
+"""The noise of every place that a role releases, read out of what its machine published, restarts and all.
+
+The content is known and alike everywhere (slots hold null, rewards are 0), so what is published is the noise; single
+draws of a counter are solved for (`hushstream.replay.audits.unmixed`). Where several partitions are looked at they
+share a journal's nonce, as they may: their noise must differ all the same.
+
+Runs are journals of their own wherever places are users, cells or partitions; where places are the draws of one
+counter, users or cells beside one another are runs, too: another row says that these share no noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import Cost
+from hushstream.privacy.audits.audit import AuditResult
+from hushstream.privacy.audits.laws import Sizes
+from hushstream.privacy.audits.structure import Name, Noises, audit_structure
+from hushstream.replay.audits.row import Run
+from hushstream.replay.audits.unmixed import Unmixed
+
+PARTITIONS = 2
+
+LEAVES = 63
+"""Of a counter whose draws are told apart: beyond any round number at which a mutant may begin."""
+
+Axes = dict[str, Sequence[object]]
+"""What places are counted by, outermost first: name of an axis -> its labels."""
+
+Read = Callable[[], NDArray[np.float64]]
+"""Begins journals, and gives the noise of some runs."""
+
+
+def audit_places(read: Read, axes: Axes, law: Sizes | None, claimed: Cost) -> Run:
+    """The audit of places whose noise ``read`` gives, (width, *axes); without a law of independence alone."""
+    name = _name(axes)
+
+    def run(runs: int, false_alarm: float) -> AuditResult:
+        drawn = _gathered(read, runs).reshape(runs, -1)
+        return audit_structure(Noises(drawn, name), law, claimed, false_alarm)
+
+    return run
+
+
+def audit_draws(read: Read, solved: Unmixed, axes: Axes, claimed: Cost, vectors: bool = False) -> Run:
+    """The audit of the draws behind a counter's releases, whose noise ``read`` gives, (width, leaves, *axes).
+
+    What a release has is a sum of draws, which all are symmetric with one mode: it is no smaller in law than one of
+    them (Anderson 1955), so the size of each release is held against the law of a draw, too. With ``vectors`` the last
+    axis is one draw.
+    """
+    name = _name({"draw": range(solved.draws), **axes})
+
+    def run(runs: int, false_alarm: float) -> AuditResult:
+        releases = np.moveaxis(_gathered(read, runs), 1, 0)
+        draws, scaled = solved(releases), (releases.T / solved.spreads).T
+        sizes = [np.linalg.norm(part, axis=-1) if vectors else np.abs(part) for part in (draws, scaled)]
+        each = np.concatenate([_by_run(part) for part in sizes], axis=1)
+        return audit_structure(Noises(_by_run(draws), name, each), solved.law, claimed, false_alarm)
+
+    return run
+
+
+def _by_run(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From (draws, runs, ...) to (runs, places)."""
+    return np.moveaxis(values, 1, 0).reshape(values.shape[1], -1)
+
+
+def _gathered(read: Read, runs: int) -> NDArray[np.float64]:
+    """So many runs, of as many journals as it takes."""
+    parts = [read()]
+    parts += [read() for _ in range(-(-runs // len(parts[0])) - 1)]
+    return np.concatenate(parts)[:runs]
+
+
+def _name(axes: Axes) -> Name:
+    labels = [[f"{axis} {label}" for label in names] for axis, names in axes.items()]
+    return [", ".join(parts) for parts in product(*labels)].__getitem__

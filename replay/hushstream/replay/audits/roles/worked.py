@@ -1,0 +1,44 @@
+"""What roles publish of known inputs: a machine folds, is stopped in the middle of a window or step, and goes on.
+
+The studies of a system give, for every release, the mean of all copies that were ever published of it. The product
+publishes equal copies; whoever draws again on a replay gives the attacker something to average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.replay.audits.roles.played import PlayedRole
+
+
+def restart_between(role: PlayedRole, number: int, steps: int) -> None:
+    """Take a role up after the first step from the journal alone; after the last from a snapshot of half of them."""
+    if number == steps // 2:
+        role.keep()
+    if number == 0:
+        role.restart()
+    elif number == steps - 1:
+        role.restart(*role.kept)
+
+
+def phase_end_fields(digest: bytes, phase: int) -> dict[str, Any]:
+    """The end of a phase."""
+    return {"phase": phase, "origin": -1, "config_digest": digest, "after_click": -1}
+
+
+def means(found: Iterable[tuple[bytes, NDArray[np.int64]]], releases: int) -> NDArray[np.float64]:
+    """The mean of the copies of each release, in the order in which they first came.
+
+    Raises:
+        ValueError: another number of releases was published than was due.
+    """
+    copies: dict[bytes, list[NDArray[np.int64]]] = {}
+    for name, sums in found:
+        copies.setdefault(name, []).append(sums)
+    if len(copies) != releases:
+        raise ValueError(f"audit: expected {releases} releases of a role, got {len(copies)}")
+    return np.array([np.mean(sums, axis=0) for sums in copies.values()])

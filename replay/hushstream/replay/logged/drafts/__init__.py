@@ -1,0 +1,1 @@
+"""Drafts of a mapping and of features, made from a log for its owner to correct."""
