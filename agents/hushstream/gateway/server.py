@@ -24,6 +24,7 @@ from hushstream.gateway.limits import Busy, Rate
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of
 from hushstream.gateway.settings import GatewaySettings, is_loopback
+from hushstream.gateway.translation import FORMS
 from hushstream.schemas.errors import HushstreamError
 
 _log = logging.getLogger(__name__)
@@ -328,7 +329,10 @@ def _problem_of(error: Exception) -> Problem:
 
 def _place(error: Any) -> dict[str, str]:
     """Where, and what was expected there. The name of a key that nobody knows is not repeated."""
-    where = list(error["loc"])
+    steps = list(error["loc"])
+    where = [
+        step for before, step in zip(["", *steps], steps, strict=False) if before != "context" or step not in FORMS
+    ]
     if error["type"] == "extra_forbidden":
         return {"pointer": _pointer(where[:-1]), "detail": "expected known keys alone, got another"}
     return {"pointer": _pointer(where), "detail": error["msg"]}

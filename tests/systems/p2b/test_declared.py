@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.declare.requests import BadContext
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
+from hushstream.gateway.translation import Translation
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -239,6 +241,17 @@ def test_sums_and_models_of_another_layout_are_refused(rigs: Any) -> None:
         decode_model(other, fields)
     with pytest.raises(HushstreamError, match="bytes"):
         decode_model(system, {**fields, "means": b""})
+
+
+def test_a_gateway_takes_values_by_name_and_refuses_what_the_client_refuses() -> None:
+    system = system_of()
+    translation = Translation(system.requests)
+    values = {"country": "fr", "age": 30.0, "hour": 12.0}
+    assert translation.situation(values) == (values, row(system, "fr").tobytes())
+    assert translation.schema()["context"]["features"]["country"]["vocabulary"] == list(COUNTRIES)
+    for bad in ({"land": "fr"}, {"age": "old"}):
+        with pytest.raises(BadContext, match="expected"):
+            translation.situation(bad)
 
 
 # Configuration.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from hushstream.client.arguments import vector_of
 from hushstream.engine.declare.requests import ContextRules
@@ -34,7 +34,18 @@ Values: TypeAlias = Annotated[
         examples=[{"country": "fr", "age": 31}],
     ),
 ]
-Context: TypeAlias = Numbers | Values
+
+
+def _form(context: Any) -> str:
+    return "values" if isinstance(context, dict) else "numbers"
+
+
+FORMS = frozenset({"numbers", "values"})
+"""What a fault's place names behind `context`, and a request does not."""
+
+Context: TypeAlias = Annotated[
+    Annotated[Numbers, Tag("numbers")] | Annotated[Values, Tag("values")], Discriminator(_form)
+]
 Item: TypeAlias = Annotated[
     int, Field(ge=0, lt=MAX_ITEMS, description="An item of `GET /v1/items`: its number, from 0.", examples=[1])
 ]
