@@ -20,11 +20,11 @@ from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import Callers
 from hushstream.gateway.connections import Limits, Server
 from hushstream.gateway.conversation.calls import Answer, Answered, Answers, Call
+from hushstream.gateway.conversation.translation import FORMS
 from hushstream.gateway.limits import Busy, Rate
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of
 from hushstream.gateway.settings import GatewaySettings, is_loopback
-from hushstream.gateway.translation import FORMS
 from hushstream.schemas.errors import HushstreamError
 
 _log = logging.getLogger(__name__)

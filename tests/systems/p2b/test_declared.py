@@ -13,7 +13,7 @@ from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.engine.declare.requests import BadContext
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
-from hushstream.gateway.translation import Translation
+from hushstream.gateway.conversation.translation import Translation
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
