@@ -126,8 +126,10 @@ async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(
     for worker in (learner, aggregator):
         assert worker.process is not None
         assert worker.process.poll() is None, worker.said()
-    for topic in ("models", "decisions", "marks-edge"):
-        assert f"{topic}/0 offset" in learner.said(), topic
+    waiting = Patience(PATIENCE_SECONDS)
+    while not all(f"{topic}/0 offset" in learner.said() for topic in ("models", "decisions", "marks-edge")):
+        assert not waiting.over, learner.said()
+        await asyncio.sleep(0.1)
     assert "skipped a record of 60 bytes" in aggregator.said()
 
 
