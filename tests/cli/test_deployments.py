@@ -147,7 +147,11 @@ def test_a_good_configuration_passes_with_and_without_a_byte_order_mark(cli, con
         ([("capacity: 4", "capacity: many")], "", "line 2: items.capacity: expected a whole number, got 'many'"),
         ([("capacity: 4", "capacity: 1")], "", "items.capacity: expected a whole number from 2 to 65536, got 1"),
         ([("items: {capacity: 4}\n", "")], "", "items.capacity: expected a value, got none"),
-        ([("{dimension: 3, digits: 1}", "3")], "", "line 3: features: expected keys and values below it, got 3"),
+        (
+            [("{dimension: 3, digits: 1}", "3")],
+            "",
+            "line 3: features: expected 1 to 64 names with declarations, got a whole number",
+        ),
         ([], "privacy: {epsilon: .nan}\n", "privacy.epsilon: expected a finite number above 0"),
         (
             [],

@@ -21,7 +21,8 @@ def of_compose(compose: Any) -> Iterator[list[str]]:
                 yield service["command"]
             else:
                 # test -e KEY || hushstream ...
-                yield shlex.split(service["entrypoint"][-1].partition("|| hushstream")[2])
+                for step in service["entrypoint"][-1].split(";"):
+                    yield shlex.split(step.partition("hushstream ")[2])
 
 
 def of_kubernetes(objects: list[Any]) -> Iterator[list[str]]:

@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from hushstream.features.schema import declare
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
 from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.contribution.feature_slots import pack_null
+from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.pdol.configuration import GossipConfig
 from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
 
@@ -44,6 +48,28 @@ def _windows(small: Any, key: Key, **release: Any) -> Any:
     rig = small.p2b.ShufflerRig(small.p2b.make_system(release={"window_slots": 4, **release}), key)
     for number in range(4):
         rig.slot(number)
+    return rig.fold()
+
+
+def _declared(small: Any, key: Key) -> Any:
+    config = P2BConfig(
+        deployment="small",
+        arms=3,
+        context=ContextConfig(declared=declare({"device": {"kind": "category", "vocabulary": ["phone", "desk"]}})),
+        expected_slots=40,
+        release=ReleaseConfig(form="features", sums="fresh", window_slots=4),
+    )
+    system = P2BSystem.declared(config)
+    rig = small.p2b.ShufflerRig(system, key)
+    period = rig.now_ms // round(config.slot.period_seconds * 1000)
+    for number in range(4):
+        fields = {
+            "report_id": number.to_bytes(16, "big"),
+            "period": period.to_bytes(8, "little"),
+            "config_digest": system.digest,
+            "content": pack_null(system.form.layout),
+        }
+        rig.put("reports", codec.encode("FeatureSlot", fields))
     return rig.fold()
 
 
@@ -104,6 +130,7 @@ PLAYED: dict[str, tuple[str, Callable[[Any, Key], Any]]] = {
     "windows": ("p2b", lambda small, key: _windows(small, key, sums="fresh")),
     "counted windows": ("p2b", lambda small, key: _windows(small, key, sums="counter", windows=8)),
     "tuples": ("p2b", lambda small, key: _windows(small, key, mode="tuples", sampling=0.5, threshold=2)),
+    "declared features": ("p2b", _declared),
     "lift": ("p2b", _lift),
     "counter": ("colin", _counter),
     "counters at the learner": ("colin", _edge),

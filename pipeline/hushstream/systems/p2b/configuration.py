@@ -186,8 +186,8 @@ class ReleaseConfig:
         sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
             counter), or auto (whichever gives the more exact total over the windows that expected_slots and
             window_slots make, or over ``windows`` of them where time closes windows as well).
-        form: what is summed: codes of contexts, or units of each declared feature (linear sums).
         windows: most windows that a counter serves; after the last one nothing is released any more.
+        form: what is summed: codes of contexts, or units of each declared feature (linear sums).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -317,9 +317,6 @@ class P2BConfig:
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
         arms: K, how many arms there are.
-        expected_items: of these, as many as the sums are made for; null for all. Public, never a live count.
-        click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
-            which interaction a slot of declared features holds (`edge.candidates.click_chance`).
         context: what a context is.
         expected_slots: slots that are expected in the life of the deployment, a public number; auto values follow it.
         learner: LinUCB of each user.
@@ -335,6 +332,9 @@ class P2BConfig:
         privacy: what the operator says of the promise in words; no digest follows from it.
         kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
         system: which system this is a configuration of.
+        expected_items: of all items, as many as the sums are made for; null for all. Public, never a live count.
+        click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
+            which interaction a slot of declared features holds (`edge.candidates.click_chance`).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
