@@ -232,4 +232,4 @@ def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Pat
 
     assert [fields["slots"] for fields in asyncio.run(run())] == [1, 1, 1]
     assert (tmp_path / "device" / "answered").read_text(encoding="utf-8") == "3"
-    assert re.fullmatch(r"\[\d[\d.]* +\d[\d.]*\]\n", capsys.readouterr().out)
+    assert re.fullmatch(r"\[\d[\d.]* +\d[\d.]* *\]\n", capsys.readouterr().out)
