@@ -48,7 +48,7 @@ def test_the_papers_figures_and_the_modes_are_known_by_name():
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
-    with pytest.raises(ExperimentError, match="colin-table1, p2b-fig3, p2b-fig4"):
+    with pytest.raises(ExperimentError, match="colin-table1, p2b-features, p2b-fig3, p2b-fig4"):
         find_experiment("p2b-fig9")
 
 

@@ -135,7 +135,7 @@ class Place:
     ) -> AsyncIterator[Running]:
         """A gateway as it is deployed."""
         file = self.folder / f"gateway-{port}.yaml"
-        file.write_text(json.dumps({"port": port, "party": self.party, **settings}))
+        file.write_text(json.dumps({"port": port, "party": self.party, **settings}), encoding="utf-8")
         arguments = ["-m", "hushstream.cli", "worker", "gateway", "--deployment", str(self.folder)]
         arguments += ["--bootstrap", self.broker.bootstrap, "--gateway", str(file), *options]
         async with started(f"gateway-{port}", arguments, self.folder, kill=kill) as running:

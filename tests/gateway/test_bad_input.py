@@ -221,7 +221,7 @@ async def test_nothing_that_was_asked_is_in_a_log_or_a_metric(place: Any, gatewa
         assert answer.status == 200, answer.body
         await caller.post("/v1/reward", {"event_id": f"{SECRET}-2", "reward": 1.0})
         metrics = (await caller.get("/metrics")).body.decode()
-    log = process.log.read_text()
+    log = process.log.read_text(encoding="utf-8")
     assert "listens at" in log
     assert SECRET not in log
     assert "Traceback" not in log

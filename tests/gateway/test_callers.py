@@ -24,7 +24,7 @@ GOOD, OTHER = "shop-token-" + "a" * 32, "shop-token-" + "b" * 32
 
 def tokens(folder: Path, *lines: str) -> Path:
     path = folder / "tokens"
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines), encoding="utf-8")
     path.chmod(0o600)
     return path
 
@@ -99,14 +99,15 @@ WRONG = [
 @pytest.mark.parametrize(("values", "words"), WRONG)
 def test_settings_that_let_anybody_in_or_mean_nothing_are_refused(tmp_path: Any, values: Any, words: str) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text("\n".join(f"{key}: {str(value).lower()}" for key, value in values.items()))
+    lines = [f"{key}: {str(value).lower()}" for key, value in values.items()]
+    file.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(ConfigurationError, match=words):
         read_gateway(file, {})
 
 
 def test_the_environment_overrides_the_file(tmp_path: Any) -> None:
     file = tmp_path / "gateway.yaml"
-    file.write_text("port: 81\nin_flight: 7\n")
+    file.write_text("port: 81\nin_flight: 7\n", encoding="utf-8")
     found = read_gateway(file, {"HUSHSTREAM_GATEWAY__PORT": "82"})
     assert (found.port, found.in_flight) == (82, 7)
     with pytest.raises(ConfigurationError, match="HUSHSTREAM_GATEWAY__PORT: port"):

@@ -76,8 +76,9 @@ class Maker:
         draw = self.draw
         if "$ref" in schema:
             return self.value(self.made["components"]["schemas"][schema["$ref"].rpartition("/")[2]], name)
-        if "anyOf" in schema:
-            return self.value(draw.choice(schema["anyOf"]), name)
+        choices = schema.get("anyOf") or schema.get("oneOf")
+        if choices:
+            return self.value(draw.choice(choices), name)
         match schema.get("type"):
             case "object":
                 keys = schema.get("properties", {})
@@ -168,7 +169,7 @@ async def test_nothing_that_is_sent_breaks_it_and_nothing_that_it_took_is_lost(g
         async with place.gateway_process(port, **settings) as process, gateways.calling(port) as caller:
             await asyncio.gather(*(sender() for _ in range(AT_ONCE)))
             assert (await caller.get("/readyz")).status == 200
-        log = process.log.read_text()
+        log = process.log.read_text(encoding="utf-8")
         assert "Traceback" not in log
         assert "failed" not in log
         decided: dict[str, int] = {}

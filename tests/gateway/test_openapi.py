@@ -39,7 +39,8 @@ def test_every_schema_is_one_and_every_reference_leads_somewhere(served: Any) ->
 
 
 def test_every_problem_that_is_raised_is_in_the_table_and_every_one_of_a_call_in_its_document() -> None:
-    source = "\n".join(path.read_text() for path in (ROOT / "agents/hushstream/gateway").glob("*.py"))
+    files = (ROOT / "agents/hushstream/gateway").rglob("*.py")
+    source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     raised = set(re.findall(r'Problem\(\s*"([a-z-]+)"', source))
     assert raised <= set(PROBLEMS)
     mapped = set(re.findall(r'\(\w+(?:\.\w+)?, "([a-z-]+)"\)', source))
