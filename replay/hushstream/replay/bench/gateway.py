@@ -127,7 +127,9 @@ async def deployed(folder: Path) -> AsyncIterator[str]:
     generate_keys(folder / KEYS, sorted({zone for role in system.roles for zone in role.key_zones}))
     port = free_port()
     settings = folder / "gateway.yaml"
-    settings.write_text(f"port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight: 2048\n", encoding="utf-8")
+    settings.write_text(
+        f"port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight: 2048\n", encoding="utf-8"
+    )
     async with embedded_broker(folder) as bootstrap:
         await apply_async(Connection(bootstrap, f"{system.config.deployment}."), system)
         common = ["--deployment", str(folder), "--bootstrap", bootstrap]
