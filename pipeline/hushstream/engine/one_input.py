@@ -22,7 +22,7 @@ from hushstream.schemas.codec import CodecError
 START = bytes(16)
 """A running digest before its first record."""
 
-PLACE: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
+POSITION: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
 """Fields of a state: whose it is, and how far it has come."""
 
 
@@ -68,9 +68,9 @@ class Gathered:
         self.dead.append(self._letters.letter(reason, *self._source, record.offset, value=record.value))
         self.counts[Outcome.REJECTED] += 1
 
-    def step(self, journal: bytes | None, releases: Sequence[Output] = (), turns: bool = False) -> None:
+    def step(self, journal: bytes | None, releases: Sequence[Output] = (), key_rotated: bool = False) -> None:
         """Make the step that says so; nothing has happened since."""
-        self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, turns))
+        self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, key_rotated))
         self.dead, self.counts = [], Counter()
 
 

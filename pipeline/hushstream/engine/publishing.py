@@ -16,7 +16,7 @@ from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.batch import EXACT, Replayed, Rounding, append, replaying
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.digests import PublicDigester
-from hushstream.engine.one_input import PLACE, Gathered, OneInput
+from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import Refused
@@ -29,7 +29,7 @@ REMEMBERED_IDS = 100_000
 
 
 PUBLISHING: Mapping[str, Field] = {
-    **PLACE,
+    **POSITION,
     "version": integer("int", disk="model_version"),
     "phase_ends": Flat(PHASE_ENDS),
     "known": recent_ids(),
@@ -102,7 +102,7 @@ class PublishingRole(OneInput, ABC):
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        gathered.counts[Outcome.PHASE_END] += 1
+        gathered.counts[Outcome.SEAL] += 1
         return complete
 
     def publish(

@@ -34,7 +34,7 @@ class DeadLetters:
         self._digester = digester
         self._encode = encode
 
-    def turn_to(self, digester: Digester) -> None:
+    def rotate_to(self, digester: Digester) -> None:
         """Name records under another key from now on."""
         self._digester = digester
 

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.partition.input_ends import EndOffsets
 from hushstream.engine.machine import Machine, waiting
 from hushstream.engine.records import Awaited
@@ -47,7 +47,7 @@ class NamedWait:
         self._metrics = metrics
         self._awaited: Awaited | None = None
         self._since = 0.0
-        self._quiet = Quiet(logger)
+        self._limited_log = RateLimitedLog(logger)
 
     def awaited(self, now: float) -> Awaited | None:
         """What the machine waits for at this moment; called after each `Machine.ready`."""
@@ -71,13 +71,13 @@ class NamedWait:
         try:
             end = (await self._end_offsets([awaited.source]))[awaited.source]
         except (KafkaError, ConnectionError, TimeoutError) as error:
-            self._quiet.warning("%s/%d: where it ends is not known (%s)", topic, partition, type(error).__name__)
+            self._limited_log.warning("%s/%d: where it ends is not known (%s)", topic, partition, type(error).__name__)
             return False
         if awaited.offset < end:
             return False
         self._waits.ends_at(arrived, end)
         self._metrics.waited_in_vain()
-        self._quiet.warning(
+        self._limited_log.warning(
             "partition %d: a record names one of %s that is not there; after %g s it is refused, with all others that "
             "do by now", partition, topic, self._seconds,
         )  # fmt: skip

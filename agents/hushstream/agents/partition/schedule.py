@@ -15,7 +15,7 @@ from typing import Protocol
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 
-Turn = tuple[int, bool, TopicPartition]
+OrderKey = tuple[int, bool, TopicPartition]
 """Log time, whether it is of the leading input, source: in this order records of several logs come.
 
 A record whose log time lies before its predecessor's counts as if it had that one's.
@@ -85,11 +85,11 @@ class LiveSchedule:
 
     def next_batch(self) -> Sequence[InputSlice]:
         parts = {buffer.source: buffer.slice(self._records, self._bytes) for buffer in self._buffers}
-        reached = {b.source: self._last_turn(parts[b.source], b.source) for b in self._buffers if self._more(b, parts)}
+        reached = {b.source: self._last_key(parts[b.source], b.source) for b in self._buffers if self._more(b, parts)}
         batch = []
         self._cut = False
         for source, part in parts.items():
-            others = [turn for other, turn in reached.items() if other != source]
+            others = [key for other, key in reached.items() if other != source]
             if part is not None and others:
                 part = self._before(part, min(others))
             if part is not None:
@@ -118,15 +118,15 @@ class LiveSchedule:
         taken_to = buffer.low if part is None else part.high
         return taken_to < max(buffer.next_offset, self._ends(buffer.source))
 
-    def _last_turn(self, part: InputSlice | None, source: TopicPartition) -> Turn:
+    def _last_key(self, part: InputSlice | None, source: TopicPartition) -> OrderKey:
         last_ms = max((record.timestamp_ms for record in part.records), default=0) if part is not None else 0
         return last_ms, source == self._leading, source
 
-    def _before(self, part: InputSlice, turn: Turn) -> InputSlice | None:
+    def _before(self, part: InputSlice, key: OrderKey) -> InputSlice | None:
         """What of a slice comes before ``turn``."""
         source = (part.topic, part.partition)
         count = next(
-            (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > turn), None
+            (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > key), None
         )
         if count is not None and self._reach is not None and source == self._reach.source:
             count = _reached(part.records, count, self._reach)
@@ -191,7 +191,7 @@ class FixedSchedule:
 
     def _first_merged(self) -> dict[TopicPartition, int]:
         taken = {buffer.source: 0 for buffer in self._buffers}
-        for _, leads, source in merge(*(self._turns(buffer) for buffer in self._buffers)):
+        for _, leads, source in merge(*(self._order_keys(buffer) for buffer in self._buffers)):
             taken[source] += 1
             if leads and taken[source] == self._wanted:
                 break
@@ -201,7 +201,7 @@ class FixedSchedule:
         for buffer in self._buffers:
             buffer.limit_records = max(buffer.limit_records, 2 * self._wanted)
 
-    def _turns(self, buffer: InputBuffer) -> Iterator[Turn]:
+    def _order_keys(self, buffer: InputBuffer) -> Iterator[OrderKey]:
         last_ms = 0
         for record in buffer.peek():
             last_ms = max(last_ms, record.timestamp_ms)

@@ -120,7 +120,7 @@ class JournalWriter:
         return offset
 
     async def _settle_all(self) -> None:
-        """Re-read the journal from the first append in doubt, and place all that are in flight."""
+        """Re-read the journal from the first append in question, and place all that are in flight."""
         async with self._order:
             sent = list(self._pending)
             for append in sent:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hushstream.agents.datadir import force_folder
-from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.user_store import UserDatabase, is_sealed_users
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings

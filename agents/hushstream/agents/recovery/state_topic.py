@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.sealed_spool import SealedSpool
@@ -146,7 +146,7 @@ class PublishedStates:
                     last.slots = [max(parts, found.number + 1) for parts in last.slots]
             high, count = low, min(_READ_AT_ONCE, 2 * count)
 
-    def distrust(self, partition: int) -> None:
+    def disregard(self, partition: int) -> None:
         """The newest publication is of no use: the next state is published whatever it holds."""
         self._last[partition].place = None
 
@@ -165,7 +165,7 @@ class PublishedStates:
                 # Only what is whole takes the place of what was here, so a crash before leaves that as it was.
                 await asyncio.to_thread(self.snapshots.install, partition, file)
         if why:
-            self.distrust(partition)
+            self.disregard(partition)
         return why
 
     async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: SealedSpool) -> str:

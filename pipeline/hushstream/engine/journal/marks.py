@@ -158,13 +158,13 @@ class Standing:
     def accepted_at(self, journal: str) -> int | None:
         """Behind which record of a journal an operator went on last; None where none did.
 
-        Whatever was released since, a doubt that arose there is open until the journal itself says that its epoch has
+        Whatever was released since, a suspected rollback that arose there is open until the journal itself says that its epoch has
         begun (`hushstream.engine.noise.epochs`).
         """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
         return max(accepted, default=None)
 
-    def lives(self, before: int) -> int:
+    def incarnations(self, before: int) -> int:
         """How many generations before ``before`` have paid: a life each, and each may have been lost with its journal.
 
         One of which no mark can be read counts: its marks were lost, or are under a key that was destroyed.
@@ -176,7 +176,7 @@ class Standing:
         begun = {mark.journal: mark.sequence for mark in marks if mark.accepted}
         return not marks or any(mark.paid and mark.sequence > begun.get(mark.journal, 0) for mark in marks)
 
-    def doubt(self, journal: str | None, sequence: int) -> str:
+    def suspicion(self, journal: str | None, sequence: int) -> str:
         """Why a journal may not be gone on with, in words; empty where nothing speaks against it.
 
         Args:

@@ -23,9 +23,9 @@ from hushstream.feedback.memory import EarlyOutcome, FeedbackRow, ShownEarlyFeed
 from hushstream.schemas.reasons import Reason
 
 _EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
-    EarlyOutcome.WAITS: Outcome.EARLY_FEEDBACK,
+    EarlyOutcome.WAITS: Outcome.PARKED,
     EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
-    EarlyOutcome.FULL: Refusal.TOO_MUCH_EARLY_FEEDBACK,
+    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
     EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
 }
 

@@ -30,7 +30,7 @@ from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
 from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
 from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
@@ -106,7 +106,7 @@ class Own(NamedTuple):
     mark: OwnMark
 
 
-Turn = Clicks | Published | Contexts | PhaseEnd | Forget | Own
+Item = Clicks | Published | Contexts | PhaseEnd | Forget | Own
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
@@ -119,7 +119,7 @@ def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
 
 
 class Batch(AnsweredBatch):
-    """A batch of one partition's inputs: `turns` gives them in order, and the learner notes here what they came to.
+    """A batch of one partition's inputs: `in_order` gives them, and the learner notes here what they came to.
 
     Attributes:
         contexts, clicks, models: what takes turns.
@@ -132,7 +132,7 @@ class Batch(AnsweredBatch):
         self,
         whole: AnsweredBatch,
         pieces: Sequence[DecodedContexts],
-        inputs: tuple[InputSlice, ClickTurns, ModelTurns],
+        inputs: tuple[InputSlice, FeedbackCursor, ModelCursor],
         of: tuple[bytes, int],
     ) -> None:
         """Begin a batch with no answers.
@@ -163,7 +163,7 @@ class Batch(AnsweredBatch):
 
     # Its inputs, in order.
 
-    def turns(self, now_ms: int) -> Iterator[Turn]:
+    def in_order(self, now_ms: int) -> Iterator[Item]:
         """Everything in the order in which it counts; what cannot count is refused on the way.
 
         Args:
@@ -198,7 +198,7 @@ class Batch(AnsweredBatch):
                 if offset in covered:
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
-    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Turn, None, int]:
+    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
         """Runs of rows, and what comes before each; returns the log time that they have come to."""
         clicks, models, oversized = self.clicks, self.models, frozenset(decoded.oversized)
         columns = decoded.columns
@@ -237,7 +237,7 @@ class Batch(AnsweredBatch):
         if rows := clicks.take(log_time_ms, after_click):
             yield Clicks(rows)
 
-    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Turn, None, int]:
+    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Item, None, int]:
         ended_ms = max(mark.timestamp_ms, now_ms)
         yield from self._before(ended_ms, mark.after_click)
         reason = self.late_click(mark.after_click)
@@ -247,10 +247,10 @@ class Batch(AnsweredBatch):
             self.refuse(reason, self.contexts, mark.offset)
             return now_ms
         yield PhaseEnd(ended_ms, mark.phase)
-        self.counts[Outcome.PHASE_END] += 1
+        self.counts[Outcome.SEAL] += 1
         return ended_ms
 
-    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Turn, None, int]:
+    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Item, None, int]:
         if mark.config_digest != self._config_digest:
             self.refuse(Refusal.OTHER_CONFIGURATION, self.contexts, mark.offset)
             return now_ms
@@ -315,9 +315,9 @@ class Batch(AnsweredBatch):
         self.answer(event_id, past, REPEATED)
         self.counts[Outcome.REPEATED_CONTEXT] += 1
 
-    def ask(self, spending: Spending, place: Place) -> Asked:
+    def ask(self, spending: Spending, charge_key: ChargeKey) -> Asked:
         """Ask whether a release may be made; the journal record holds what it was debited."""
-        asked = spending.ask(place)
+        asked = spending.ask(charge_key)
         self._debits.append(debit_fields(asked.debit))
         if asked.refused:
             self.counts[Outcome.RELEASE_WITHHELD] += 1
@@ -348,7 +348,7 @@ def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark
     return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 
-class ClickTurns:
+class FeedbackCursor:
     """The click records of a batch, oldest first; each is taken as a whole.
 
     Attributes:
@@ -391,7 +391,7 @@ class ClickTurns:
         return self._clicks[first : self._row]
 
 
-class ModelTurns:
+class ModelCursor:
     """The published models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
 
     __slots__ = ("_models", "_taken", "next_ms")

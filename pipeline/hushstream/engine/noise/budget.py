@@ -3,7 +3,7 @@
 A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
 (``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
 ``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
-for a doubt (`hushstream.engine.noise.epochs`); it holds one price, fixed by the configuration, and the releases that
+for a suspected rollback (`hushstream.engine.noise.epochs`); it holds one price, fixed by the configuration, and the releases that
 this price pays for. The *deployment* scope of the partition
 (``deployment/{partition}``) bounds what all charges together cost the same unit.
 
@@ -17,7 +17,7 @@ Which charges add up, and which lie side by side:
   2009).
 * Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
   partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
-  and again for every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions
+  and again for every suspected rollback that opened an epoch, as slots that a lost branch released may be released again. Partitions
   do share users here; what bounds the slots of a user over all of them is the allowance that their edge keeps, and that
   allowance is what fits the budget.
 * A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
@@ -103,7 +103,7 @@ def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> LimitFilte
     return kinds[budget.filter](budget.limit).part(share)
 
 
-class Place(NamedTuple):
+class ChargeKey(NamedTuple):
     """Which charge a release belongs to.
 
     Attributes:
@@ -111,13 +111,13 @@ class Place(NamedTuple):
         window: where every window is charged for itself, its number; it never falls.
         redraw: how often noise was drawn anew, until then, over units that had been released, or may have been: their
             lives pay again. An epoch that a key rotation begins draws none over them, so it redraws nothing.
-        doubt: nonce of the doubt that drew it anew the last time, hexadecimal; empty where none did.
+        nonce: of the suspected rollback that drew it anew the last time, hexadecimal; empty where none did.
     """
 
     epoch: int
     window: int = 0
     redraw: int = 0
-    doubt: str = ""
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +157,15 @@ class SpendingTerms:
         last = self.price_up_to(window) if self.steps else self.life
         return tuple(map(add, times(self.limit.price(self.life), redraws), self.limit.price(last)))
 
-    def own_scope(self, partition: int, place: Place) -> str:
+    def own_scope(self, partition: int, charge_key: ChargeKey) -> str:
         """The own scope of a charge."""
         names = {
             "lift": f"lift/{partition}",
-            "window": f"window/{partition}/{place.window}",
-            "epoch": f"epoch/{partition}/{place.epoch}",
+            "window": f"window/{partition}/{charge_key.window}",
+            "epoch": f"epoch/{partition}/{charge_key.epoch}",
         }
-        doubt = f"/{place.doubt}" if place.doubt else ""
-        return names[self.own] + (f"{_REDRAW}{place.redraw}{doubt}" if place.redraw else "")
+        nonce = f"/{charge_key.nonce}" if charge_key.nonce else ""
+        return names[self.own] + (f"{_REDRAW}{charge_key.redraw}{nonce}" if charge_key.redraw else "")
 
     def deployment_scope(self, partition: int) -> str:
         """The deployment scope of a home partition."""
@@ -206,14 +206,14 @@ class OwnScope(NamedTuple):
     Attributes:
         partition: whose it is.
         order: number of the epoch or window; 0 for a lift.
-        redraw: see `Place.redraw`.
-        doubt: see `Place.doubt`.
+        redraw: see `ChargeKey.redraw`.
+        nonce: see `ChargeKey.nonce`.
     """
 
     partition: int
     order: int
     redraw: int
-    doubt: str
+    nonce: str
 
     @classmethod
     def of(cls, scope: str, kind: str) -> OwnScope:
@@ -226,9 +226,9 @@ class OwnScope(NamedTuple):
         found, *numbers = name.split("/")
         if found != kind or len(numbers) != (1 if kind == "lift" else 2):
             raise ValueError(f"expected a scope of kind {kind}, got {scope!r}")
-        count, _, doubt = redraw.partition("/")
+        count, _, nonce = redraw.partition("/")
         order = int(numbers[1]) if len(numbers) > 1 else 0
-        return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(doubt).hex())
+        return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(nonce).hex())
 
 
 def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:

@@ -90,7 +90,7 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
 
 
 def epoch_facts(terms: SpendingTerms, planned: int, budget: BudgetConfig | None, released: str) -> BudgetFacts:
-    """How many epochs the budget has room for; ``released`` says in words what is released on a charge."""
+    """How many epochs the budget pays for; ``released`` says in words what is released on a charge."""
     return BudgetFacts(
         budget=budget,
         limit=terms.ceiling if budget is None else budget.limit,

@@ -5,9 +5,9 @@ digests, its noise. The record itself is still under the key before, so only who
 readers follow the journal, not what their own key file says at the time. Nothing is open at that point, so no digest
 and no sum is made under two keys.
 
-What is released after a turn is about what came after it: the sums of before are kept as they were released, noise
+What is released after a rotation is about what came after it: the sums of before are kept as they were released, noise
 and all, and new ones are added to them under the new key. Each reward or slot is so under one key only and pays
-once (parallel composition), however often keys turn.
+once (parallel composition), however often keys rotate.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KeyInForce:
         """What the next closing record has to say: public id of the key file's current key, unless it is in force."""
         return STAYS if self._newest == self.key.key_id else self._newest
 
-    def turn_to(self, key_id: bytes) -> Key:
+    def rotate_to(self, key_id: bytes) -> Key:
         """Put the key with a public id in force.
 
         Raises:
@@ -53,7 +53,7 @@ class KeyInForce:
         if key_id != self.key.key_id:
             if self._ring is None:
                 raise KeyFileError(
-                    f"key {key_id.hex()}: expected the key file of the zone, since the journal turned to another key"
+                    f"key {key_id.hex()}: expected the key file of the zone, since the journal rotated to another key"
                     f" than {self.key.key_id.hex()}, got one key alone"
                 )
             self.key = self._ring.named(key_id)

@@ -28,7 +28,7 @@ _SMOOTHING = 8
 """Records over which the pace is taken."""
 
 
-class Gathering:
+class Linger:
     """Of one partition: when what waits in its buffers should be folded.
 
     Moments are seconds on a clock that only goes forward; whoever calls reads it.

@@ -17,7 +17,7 @@ from faust.types import TP
 
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.homes import Homes
@@ -101,7 +101,7 @@ class Darkness:
         self._since = {partition: seen for partition, seen in self._since.items() if partition in partitions}
 
 
-class VitalSigns:
+class Health:
     """Looks at all of it now and then, and shows it."""
 
     def __init__(
@@ -121,14 +121,14 @@ class VitalSigns:
         self._private = private_lag
         self._contact = Contact(app)
         self._darkness = Darkness()
-        self._quiet = Quiet(logger)
+        self._limited_log = RateLimitedLog(logger)
         self._out = False
 
     def look(self, ends: Callable[[tuple[str, int]], int | None]) -> None:
         """Show how it is; ``ends`` says where an input log ended when it was last fetched."""
         fetched = self._contact.fetch_age(TP(*source) for source in self._intake.open_sources())
         drivers = list(self._homes.drivers.values())
-        self._metrics.signs(
+        self._metrics.health(
             fetch_age_seconds=_stepped(fetched),
             group_heartbeat_age_seconds=_stepped(self._contact.heartbeat_age()),
             append_wait_seconds=_stepped(max((driver.append_wait for driver in drivers), default=0.0)),
@@ -144,7 +144,7 @@ class VitalSigns:
 
     def outside(self, seconds: float) -> None:
         """Show how it is while the worker is out of its group, for so long: nothing is fetched, and nothing saved."""
-        self._metrics.signs(
+        self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),
         )  # fmt: skip
@@ -160,7 +160,7 @@ class VitalSigns:
     def _say(self, fetch_age_seconds: float) -> None:
         if fetch_age_seconds >= _OUTAGE_SECONDS:
             self._out = True
-            self._quiet.warning("no broker has answered a fetch for %.0f s", fetch_age_seconds)
+            self._limited_log.warning("no broker has answered a fetch for %.0f s", fetch_age_seconds)
         elif self._out:
             self._out = False
             logger.info("brokers answer fetches again")

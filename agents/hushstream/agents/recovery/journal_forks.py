@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.held import MachineFactory
+from hushstream.agents.recovery.recovered_machine import MachineFactory
 from hushstream.engine.journal.chain import AlteredGenesis, NewerJournal, UnknownRecord
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import FollowsModels, InputRecord, TopicPartition

@@ -33,7 +33,7 @@ class MachineFactory(HoldsStateKeys, Protocol):
 
 
 @dataclass(slots=True)
-class Held:
+class RecoveredMachine:
     """A machine whose state is that of its journal up to ``sequence``.
 
     Attributes:
@@ -54,7 +54,7 @@ class Held:
     record: bytes = b""
     generation: int = 0
     released: int = 0
-    turned: int = 0
+    rotated_at: int = 0
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     replayed: int = 0
     resent: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 INTERVAL_SECONDS = 30.0
 
 
-class Quiet:
+class RateLimitedLog:
     """Writes a line of each form at most once in an interval."""
 
     def __init__(
@@ -57,7 +57,7 @@ class _OncePerInterval(logging.Filter):
 _FILTER = _OncePerInterval()
 
 
-def quieten(library: str) -> None:
+def limit_warnings(library: str) -> None:
     """Let a library repeat no warning within the interval: one that tries again without end fills a disk otherwise.
 
     Filters hold for the logger that makes a line, not for those above it: so all loggers of the library get one.

@@ -31,7 +31,7 @@ PRIVATE_API: Mapping[str, Any] = {
 """What is relied upon; a test compares its source with what was read."""
 
 
-def unopened(key: bytes | None) -> bytes | None:
+def batches_stay_compressed(key: bytes | None) -> bytes | None:
     """The key as it is; as a consumer's ``key_deserializer`` it says that compressed batches stay closed."""
     return key
 
@@ -69,12 +69,12 @@ class _ClosedBatches:
 
 
 class _PartitionRecords(_Original):  # type: ignore[misc, valid-type]  # the library declares no types for it
-    """Of a consumer with `unopened`: nothing is unpacked; of any other: as it was."""
+    """Of a consumer with `batches_stay_compressed`: nothing is unpacked; of any other: as it was."""
 
     def __init__(
         self, place: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *others: Any
     ) -> None:
-        if key_deserializer is unopened:
+        if key_deserializer is batches_stay_compressed:
             records = _ClosedBatches(records)
         super().__init__(place, records, aborted, offset, key_deserializer, *others)
 

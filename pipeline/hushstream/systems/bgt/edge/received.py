@@ -16,11 +16,11 @@ from hushstream.systems.bgt.rounds import Model, Round, first_round
 
 ROUNDS_TOPIC: TopicPartition = ("rounds", 0)
 
-HEARD = {"reader": READER, "models": array("bytes"), "rounds": "long", "asked": array("bytes")}
-"""Avro fields of `Heard.dump`."""
+RECEIVED = {"reader": READER, "models": array("bytes"), "rounds": "long", "asked": array("bytes")}
+"""Avro fields of `Received.dump`."""
 
 
-class Heard:
+class Received:
     """All rounds and models so far: a round is answered with its own model, whatever was published since.
 
     Attributes:
@@ -98,7 +98,7 @@ class Heard:
         return True
 
     def dump(self) -> dict[str, Any]:
-        """The values of `HEARD`: all of it was published."""
+        """The values of `RECEIVED`: all of it was published."""
         return {
             "reader": self.reader.dump(),
             "models": [value for value, _ in self._models],
