@@ -18,7 +18,7 @@ AGENTS = Path(hushstream.agents.partition.driver.__file__).parents[2]
 
 READS_A_CLOCK = {
     "agents/observe/metrics.py": "the default of a clock that is passed in",
-    "agents/observe/rate_limited_log.py": "the default of a clock that is passed in; and a filter for logging, which passes none",
+    "agents/observe/rate_limited_log.py": "the default of a clock that is passed in; a logging filter is passed none",
     "agents/partition/tools.py": "the default of a clock that is passed in",
     "agents/recovery/state_topic.py": "the default of a clock that is passed in; and the wall clock, beside log time",
     "agents/security.py": "whether a certificate has ended by the wall clock",

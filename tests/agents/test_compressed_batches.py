@@ -13,8 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.kafka.compressed_batches import PRIVATE_API
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.schemas.codec import COMPRESSED, CodecError, decode
 
 READ_SOURCE = {

@@ -21,9 +21,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.kafka.commits import journal_label, pack_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import recovery as recovering
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -166,7 +166,12 @@ class Worker:
         role = self.cluster.role
         kind = role.rigs.LearnerRig if role.name == "learner" else role.rigs.ShufflerRig
         rig = self.rig = kind.__new__(kind)
-        rig.system, rig.key, rig.machine, rig.genesis = role.system, role.key, self.recovered.machine, self.recovered.genesis
+        rig.system, rig.key, rig.machine, rig.genesis = (
+            role.system,
+            role.key,
+            self.recovered.machine,
+            self.recovered.genesis,
+        )
         rig.logs = {(topic, 0): list(self.cluster.records(topic)) for topic in role.inputs}
         times = [record.timestamp_ms for log in rig.logs.values() for record in log]
         rig.now_ms = max(times, default=role.rigs.START_MS)
@@ -191,7 +196,9 @@ class Worker:
 
     def save(self) -> None:
         recovered = self.recovered
-        snapshot = Snapshot(recovered.sequence, recovered.journal_offset, recovered.genesis, recovered.machine.snapshot())
+        snapshot = Snapshot(
+            recovered.sequence, recovered.journal_offset, recovered.genesis, recovered.machine.snapshot()
+        )
         self.snapshots.save(0, snapshot)
 
     async def window(self, first: int, reports: list[Report | None]) -> Any:

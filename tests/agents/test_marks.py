@@ -22,9 +22,9 @@ from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.metrics import Labels, Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.marks import ReleaseMarks, mark_key
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -547,7 +547,9 @@ async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands
     rebuilt = Mark("aa", 8, generation=1, accepted=True)
     await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))
     standing = await read(zone.worker())
-    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), "with it the suspected rollback that opens an epoch"
+    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), (
+        "with it the suspected rollback that opens an epoch"
+    )
     assert await taken_up(zone.worker(), sequence=8) == 1
     with pytest.raises(OlderThanPaid, match="ends at record 7, but a release was sent with record 8"):
         await taken_up(zone.worker(), sequence=7)

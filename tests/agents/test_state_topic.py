@@ -160,7 +160,12 @@ class Worker:
         recovered = self.recovered
         folded = sum(recovered.machine.positions().values())
         snapshot = Snapshot(
-            recovered.sequence, recovered.journal_offset, recovered.genesis, recovered.machine.snapshot(), folded, recovered.record
+            recovered.sequence,
+            recovered.journal_offset,
+            recovered.genesis,
+            recovered.machine.snapshot(),
+            folded,
+            recovered.record,
         )
         self.snapshots.save(0, snapshot)
         return snapshot
@@ -192,7 +197,9 @@ async def test_another_worker_goes_on_where_the_inputs_are_deleted(partition: Pa
     assert (other.recovered.sequence, other.recovered.replayed) == (2, 1)
     assert other.recovered.machine.snapshot() == state
     await other.work(VALUES)
-    assert (await partition.worker("a").take_up()).recovered.sequence == 3, "an older state is always safe to go on from"
+    assert (await partition.worker("a").take_up()).recovered.sequence == 3, (
+        "an older state is always safe to go on from"
+    )
 
 
 async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_left_alone(partition: Partition) -> None:

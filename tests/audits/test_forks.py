@@ -62,7 +62,7 @@ def _agreed(fork, other):
     "name", [name for name in FORKS if name not in (*AHEAD, "forked-counters", "forked-edge-counters")]
 )
 def test_noise_that_is_named_by_ids_and_contents_needs_no_suspected_rollback(name):
-    """The branches of the audit begin with a suspected rollback each; it changes nothing here, so what is found is the names'."""
+    """The other branches of the audit each request an epoch. That changes nothing here: the names keep noise apart."""
     for branch in BRANCHES[1:]:
         nonce = fresh_nonce()
         assert np.array_equal(FORKS[name].play(branch, nonce), FORKS[name].play(requesting_epoch(branch), nonce))

@@ -2,8 +2,8 @@
 
 Each role's machine is driven over the recorded inputs of a small closed loop (`recordings`), record by record: once as
 it is, and once stopped after every record, packed, and restored into a new machine. That is in the midst of windows and
-steps, and also after the zone's key was rotated, in an epoch that a suspected rollback has opened, and with most users spilled. What
-both write (journal records, outputs, dead letters, counts) and how both are packed must be the same bytes.
+steps, and also after the zone's key was rotated, in an epoch that was requested, and with most users spilled. What both
+write (journal records, outputs, dead letters, counts) and how both are packed must be the same bytes.
 
 A field that is missing from the packed state may show in no output of a small recording. So the restored machine is
 also compared with the one that it goes on for, attribute by attribute, through all objects of ours (`attributes`):

@@ -145,7 +145,9 @@ def test_an_operators_word_makes_one_journal_count_and_lasts_until_the_next_loss
     assert accepted.accepted_at("b") is None
     assert "another journal" in accepted.suspicion("b", 40)
     gone_on = Standing((*lost, Mark("a", 12, 1, accepted=True), Mark("a", 14, 1)), (Mark("a", 30),))
-    assert gone_on.accepted_at("a") == 12, "what was sent since answers no suspected rollback: the journal says what did"
+    assert gone_on.accepted_at("a") == 12, (
+        "what was sent since answers no suspected rollback: the journal says what did"
+    )
     assert not gone_on.suspicion("a", 14), "marks of the lost history count no more, wherever they are"
     assert "record 14" in gone_on.suspicion("a", 13)
 

@@ -56,7 +56,9 @@ def test_an_epoch_that_a_turned_key_begins_is_paid_for_its_own_units_and_renews_
     spending = Spending(terms(fits=1), 0)
     assert played(spending, [ChargeKey(0), ChargeKey(1), ChargeKey(1), ChargeKey(2)]) == [PAID, PAID, COVERED, PAID]
     assert spending.spent == PRICE.cost
-    assert played(spending, [ChargeKey(3, 0, 1), ChargeKey(4, 0, 1)]) == [REFUSED, REFUSED], "a refused redraw stays refused"
+    assert played(spending, [ChargeKey(3, 0, 1), ChargeKey(4, 0, 1)]) == [REFUSED, REFUSED], (
+        "a refused redraw stays refused"
+    )
 
 
 def test_windows_lie_side_by_side_and_each_pays_its_own_scope():
@@ -115,7 +117,10 @@ def test_the_state_is_small_whatever_was_released_and_comes_back_whole():
     played(one, [ChargeKey(0, 0)])
     played(many, [ChargeKey(0, window) for window in range(2_000)])
     assert len(many._ledger.totals()) == len(one._ledger.totals()) == 2
-    for spending, places in ((many, [ChargeKey(0, 2_000), ChargeKey(1, 0, 1)]), (Spending(terms(), 0), [ChargeKey(5)] * 2)):
+    for spending, places in (
+        (many, [ChargeKey(0, 2_000), ChargeKey(1, 0, 1)]),
+        (Spending(terms(), 0), [ChargeKey(5)] * 2),
+    ):
         again = Spending(spending.terms, 0)
         again.load(spending.dump())
         assert again.dump() == spending.dump()

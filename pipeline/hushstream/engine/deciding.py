@@ -1,7 +1,7 @@
 """What all learners have in common: contexts and clicks of one partition, published models, a journal of decisions.
 
 A learner folds a batch (`hushstream.engine.learner.batch`) as every role that answers does
-(`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their turns in its
+(`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their items in its
 own file, and `end_decisions` writes the journal record that covers them.
 """
 
@@ -183,7 +183,7 @@ class DecisionRole(AnsweringRole):
         whole = self.begin_again(value, slices)
         assert whole.journaled is not None
         if whole.journaled["debits"] and self.spending is not None:
-            # The record's first release opens an epoch if it did so; a record without releases answers no suspected rollback.
+            # The record's first release opens an epoch if it did so then; a record without releases opens none.
             scope = whole.journaled["debits"][0]["scope"]
             self.epoch.follow(whole.journaled["head"]["epoch"], scope, self.spending.terms.own)
         return self._ordered(whole)
@@ -193,7 +193,10 @@ class DecisionRole(AnsweringRole):
         models = ModelCursor((reader, whole.slices[reader.topic]) for reader in self.models)
         pieces = self._arrivals.over(contexts) if contexts.records else ()
         return Batch(
-            whole, pieces, (contexts, FeedbackCursor(clicks, self.last_click_ms), models), (self.system.digest, self.arms)
+            whole,
+            pieces,
+            (contexts, FeedbackCursor(clicks, self.last_click_ms), models),
+            (self.system.digest, self.arms),
         )
 
     def end_decisions(self, batch: Batch, policy: str) -> Step:

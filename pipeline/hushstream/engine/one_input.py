@@ -1,4 +1,4 @@
-"""What all machines with one input and running digests have in common: the shuffler, the counter, the aggregators."""
+"""The part of a machine that reads one input log and keeps a running digest: all but learners share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = bytes(16)
 """A running digest before its first record."""
 
 POSITION: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
-"""Fields of a state: whose it is, and how far it has come."""
+"""Fields of a state: whose journal it is of, and how far its input was read and journaled."""
 
 
 class Read(NamedTuple):
@@ -43,7 +43,7 @@ class Read(NamedTuple):
 
 
 class Gathered:
-    """What happens in a fold: its steps, and what the next one will say beside what it journals and releases.
+    """Collects the steps of a fold, and the dead letters and counts that the next step will carry.
 
     Attributes:
         steps: that were made.
@@ -69,7 +69,7 @@ class Gathered:
         self.counts[Outcome.REJECTED] += 1
 
     def step(self, journal: bytes | None, releases: Sequence[Output] = (), key_rotated: bool = False) -> None:
-        """Make the step that says so; nothing has happened since."""
+        """Make a step of what was collected, and begin to collect anew."""
         self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, key_rotated))
         self.dead, self.counts = [], Counter()
 

@@ -81,7 +81,7 @@ class Step:
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many events had which outcome, by names from a fixed list (`hushstream.engine.declare.outcomes`)."""
     key_rotated: bool = False
-    """Whether the zone's next key is in force from here on: that is marked as a release is, whatever was released."""
+    """Whether the journal record rotates the key. It is then marked as a release is, even if nothing was released."""
 
 
 class ReplayMismatch(HushstreamError):

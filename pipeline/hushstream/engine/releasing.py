@@ -10,9 +10,9 @@ that anyone with the log can repeat. The record names the range and a keyed dige
 digest of what is released; noise is named by the journal's genesis nonce, the epoch and the place within it, so the
 same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
 
-Where the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
-released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`ReleasingMachine.request_epoch` of
-`hushstream.engine.machine`), whatever draws ahead of its input begins an epoch that it pays for.
+When the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
+released under the new key in an epoch of its own. When a rollback is suspected (`ReleasingMachine.request_epoch` of
+`hushstream.engine.machine`), a role that draws noise ahead of its input begins an epoch, and pays for it.
 """
 
 from __future__ import annotations

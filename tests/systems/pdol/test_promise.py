@@ -25,7 +25,7 @@ from hushstream.systems.pdol.configuration import (
     pdol_digest,
 )
 from hushstream.systems.pdol.errors import BadGraph, PdolError
-from hushstream.systems.pdol.guarantee import gossip_epsilon, epoch_guarantee, person_cost
+from hushstream.systems.pdol.guarantee import epoch_guarantee, gossip_epsilon, person_cost
 from hushstream.systems.pdol.system import KIND
 
 NAN, INF = float("nan"), float("inf")

@@ -1,9 +1,10 @@
-"""Compressed record batches are not unpacked: a megabyte on the wire may be a gigabyte in memory.
+"""Keeps compressed record batches compressed: a megabyte on the wire may be a gigabyte in memory.
 
-Nothing of a deployment is sent compressed (`hushstream.schemas.topics`: sizes would tell what is in a record), so
-whoever compresses is no writer of ours. The codec stands in the header of a batch, in clear. In place of a compressed
-batch one record is read, at its last offset, whose value is `codec.COMPRESSED`: every reader sees the same, so what
-follows from a log does not depend on who reads it; decoding refuses that value, and the log goes on behind it.
+No writer of a deployment compresses (`hushstream.schemas.topics`: sizes would tell what is in a record), so a
+compressed batch is from somebody else. The header of a batch names its codec, in clear. A reader gets one record in
+place of a compressed batch: at the batch's last offset, with the value `codec.COMPRESSED`. Decoding refuses that value,
+and reading goes on behind it. Every reader gets the same record, so what follows from a log does not depend on who
+reads it.
 
 A topic with ``compression.type=uncompressed`` would not help: the broker then unpacks, in its own memory.
 
@@ -32,7 +33,7 @@ PRIVATE_API: Mapping[str, Any] = {
 
 
 def batches_stay_compressed(key: bytes | None) -> bytes | None:
-    """The key as it is; as a consumer's ``key_deserializer`` it says that compressed batches stay closed."""
+    """The key as it is; as a consumer's ``key_deserializer`` it says that batches stay compressed."""
     return key
 
 

@@ -1,4 +1,7 @@
-"""Log lines that may come very often: the first is written, and then one in a while, with the number left out."""
+"""Limits the rate of log lines: the first line of a form is written, then one an interval, with how many were left out.
+
+Without it a broker that is away fills the disk with one line for each attempt to reach it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A snapshot of one partition while it goes on: cut between two folds, packed in slices, saved beside the folds.
+"""Takes snapshots of a partition in the background: cut between two folds, packed in slices, saved meanwhile.
 
-What is packed is the state at the cut. It is saved only when all that was sent before the cut is acknowledged: then
-nothing that the snapshot contains has to be sent again.
+A snapshot holds the state at the cut. It is saved only once all that was sent before the cut is acknowledged. So
+nothing that a saved snapshot contains has to be sent again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundSnapshot:
-    """A state on its way into a snapshot: as it is after journal record ``sequence``, with so many inputs folded."""
+    """A state that is being packed: as it was after journal record ``sequence``, with so many input records folded."""
 
     sequence: int
     folded: int
@@ -87,7 +87,7 @@ class BackgroundSnapshot:
 
 
 class BackgroundSnapshots:
-    """The snapshots of one partition: when one is due, and the one that is under way.
+    """The background snapshots of one partition: when one is due, and the one that is being packed.
 
     Attributes:
         idle: set while none is under way.

@@ -21,15 +21,15 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.errors import JournalLost, from_client
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.partition.background_snapshot import BackgroundSnapshots, Reached
-from hushstream.agents.partition.linger import Linger
 from hushstream.agents.partition.input_ends import wiped
+from hushstream.agents.partition.linger import Linger
 from hushstream.agents.partition.named_waits import NamedWait
 from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.partition.tools import Tools
-from hushstream.agents.partition.waiting import yield_to_loop, within
+from hushstream.agents.partition.waiting import within, yield_to_loop
+from hushstream.agents.recovery.journal import Append, JournalWriter
 from hushstream.agents.recovery.journal_forks import sequence_in_flight
 from hushstream.agents.recovery.recovered_machine import RecoveredMachine
-from hushstream.agents.recovery.journal import Append, JournalWriter
 from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.machine import readers_of, releasing, ticking
@@ -111,7 +111,13 @@ class PartitionDriver:
 
     def start(self) -> None:
         """Begin to fold what arrives."""
-        for work in (self._fold_loop, self._confirm_loop, self._release_loop, self._finish_loop, self._background_snapshots.work):
+        for work in (
+            self._fold_loop,
+            self._confirm_loop,
+            self._release_loop,
+            self._finish_loop,
+            self._background_snapshots.work,
+        ):
             self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
     async def close(self, timeout_seconds: float, snapshot: bool = False) -> RecoveredMachine | None:

@@ -1,4 +1,4 @@
-"""What a driver waits for beside its queues: a moment, and the turns of the event loop."""
+"""What a driver waits for beside its queues: a moment on its clock, and iterations of the event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 _LOOP_ITERATIONS = 8
-"""Turns of the event loop between two folds. A record takes about four from its append to the wire, and its
+"""Iterations of the event loop between two folds. A record takes about four from its append to the wire, and its
 acknowledgement six from there to who waits for it; a fold holds the loop, so with fewer each would wait for another
 fold or two (at half of the highest rate: 25 ms in place of 13 from the start of a fold to the acknowledgement)."""
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.journal_forks import genesis_of, holds, last_record, reach
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine, MachineFactory
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.journal_forks import genesis_of, holds, last_record, reach
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import Found, PublishedStates
 from hushstream.agents.settings import WorkerSettings
@@ -140,7 +140,9 @@ class Beginning:
             why = self._lost(machine.journal)
             return await self._without_snapshot(partition, reader, standing, f"snapshot: {why}")
         # A snapshot is taken only when everything up to it was released.
-        recovered = RecoveredMachine(machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value))
+        recovered = RecoveredMachine(
+            machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value)
+        )
         recovered.released = snapshot.sequence
         return recovered
 
@@ -155,7 +157,9 @@ class Beginning:
                     return found
         return None
 
-    async def _bring(self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None) -> Found | None:
+    async def _bring(
+        self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None
+    ) -> Found | None:
         """Bring the newest published state to this worker's disk, if it is newer than what lies there."""
         if self.states is None:
             return None
@@ -197,7 +201,9 @@ class Beginning:
             return False
         return await holds(reader, start.machine, head.sequence, head.journal_offset, head.record)
 
-    async def _without_snapshot(self, partition: int, reader: LogReader, standing: Standing, why: str) -> RecoveredMachine:
+    async def _without_snapshot(
+        self, partition: int, reader: LogReader, standing: Standing, why: str
+    ) -> RecoveredMachine:
         """Put the snapshot aside and begin with what else there is."""
         logger.warning("%s; it is kept at %s, and gone on without", why, self.snapshots.put_aside(partition))
         return await self.begin(partition, reader, standing)

@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 
 from hushstream.agents.errors import InputsDeleted
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.journal_forks import sequence_of
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine, HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.journal_forks import sequence_of
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, RecoveredMachine
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
 from hushstream.engine.records import Output, TopicPartition
@@ -46,7 +46,9 @@ class Losses:
     sender: Sender
     _seals: dict[int, NoteSeal] = field(default_factory=dict)
 
-    async def accepted(self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int, journaled: int) -> bool:
+    async def accepted(
+        self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int, journaled: int
+    ) -> bool:
         """Whether the input before ``first`` that a machine has not folded is lost by an operator's word.
 
         Args:
@@ -98,7 +100,10 @@ class Losses:
         while high > first and not found_last:
             low = max(first, high - _AT_ONCE)
             for record in reversed(await reader.read(journal, low, high)):
-                if record.offset < recovered.journal_offset and sequence_of(machine, record.value) == recovered.sequence:
+                if (
+                    record.offset < recovered.journal_offset
+                    and sequence_of(machine, record.value) == recovered.sequence
+                ):
                     found_last = True
                     break
                 note = seal.unpack(record.value)

@@ -23,7 +23,7 @@ marks that were ever raised one at least as high is read, as if the foreign reco
 is held to the same number. Where it stands last under the key of a mark (a tombstone is such a record, too), that mark
 may have been the highest: the partition is refused. So it is where the topic does not begin at offset 0. Both end where
 an operator says so and pays: a mark of a newer generation that stands behind the loss (`hushstream marks rebuild`), and
-with it the suspected rollback that opens a new epoch.
+with it the request that opens a new epoch.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class ReleaseMarks:
             return True
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
-            f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics back, "
-            f"all of one moment; or begin a deployment under another name, and count what both cost together. To go on "
+            f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
+            f"back, all of one moment; or begin a deployment under another name, and count what both cost together. To go on "
             f"with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 

@@ -19,12 +19,12 @@ from hushstream.agents.errors import InputsDeleted, replaced
 from hushstream.agents.kafka.commits import read_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.journal_forks import published_ms, reach, sequence_of
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine, MachineFactory
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.journal_forks import published_ms, reach, sequence_of
 from hushstream.agents.recovery.losses import Losses
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
@@ -85,7 +85,9 @@ class Recovery:
         object.__setattr__(self, "beginning", Beginning(*tools))
         object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender))
 
-    async def run(self, partition: int, commits: Collection[str], cached: RecoveredMachine | None = None) -> RecoveredMachine:
+    async def run(
+        self, partition: int, commits: Collection[str], cached: RecoveredMachine | None = None
+    ) -> RecoveredMachine:
         """Bring the partition's machine to the end of its journal and send again what may be unsent.
 
         Args:
@@ -137,14 +139,18 @@ class Recovery:
         partition = machine.journal[1]
         accepted = self.marks.require(standing, partition, recovered.journal, recovered.sequence)
         suspected_behind = recovered.sequence if accepted else standing.accepted_at(recovered.journal)
-        recovered.generation = await self.marks.begin(partition, standing, recovered.journal, recovered.sequence, accepted)
+        recovered.generation = await self.marks.begin(
+            partition, standing, recovered.journal, recovered.sequence, accepted
+        )
         releases = releasing(machine)
         if releases is not None and suspected_behind is not None and not releases.opened_epoch_since(suspected_behind):
             # An operator goes on only where what was lost had been released from: that branch has its price.
             incarnations = standing.incarnations(before=recovered.generation)
             releases.request_epoch(os.urandom(EPOCH_NONCE_BYTES), forked=True, incarnations=incarnations)
 
-    async def _follow(self, recovered: RecoveredMachine, reader: LogReader, mark: int, standing: Standing) -> list[Output]:
+    async def _follow(
+        self, recovered: RecoveredMachine, reader: LogReader, mark: int, standing: Standing
+    ) -> list[Output]:
         """Replay the journal's tail until its end, and give what lies above ``mark`` and was not sent again yet."""
         journal = recovered.machine.journal
         firsts = await self._open(recovered, reader)
@@ -158,7 +164,9 @@ class Recovery:
                 if step is not None and recovered.sequence > mark:
                     unsent.extend((*step.releases, *step.dead_letters))
                     if len(unsent) > PORTION_OUTPUTS:
-                        whole = whole or await reach(reader, recovered.machine, recovered.sequence, recovered.journal_offset)
+                        whole = whole or await reach(
+                            reader, recovered.machine, recovered.sequence, recovered.journal_offset
+                        )
                         if await self._in_order(recovered, standing, whole):
                             await self._send(recovered, unsent)
                 await asyncio.sleep(0)
@@ -220,8 +228,8 @@ class Recovery:
         needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
         raise InputsDeleted(
             f"{needed}; those records were folded up to journal record {last}, but the newest state at hand ends with "
-            f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data directory of the "
-            f"last owner"
+            f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data "
+            f"directory of the last owner"
         )
 
     async def _replay(
@@ -266,7 +274,9 @@ class Recovery:
         """Send again what lies between the mark and the record that the machine has come to, noted before."""
         if (unsent or recovered.rotated_at) and self.marks is not None:
             sequence = recovered.sequence if unsent else recovered.rotated_at
-            await self.marks.raise_to(recovered.machine.journal[1], recovered.journal, recovered.generation, sequence, unsent)
+            await self.marks.raise_to(
+                recovered.machine.journal[1], recovered.journal, recovered.generation, sequence, unsent
+            )
             recovered.rotated_at = 0
         acknowledgements = [await self.sender.send(output) for output in unsent]
         await asyncio.gather(*acknowledgements)

@@ -23,8 +23,8 @@ from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings

@@ -25,9 +25,9 @@ from mode.threads import MethodQueue, QueueServiceThread
 from yarl import URL
 
 from hushstream.agents.errors import DENIED, JournalLost
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import as_records
-from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.security import CLIENT_ID
 from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
 

@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.kafka.logs import as_records
-from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import TopicPartition
 

@@ -1,7 +1,8 @@
-"""What tells an outage from a quiet hour: when brokers last answered, what waits, whether state can still be saved.
+"""Measures a worker's health: when brokers last answered, how long records wait, whether state can still be saved.
 
-A worker that is cut off holds its partitions, its lag stands still and its event loop turns; so none of that can tell.
-Ages are given in whole fives of seconds: of an outage they tell, of a batch (of clicks, perhaps) they do not.
+These gauges tell an outage from an hour without traffic. Others cannot: a worker that is cut off from its brokers keeps
+its partitions, its lag stands still, and its event loop runs. Ages are rounded down to five seconds, so that they show
+an outage but not a single batch (of clicks, perhaps).
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Darkness:
 
 
 class Health:
-    """Looks at all of it now and then, and shows it."""
+    """Measures all of it at intervals, and sets the gauges."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Health:
         metrics: Metrics,
         private_lag: Collection[str],
     ) -> None:
-        """Look at one worker; of an input in ``private_lag`` it is not told whether records wait."""
+        """Measure one worker; of an input in ``private_lag`` no gauge says whether records wait."""
         self._datadir = settings.datadir
         self._homes = homes
         self._intake = intake
@@ -125,7 +126,7 @@ class Health:
         self._out = False
 
     def look(self, ends: Callable[[tuple[str, int]], int | None]) -> None:
-        """Show how it is; ``ends`` says where an input log ended when it was last fetched."""
+        """Set the gauges; ``ends`` gives the end of an input log when it was last fetched."""
         fetched = self._contact.fetch_age(TP(*source) for source in self._intake.open_sources())
         drivers = list(self._homes.drivers.values())
         self._metrics.health(
@@ -143,7 +144,7 @@ class Health:
         self._say(fetched)
 
     def outside(self, seconds: float) -> None:
-        """Show how it is while the worker is out of its group, for so long: nothing is fetched, and nothing saved."""
+        """Set the gauges of a worker that has been out of its group for so long: it fetches and saves nothing."""
         self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),

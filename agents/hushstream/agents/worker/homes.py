@@ -19,9 +19,9 @@ from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.recovered_machine import RecoveredMachine, MachineFactory
 from hushstream.agents.recovery.high_water import HighWater
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.recovery import Observe, Recovery, Superseded
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates

@@ -30,11 +30,11 @@ from hushstream.agents.recovery.recovered_machine import MachineFactory
 from hushstream.agents.recovery.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.app import make_app
+from hushstream.agents.worker.health import Health
 from hushstream.agents.worker.homes import Homes
 from hushstream.agents.worker.membership import Seat, let_go, watch_seats
 from hushstream.agents.worker.preflight import RoleTopics, answered, check_topics
 from hushstream.agents.worker.session import with_session
-from hushstream.agents.worker.health import Health
 from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError

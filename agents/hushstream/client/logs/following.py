@@ -28,7 +28,11 @@ class AnswersFollowed:
     """The partitions of one topic that are read, each from its end at the moment it was first asked for."""
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, topic: str, deliver: Callable[[int, int, bytes], None], limited_log: RateLimitedLog
+        self,
+        consumer: AIOKafkaConsumer,
+        topic: str,
+        deliver: Callable[[int, int, bytes], None],
+        limited_log: RateLimitedLog,
     ) -> None:
         """Follow nothing yet.
 

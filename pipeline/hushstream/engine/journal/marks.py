@@ -158,14 +158,14 @@ class Standing:
     def accepted_at(self, journal: str) -> int | None:
         """Behind which record of a journal an operator went on last; None where none did.
 
-        Whatever was released since, a suspected rollback that arose there is open until the journal itself says that its epoch has
-        begun (`hushstream.engine.noise.epochs`).
+        An epoch that is requested there stays requested until the journal itself holds the record that opens it
+        (`hushstream.engine.noise.epochs`), whatever was released since.
         """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
         return max(accepted, default=None)
 
     def incarnations(self, before: int) -> int:
-        """How many generations before ``before`` have paid: a life each, and each may have been lost with its journal.
+        """How many generations before ``before`` have paid: each is an incarnation that may be lost with its journal.
 
         One of which no mark can be read counts: its marks were lost, or are under a key that was destroyed.
         """
@@ -177,7 +177,7 @@ class Standing:
         return not marks or any(mark.paid and mark.sequence > begun.get(mark.journal, 0) for mark in marks)
 
     def suspicion(self, journal: str | None, sequence: int) -> str:
-        """Why a journal may not be gone on with, in words; empty where nothing speaks against it.
+        """Why a worker must refuse to continue a journal, in words; empty where it may continue it.
 
         Args:
             journal: its name; None for one without a record, which would be begun.

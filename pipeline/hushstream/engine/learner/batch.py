@@ -1,18 +1,18 @@
-"""One batch of a learner: its inputs in the order in which they count, and what becomes of them.
+"""One batch of a learner: it merges the inputs in the order in which they count, and collects what they came to.
 
-The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
-record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
-(``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
-is done when a context or a phase end brings it, never by a click: clicks, or the lack of them, move nothing that leaves
-from here, neither when nor together with what. Whether feedback comes in time is judged by its own log time against the
-deadline of its decision.
+Inputs are merged by log time; at equal log times clicks come first, then models, then contexts. A record with an
+earlier log time than its predecessor counts as if it had its predecessor's. A context that names a click
+(``after_click``) comes after that click if the click is at most `CLICK_CLOCK_MARGIN_MS` younger. Only contexts and
+phase ends advance log time, and with it everything that waits for log time; a click never does. So neither a click nor
+its absence changes what leaves this role, or when, or together with what. Feedback is in time if its own log time is
+before the deadline of its decision.
 
-So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
-left that come before it. Whoever cuts batches sees to that (`hushstream.agents.partition.schedule`), as far as a log
-that was read to its end goes on at a later log time. Where the room for feedback without context
-(`feedback.early_feedback`) is shared by all users of a partition, so in a flood that fills it one user's click decides
-whether feedback of another is lost; what leaves, and when, it never decides. Where what leaves depends on it, each user
-has places of their own, and no reward takes one.
+Therefore the ends of batches change nothing that leaves, as long as no batch holds a context while another input has
+earlier records left. `hushstream.agents.partition.schedule` sees to that, for logs that go on at a later log time than
+they were read to. Feedback that comes before its context waits in a capacity (`feedback.early_feedback`) that all users
+of a partition share. In a flood that fills it, one user's click may decide whether feedback of another user is lost; it
+never decides what leaves, or when. Where what leaves depends on early feedback, each user has a capacity of their own,
+and no reward takes part of it.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ CERTAIN = 10**9
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
-# What takes its turn.
+# What a batch consists of.
 
 
 class Clicks(NamedTuple):
-    """Feedback that comes now."""
+    """Rows of feedback that come before the next item."""
 
     rows: Sequence[FeedbackRow]
 
 
 class Published(NamedTuple):
-    """A published model that comes now: its log time, its track, its record, and where it lies."""
+    """A published model: its log time, the reader of its track, its record, and the slice that it lies in."""
 
     log_time_ms: int
     reader: ModelReader
@@ -80,7 +80,7 @@ class Published(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Rows of contexts that no click and no model comes between."""
+    """Rows of contexts with no click and no model between them."""
 
     decoded: DecodedContexts
     rows: range
@@ -122,7 +122,7 @@ class Batch(AnsweredBatch):
     """A batch of one partition's inputs: `in_order` gives them, and the learner notes here what they came to.
 
     Attributes:
-        contexts, clicks, models: what takes turns.
+        contexts, clicks, models: the inputs that are merged.
         earlier: where feedback lies that waited for its context: its record is not at hand any more.
         sent: slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
@@ -338,7 +338,7 @@ class Batch(AnsweredBatch):
         }
 
 
-# Whose turn it is.
+# The inputs that are merged.
 
 
 def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark | OwnMark]:
@@ -349,7 +349,7 @@ def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark
 
 
 class FeedbackCursor:
-    """The click records of a batch, oldest first; each is taken as a whole.
+    """A cursor over the click records of a batch, oldest first; it takes each record as a whole.
 
     Attributes:
         part: where they lie.
@@ -392,12 +392,12 @@ class FeedbackCursor:
 
 
 class ModelCursor:
-    """The published models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
+    """A cursor over the models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
 
     __slots__ = ("_models", "_taken", "next_ms")
 
     def __init__(self, published: Iterable[tuple[ModelReader, InputSlice]]) -> None:
-        """Read every track's slice; what is not on a track's chain takes no turn."""
+        """Read every track's slice; what is not on a track's chain is left out."""
         models = [one for reader, part in published if part.high > part.low for one in _published(reader, part)]
         self._models = sorted(models, key=attrgetter("log_time_ms"))
         self._taken = 0

@@ -3,9 +3,9 @@
 A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
 (``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
 ``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
-for a suspected rollback (`hushstream.engine.noise.epochs`); it holds one price, fixed by the configuration, and the releases that
-this price pays for. The *deployment* scope of the partition
-(``deployment/{partition}``) bounds what all charges together cost the same unit.
+in a requested epoch (`hushstream.engine.noise.epochs`). An own scope holds one price, which the configuration fixes,
+and the releases that this price pays for. The *deployment* scope of the partition (``deployment/{partition}``) bounds
+what all charges together cost the same unit.
 
 Which charges add up, and which lie side by side:
 
@@ -17,9 +17,9 @@ Which charges add up, and which lie side by side:
   2009).
 * Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
   partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
-  and again for every suspected rollback that opened an epoch, as slots that a lost branch released may be released again. Partitions
-  do share users here; what bounds the slots of a user over all of them is the allowance that their edge keeps, and that
-  allowance is what fits the budget.
+  and again for every epoch that was requested after a suspected rollback, as slots that a lost branch released may be
+  released again. Partitions do share users here. The allowance that a user's edge keeps bounds the slots of that user
+  over all partitions, and the budget admits that allowance.
 * A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
   the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
   one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
@@ -104,14 +104,15 @@ def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> LimitFilte
 
 
 class ChargeKey(NamedTuple):
-    """Which charge a release belongs to.
+    """The key of a charge: which one a release belongs to. Keys of one partition only grow.
 
     Attributes:
         epoch: of the noise; it never falls.
         window: where every window is charged for itself, its number; it never falls.
-        redraw: how often noise was drawn anew, until then, over units that had been released, or may have been: their
-            lives pay again. An epoch that a key rotation begins draws none over them, so it redraws nothing.
-        nonce: of the suspected rollback that drew it anew the last time, hexadecimal; empty where none did.
+        redraw: how often noise was drawn anew until then over units that were released, or may have been: for each
+            time these units pay their price again. An epoch that a key rotation begins is no redraw: it draws no
+            noise over them.
+        nonce: of the last requested epoch, hexadecimal; empty where none was requested.
     """
 
     epoch: int

@@ -1,11 +1,11 @@
-"""What a machine asks before each release: may it, and what is debited.
+"""Decides before each release whether it may be made, and what it is debited.
 
-The answers follow from the configuration and from what was asked before, so a replay gives them again: nothing of
-it needs a record of its own. A refusal changes no sum, and is given again for every further release of that charge:
+The answers follow from the configuration and from what was asked before. A replay gives the same answers, so they
+need no records of their own. A refusal changes no sum, and is given again for every further release of that charge:
 the steps of an epoch whose price was refused are withheld with it.
 
-A redraw that is paid for brings those before it that were not: where a suspected rollback's epoch is the n-th life of a deployment
-and the journal that goes on has lost the records of some before, these are charged with it. They were released.
+A redraw that is charged also charges those before it that were not. A requested epoch may be the n-th incarnation of a
+journal that has lost the records of some before; these have released, so they are charged with it.
 """
 
 from __future__ import annotations

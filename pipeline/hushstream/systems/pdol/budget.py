@@ -1,7 +1,8 @@
 """What a record may pay over all epochs of noise, and what the releases so promise it (`engine.epoch_budget`).
 
-A slot is in one leaf of one counter, so epochs that a key rotation begins lie side by side. One that a suspected rollback begins may
-sum slots again that a lost branch of the journal released: it composes sequentially, and each record pays again. A
+A slot is in one leaf of one counter, so epochs that a key rotation begins lie side by side. One that is
+requested after a suspected rollback may sum slots again that a lost branch of the journal released: it composes
+sequentially, and each record pays again. A
 release that its inputs no longer give is paid for in that way too, although no slot is summed again then.
 """
 

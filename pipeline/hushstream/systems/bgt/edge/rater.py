@@ -35,8 +35,8 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import id_fault
 from hushstream.systems.bgt.deployment import BgtSystem
-from hushstream.systems.bgt.edge.received import RECEIVED, ROUNDS_TOPIC, Received
 from hushstream.systems.bgt.edge.incoming import KINDS, MAX_PREDICTED, Incoming, decode_slice, ready_slice
+from hushstream.systems.bgt.edge.received import RECEIVED, ROUNDS_TOPIC, Received
 from hushstream.systems.bgt.edge.users import USERS, Users
 from hushstream.systems.bgt.errors import BadRatings, BgtError
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal

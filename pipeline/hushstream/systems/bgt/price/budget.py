@@ -1,16 +1,16 @@
 """What a user may pay over all rounds and epochs of noise, and what the releases so promise them.
 
-Each round is charged for itself, with its release: what it adds to the price of the rounds before it. A budget that has
-room for some rounds alone pays for these, and the next one ends without a release. An epoch that a suspected rollback begins may
-release slots again that a lost branch of the journal released, of all rounds, so the epoch before it is charged in full
-and the rounds up to the next release once more (`hushstream.engine.noise.epoch_budget`).
+Each round is charged for itself, with its release: what it adds to the price of the rounds before it. A budget that
+covers some rounds only pays for these, and the next round ends without a release. An epoch that is requested after a
+suspected rollback may release slots of all rounds again that a lost branch of the journal released. So the epoch before
+it is charged in full, and the rounds up to the next release once more (`hushstream.engine.noise.epoch_budget`).
 
 *Proof that rounds may be charged so.* A round's release is rho_k-zCDP for a user against null whatever was released
 before (`hushstream.systems.bgt.price.sensitivity`). How far rounds go is decided by sums of these rhos, which are
 fixed by the configuration, and by a limit that is fixed too: not by content. Rounds that never come are a function of
-those that came, so they cost nothing: after round k the transcript is (rho_0 + ... + rho_k)-zCDP. Where a suspected rollback, which
-may follow from releases, opens an epoch, the filter composes: rhos add at any stopping time (Whitehouse, Ramdas,
-Rogers, Wu 2023).
+those that came, so they cost nothing: after round k the transcript is (rho_0 + ... + rho_k)-zCDP. Whether a
+rollback is suspected, and so an epoch opened, may follow from releases; there the filter composes: rhos add at any
+stopping time (Whitehouse, Ramdas, Rogers, Wu 2023).
 """
 
 from __future__ import annotations

@@ -338,8 +338,8 @@ class CollectorMachine(ReopeningRole):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise, but for their ids where the journal
-        is still written in the first schema generation: noise without them answers suspected rollbacks as noise without a name."""
+        """See `ReleasingRole.draws_ahead`: the name of the noise holds all slots, and their ids unless the journal is
+        still written in the first schema generation. Noise without ids counts as drawn ahead."""
         return self.naming is Naming.CONTENTS
 
     @property

@@ -9,8 +9,8 @@ One journal record covers one batch: what was predicted, and a digest and a debi
 is read before the batch's records.
 
 Where inputs changed under the journal, what was released stands, and the next release opens an epoch, with noise of its
-own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead (`Machine.request_epoch`); one that
-is known does in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
+own, at its price. A suspected rollback opens one where noise is drawn ahead (`ReleasingMachine.request_epoch`); a
+fork that is known opens one in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
 """
 
 from __future__ import annotations
@@ -408,7 +408,9 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         self._decoded = None
         own, debits = self.spending.terms.own, fields["debits"]
         self.skip(len(debits))
-        scope = debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
+        scope = (
+            debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
+        )
         self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):

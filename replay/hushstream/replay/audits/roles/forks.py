@@ -2,9 +2,10 @@
 
 Three branches go on from one genesis: one as it was, one in which an event has another content, and one in which an
 event has the same content under another id. What is known of the contents is taken off, so noise is left; branches that
-share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. Whoever
-goes on after a rollback may suspect a rollback (`ReleasingMachine.request_epoch`): noise that is drawn ahead of its content is protected
-by that alone, so the other branches begin with a suspected rollback, which changes nothing where noise is named by ids and contents.
+share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. A worker
+that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`): nothing else protects noise that is drawn
+ahead of its content. So the other branches begin with such a request, which changes nothing where noise is named by ids
+and contents.
 
 Cells, users or features beside one another are runs here: other rows say that these share no noise.
 """
@@ -37,7 +38,7 @@ class Branch:
         name: in words.
         other_contents: whether what an event holds is another than in the branch as it was.
         other_ids: whether an event has another id.
-        epoch_nonce: nonce of the suspected rollback that it begins with; empty for none.
+        epoch_nonce: nonce of the epoch that it requests at its beginning; empty for none.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Fork:
     claimed: Cost
 
     def branches(self, nonce: bytes) -> list[NDArray[np.float64]]:
-        """The noise of each of `BRANCHES`; those after the first suspected rollback."""
+        """The noise of each of `BRANCHES`; each but the first requests an epoch."""
         return [self.play(AS_IT_WAS, nonce), *(self.play(requesting_epoch(branch), nonce) for branch in BRANCHES[1:])]
 
     def __call__(self, runs: int, false_alarm: float) -> AuditResult:
@@ -89,7 +90,7 @@ class Fork:
 
 
 def requesting_epoch(branch: Branch) -> Branch:
-    """The same, with a suspected rollback of its own."""
+    """The same, which requests an epoch of its own."""
     return replace(branch, epoch_nonce=os.urandom(EPOCH_NONCE_BYTES))
 
 

@@ -32,7 +32,7 @@ class PlayedRole:
             make: a machine that was not started.
             log: to go on with one that holds records already.
             nonce: of the journal.
-            epoch_nonce: nonce of a suspected rollback of the journal; empty for none.
+            epoch_nonce: nonce of an epoch to request, as after a suspected rollback; empty for none.
         """
         self._make = make
         self.log = MemoryLog() if log is None else log

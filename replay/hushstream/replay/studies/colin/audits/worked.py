@@ -58,7 +58,9 @@ def played_rows(
 
     Users are those of its partition, in their order; a reward of 0 is one that never comes.
     """
-    role = PlayedRole(partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
+    role = PlayedRole(
+        partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce
+    )
     homes = homes_of(system, partition)
     for number, rewards in enumerate(steps):
         events = {f"{branch.number(number)}-{node}": system.graph.users[node] for node in homes}

@@ -44,7 +44,9 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         raise HushstreamError(f"audit: expected a release.horizon of at least {SEEN}, got {sharing.horizon}")
     small = replace(sharing, slots_per_release=ABREAST * PROBES, domains=None)
     attacked = replace(audited_config(sharing.counter), sharing=small)
-    run = partial(audit_attack, domain_attack(attacked, Domain()), epoch_guarantee(attacked).cost, domain_family(attacked))
+    run = partial(
+        audit_attack, domain_attack(attacked, Domain()), epoch_guarantee(attacked).cost, domain_family(attacked)
+    )
     settings |= {"epsilon": sharing.epsilon, "horizon": sharing.horizon, "releases": SEEN}
     seen = f"the first {SEEN} of at most {sharing.horizon} releases of a counter, of {ABREAST} features"
     return AuditReport(sharing.counter, settings, run(runs, false_alarm), epoch_guarantee(config), seen)
