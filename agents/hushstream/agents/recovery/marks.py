@@ -145,8 +145,8 @@ class ReleaseMarks:
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
-            f"back, all of one moment; or begin a deployment under another name, and count what both cost together. To go on "
-            f"with what is here, start this worker with --accept-loss {word}: {_PRICE}"
+            f"back, all of one moment; or begin a deployment under another name, and count what both cost together. "
+            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
