@@ -1,6 +1,6 @@
-"""What all learners have in common: contexts and clicks of one partition, published models, a journal of decisions.
+"""The part that all learners share: contexts and clicks of one partition, published models, a journal of decisions.
 
-A learner folds a batch (`hushstream.engine.learner.batch`) as every role that answers does
+A learner folds a batch (`hushstream.engine.learner.batch`) as every answering role does
 (`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their items in its
 own file, and `end_decisions` writes the journal record that covers them.
 """

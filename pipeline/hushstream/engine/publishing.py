@@ -1,8 +1,8 @@
-"""Roles that publish versions of something made of what is public: their journal is what they publish.
+"""Roles that publish versions of something made from public input; their journal is what they publish.
 
-A version follows from single records, or from the end of a phase; a role's own ``fold`` says when, and calls `publish`
-from there. The journal holds public values only, so its digests need no key. A recomputed version may differ from the
-journaled one by a rounding of its floats (another CPU's), and the journaled one stands.
+A version follows from single records, or from the end of a phase. A role's own ``fold`` says when, and calls `publish`.
+The journal holds public values only, so its digests need no key. A recomputed version may differ from the journaled one
+by a rounding of its floats (on another CPU); the journaled version then stands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Dead letters: which record was refused and why, without a byte of what it held.
+"""Dead letters: they say which record was refused and why, without a byte of what it held.
 
-The digest is keyed with the zone's key, so that the operator of that zone can find the record again, and
-nobody else can learn it by guessing (PRIVACY rule 10).
+The digest is keyed with the zone's key: the operator of that zone can find the record again, and nobody else can learn
+its content by guessing (PRIVACY rule 10).
 """
 
 from __future__ import annotations

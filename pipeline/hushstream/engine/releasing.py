@@ -1,14 +1,14 @@
 """Roles that release with noise: they gather, close, charge, add noise, journal, and only then release.
 
-A role's own ``fold`` says what happens to its input, and calls from there what all of them share (`Releases`):
+A role's own ``fold`` shows what happens to its input, and calls the shared steps (`Releases`):
 
-    1. ``opens_epoch``: answer a suspected rollback; 2. ``ask``: charge the price; then the role draws; 3. ``journal``:
+    1. ``opens_epoch``: open an epoch that is due; 2. ``ask``: charge the price; then the role draws; 3. ``journal``:
     write the record, or compare it with the one that is replayed, and rotate the key if the record says so.
 
-A journal record is written when what was gathered closes, and only then: before that the state is a fold of the input
-that anyone with the log can repeat. The record names the range and a keyed digest of its input, the debit, and a keyed
-digest of what is released; noise is named by the journal's genesis nonce, the epoch and the place within it, so the
-same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
+A journal record is written only when a window or a step closes; until then anyone with the log can fold the input
+again. The record names the range and a keyed digest of its input, the debit, and a keyed digest of what is released.
+The journal's genesis nonce, the epoch and the place within it name the noise. So the same log gives the same release,
+and never a second draw (PRIVACY rules 5 to 7).
 
 When the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
 released under the new key in an epoch of its own. When a rollback is suspected (`ReleasingMachine.request_epoch` of

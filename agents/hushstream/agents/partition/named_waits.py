@@ -1,9 +1,9 @@
-"""How long one partition waits for a record that another one names, and how that ends.
+"""Limits how long one partition waits for a click that a context names.
 
-A context may name a click, and waits for it. Where the log of clicks is asked after such a context has arrived, and
-ends before the click, the context names what never was: it goes on without waiting, and the machine refuses it. The
-log is asked when the first context has waited for a while, as a broker that has just become the leader may not show
-the last records yet; what arrived behind it by then does not wait for a while of its own.
+A context may name a click, and waits for it. When the context has waited for a while, the end of the clicks' log is
+asked for. If the log ends before the click, the click never existed: the context goes on without waiting, and the
+machine refuses it. The partition asks only after a wait, because a broker that has just become the leader may not show
+the last records yet. Contexts that arrived behind the first one by then do not wait for a while of their own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the driver of a home partition is given by its worker."""
+"""What a worker gives to the driver of a home partition."""
 
 from __future__ import annotations
 

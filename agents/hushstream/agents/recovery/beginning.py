@@ -1,8 +1,10 @@
-"""What a machine begins with: its first journal record, the snapshot on this worker's disk, or a published state.
+"""Chooses what a machine begins with: its first journal record, the snapshot on this worker's disk, or a published
+state.
 
-A worker's disk is a cache: where a newer state was published (`hushstream.agents.recovery.state_topic`), that is
-brought there first. Any state counts only if the journal holds the very record that it ends with. One of a branch that
-was lost is evidence of the loss, wherever it lies: it is refused, or put aside where an operator went on.
+A worker's disk is a cache: where a newer state was published (`hushstream.agents.recovery.state_topic`), that state is
+fetched first. A state counts only if the journal holds the very record that it ends with. A state of a lost branch, on
+disk or published, shows that the journal was rolled back: the partition is refused, or the state is put aside where an
+operator has accepted the loss.
 """
 
 from __future__ import annotations

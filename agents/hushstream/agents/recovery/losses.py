@@ -1,13 +1,13 @@
-"""Input that was deleted before it was folded: refused, unless an operator says that the role goes on without it.
+"""Refuses a partition whose input was deleted before it was folded, unless an operator accepts the loss.
 
-A role that was down for longer than its input is kept has lost some of it, and nothing brings that back. The refusal
-names what is lost, and the word with which an operator accepts that (`--accept-loss`). The worker then writes a note
-beside the chain of its journal (`hushstream.engine.journal.notes`) and folds what is left: the range of the next batch
-begins where it would have begun, and holds only the records that are there. Its digest says so, so recoveries and
-`verify` compute the same from it; and where no note covers the range, both refuse it as before.
+A role that was down for longer than its input is kept has lost some input, and nothing brings it back. The refusal
+names what is lost, and the word with which an operator accepts the loss (`--accept-loss`). The worker then writes a
+note beside the chain of its journal (`hushstream.engine.journal.notes`) and folds what is left. The range of the next
+batch begins where it would have begun without the loss, and holds only the records that are there. Its digest says so,
+so recoveries and `verify` compute the same; where no note covers the range, both refuse it as before.
 
-No privacy is lost by it: what was not folded was not released from, and a slot that was charged at the edge and is not
-counted costs its user what it would have cost.
+The loss costs no privacy. Nothing was released from input that was not folded, and a slot that was charged at the edge
+and is not counted costs its user what it would have cost.
 """
 
 from __future__ import annotations

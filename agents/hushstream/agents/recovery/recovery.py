@@ -1,10 +1,10 @@
-"""Bringing a machine to where its journal stands, and sending again what a crash may have left unsent.
+"""Brings a machine to the end of its journal, and sends again what a crash may have left unsent.
 
-Rule for sending again: a commit is made only after the outputs of everything it covers were acknowledged, and
-it carries the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the records above the
-committed mark are sent again, in order and with the same bytes; readers drop repeats by their deterministic
-ids. They are sent only after the whole tail was replayed and compared (in portions, if the tail holds more
-than `PORTION_OUTPUTS` outputs, so that memory stays bounded).
+A worker commits only after the outputs of everything that the commit covers were acknowledged, and the commit carries
+the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the records above the committed mark
+are sent again, in order and with the same bytes; readers drop repeats by their deterministic ids. They are sent only
+after the whole tail was replayed and compared. If the tail holds more than `PORTION_OUTPUTS` outputs, that is done in
+portions, so that memory stays bounded.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""States that follow their partition: published on a compacted topic of the zone, found there by any owner.
+"""Publishes states to a compacted topic of the zone, so that any owner of a partition finds its state there.
 
-A snapshot lies on one worker's disk, and stays behind when the partition moves; inputs, from which the state could be
-made again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` now and then, and what
-lies on a worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
+A snapshot lies on one worker's disk and stays behind when the partition moves; inputs, from which the state could be
+computed again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` at intervals, and
+the worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
 
-How often: with a snapshot, but rarely enough that a partition's publications take `bytes_per_second` on average; and
-once a day whatever happens, so that a state which held an erased user is replaced in all slots.
+A state is published with a snapshot, but rarely enough that the publications of a partition take `bytes_per_second` on
+average; and once a day in any case, so that a state with an erased user is replaced in all slots.
 """
 
 from __future__ import annotations
