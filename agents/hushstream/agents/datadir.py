@@ -1,4 +1,4 @@
-"""Tests the folder of snapshots before a worker joins its group, so that a full disk shows before it owns partitions."""
+"""Tests the folder of snapshots before a worker joins its group: a full disk shows before partitions are owned."""
 
 from __future__ import annotations
 
