@@ -14,7 +14,6 @@ import pytest
 
 from hushstream.engine.configuration import ExplorationConfig
 from hushstream.engine.records import ReplayMismatch
-from hushstream.engine.values import ConfigurationError
 from hushstream.learners.exploration import WHOLE, Drawn, draw
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
@@ -163,21 +162,6 @@ def test_users_of_the_holdout_and_those_over_quota_are_not_explored_upon(rigs: A
     # Over quota: all arms of a cold model are tied, and only ties are drawn.
     assert {answers[f"{user}:1"].propensity for user in users} == {WHOLE // rigs.ARMS}
     assert isinstance(rig.machine, LearnerMachine)
-
-
-@pytest.mark.parametrize(
-    ("values", "key"),
-    [
-        ({"choice": "random"}, "exploration.choice"),
-        ({"share": 0.0}, "exploration.share"),
-        ({"share": 1.5}, "exploration.share"),
-        ({"temperature": 0.0}, "exploration.temperature"),
-        ({"temperature": float("nan")}, "exploration.temperature"),
-    ],
-)
-def test_impossible_settings_are_refused(values: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigurationError, match=key):
-        ExplorationConfig(**values)
 
 
 def test_the_digest_is_what_it_was_while_nothing_explores(rigs: Any) -> None:
