@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from numpy.typing import ArrayLike
 
 from hushstream.client.arguments import mask_of, require_id, vector_of
-from hushstream.client.decisions import Answer, Decision, DecisionReader
+from hushstream.client.decisions import LEARNED, Answer, Decision, DecisionReader, PolicyName, position_event
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.declare.conversation import DECISIONS
@@ -185,6 +186,63 @@ class Client:
         finally:
             if not question.answer.done():
                 self._note_overdue(event_id)
+
+    async def rank(
+        self,
+        event_id: str,
+        user: str,
+        context: ArrayLike | Mapping[str, Any],
+        positions: int,
+        eligible: Sequence[int] | None = None,
+        baseline: Sequence[int] = (),
+        timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `decide`
+        track: str | None = None,
+    ) -> list[Decision]:
+        """Ask for an ordered slate: what to show in each of so many positions, no arm twice.
+
+        A position is a decision of its own among the arms that the positions before it left, with an event of its own
+        (`position_event`): so each has its exact propensity given those before it, their product is the slate's, and
+        `shown` and `reward` tell what came of each. It costs one answer of the learner after another; each counts as an
+        interaction of the user's.
+
+        Args:
+            event_id: names the slate, and its first position; the same id gets the same slate.
+            user, context, track: as in `decide`.
+            positions: how many are asked for; as many come as there are eligible arms.
+            eligible: arms that may be shown; None for all (then the client needs the deployment's rules).
+            baseline: what to show, in this order, from the first position on that no learner answers in time; the slate
+                ends where these do.
+            timeout: seconds for the whole slate; None waits for ever.
+
+        Raises:
+            HushstreamError: as `decide`, of any position; or ``positions`` is below 1.
+        """
+        if positions < 1:
+            raise HushstreamError(f"positions: expected at least one, got {positions}")
+        if eligible is None and self._rules is None:
+            raise HushstreamError(
+                "eligible: expected arms, as this client does not know the deployment's rules, got none"
+            )
+        left = list(dict.fromkeys(range(self._rules.arms) if eligible is None and self._rules else eligible or ()))
+        ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        found: list[Decision] = []
+        unanswered: PolicyName | None = None
+        for position in range(1, min(positions, len(left)) + 1):
+            event, own = position_event(event_id, position), next((arm for arm in baseline if arm in left), None)
+            if unanswered is not None:
+                if own is None:
+                    break
+                # What was not asked for position by position is not asked for at all: its chance would be unknown.
+                decided = replace(self._unasked(event, user, own), policy=unanswered)
+            else:
+                rest = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
+                among = eligible if position == 1 else left
+                decided = await self.decide(event, user, context, among, own, rest, track)
+            if decided.policy not in LEARNED:
+                unanswered = decided.policy
+            found.append(decided)
+            left.remove(decided.arm)
+        return found
 
     async def shown(self, event_id: str, user: str, arm: int) -> None:
         """Report that ``arm`` was on screen for this event; returns when the log holds it.

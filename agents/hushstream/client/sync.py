@@ -63,6 +63,20 @@ class SyncClient:
         """See `Client.decide`."""
         return self._run(self._client.decide(event_id, user, context, eligible, baseline, timeout, track))
 
+    def rank(
+        self,
+        event_id: str,
+        user: str,
+        context: ArrayLike | Mapping[str, Any],
+        positions: int,
+        eligible: Sequence[int] | None = None,
+        baseline: Sequence[int] = (),
+        timeout: float | None = 5.0,
+        track: str | None = None,
+    ) -> list[Decision]:
+        """See `Client.rank`."""
+        return self._run(self._client.rank(event_id, user, context, positions, eligible, baseline, timeout, track))
+
     def shown(self, event_id: str, user: str, arm: int) -> None:
         """See `Client.shown`."""
         self._run(self._client.shown(event_id, user, arm))

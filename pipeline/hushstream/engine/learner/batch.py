@@ -35,6 +35,7 @@ from hushstream.engine.noise.spending import Asked, Spending
 from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.learners.exploration import WHOLE
 from hushstream.schemas.columns import (
     REWARD,
     FeedbackColumns,
@@ -55,7 +56,7 @@ CPU's rounding); it is counted. Anything more is a change."""
 MODEL, PUBLIC, REPEATED = 0, 1, 2
 """How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
 
-CERTAIN = 10**9
+CERTAIN = WHOLE
 """The propensity of an answer without chance, in units of 1e-9."""
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
@@ -278,12 +279,12 @@ class Batch(AnsweredBatch):
 
     # Answers.
 
-    def as_journaled(self, decided: PastDecision, gap: Callable[[int], float]) -> PastDecision:
+    def as_journaled(self, decided: PastDecision, gap: Callable[[int, int], float]) -> PastDecision:
         """What the journal holds for the next row, if the scores allow it; what was decided where nothing is replayed.
 
         Args:
             decided: what the inputs give.
-            gap: how far below the best an arm's score is.
+            gap: how far scores must be off for another arm and its propensity to be the answer.
 
         Raises:
             ReplayMismatch: it is another answer, and not for a rounding.
@@ -297,7 +298,7 @@ class Batch(AnsweredBatch):
         arm, propensity = arms[row], propensities[row]
         if (arm, propensity) == (decided.arm, decided.propensity):
             return decided
-        if not (0 <= arm < self._arms_there and gap(arm) <= FLOAT_TIE_MARGIN):
+        if not (0 <= arm < self._arms_there and gap(arm, propensity) <= FLOAT_TIE_MARGIN):
             raise ReplayMismatch(f"{where}: the inputs give another arm at row {row}, beyond a float tie")
         self.float_ties += 1
         return decided._replace(arm=arm, propensity=propensity)

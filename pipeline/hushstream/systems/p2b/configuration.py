@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
+    ExplorationConfig,
     FeedbackConfig,
     PartitionConfig,
     PrivacyConfig,
@@ -335,6 +336,7 @@ class P2BConfig:
         expected_items: of all items, as many as the sums are made for; null for all. Public, never a live count.
         click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
             which interaction a slot of declared features holds (`edge.candidates.click_chance`).
+        exploration: whether an arm is chosen by its score alone or with a stated chance.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -357,6 +359,7 @@ class P2BConfig:
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = later(None)
     click_rate: float | None = later(None)
+    exploration: ExplorationConfig = later(ExplorationConfig())
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

@@ -216,6 +216,7 @@ class P2BSystem:
             contexts_per_period=config.users.contexts_per_period,
             quota_period_ms=round(config.users.period_seconds * 1000),
             choice=self.form.choice,
+            exploration=config.exploration.rule(),
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:

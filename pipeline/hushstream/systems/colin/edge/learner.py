@@ -42,6 +42,7 @@ from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, rows
 from hushstream.engine.state.parts import record
 from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
+from hushstream.learners.exploration import Drawn, draw
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
@@ -139,7 +140,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         noised_sums=Several({"noised_sums": "bytes"}, _pack_sums, _unpack_sums),
         spending=own_part(SPENDING),
     )
-    derived: ClassVar[Mapping[str, str]] = {"foreign": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {"foreign": FIXED, "exploration": FIXED}
     system: CollaborativeSystem
     early: ShownEarlyFeedback
     spending: Spending
@@ -156,6 +157,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         self.open: OpenRows[OpenRow] = OpenRows(settle_ms, self.arms)
         self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))
         """Users of other partitions."""
+        self.exploration = system.config.exploration.rule()
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
@@ -288,14 +290,12 @@ class CollaborativeLearnerMachine(DecisionRole):
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
         scores = self.shared.scores(node, features.astype(np.float64), system.alpha)
-        if columns.eligible[row]:
-            scores[~eligible_mask(columns.eligible[row], self.arms)] = -np.inf
-        arm = int(np.argmax(scores))
-        past = PastDecision(user, arm, CERTAIN, self.shared.version)
+        eligible = eligible_mask(columns.eligible[row], self.arms) if columns.eligible[row] else None
+        arm, propensity = self._choose(scores, eligible, user, event_id)
+        past = PastDecision(user, arm, propensity, self.shared.version)
         if batch.journaled is not None:
-            best = scores[arm]
-            arm = batch.as_journaled(past, lambda other: float(best - scores[other])).arm
-            past = past._replace(arm=arm)
+            past = batch.as_journaled(past, partial(self._tie_gap, scores, eligible, (user, event_id)))
+            arm = past.arm
         self.past.put(event_id, past)
         if self.taken[node] != FORGOTTEN:
             version, chosen = self.shared.version, features[arm].copy()
@@ -305,6 +305,33 @@ class CollaborativeLearnerMachine(DecisionRole):
         if self.early:
             for click in self.early.claim(event_id):
                 self._feed(click, batch.earlier, batch)
+
+    def _choose(
+        self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
+    ) -> Drawn:
+        if self.exploration is not None:
+            return draw(self.exploration.weights(scores, eligible), self._drawn(user, event_id))
+        if eligible is not None:
+            scores[~eligible] = -np.inf
+        return Drawn(int(np.argmax(scores)), CERTAIN)
+
+    def _tie_gap(
+        self,
+        scores: NDArray[np.float64],
+        eligible: NDArray[np.bool_] | None,
+        event: tuple[str, str],
+        arm: int,
+        propensity: int,
+    ) -> float:
+        """How far scores must be off for this to be the answer."""
+        if self.exploration is None:
+            return float(scores.max() - scores[arm])
+        return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
+
+    def _drawn(self, user: str, event_id: str) -> int:
+        """The number that an event draws, from 0 to `CERTAIN` - 1: the same whenever it is asked again."""
+        digest = self.key.digest("exploration", user.encode(), event_id.encode())
+        return int.from_bytes(digest, "little") % CERTAIN
 
     # Log time, and rows that leave.
 

@@ -425,7 +425,7 @@ class LearnerMachine(DecisionRole):
         if batch.journaled is not None:
             recomputed, past = (
                 past,
-                batch.as_journaled(past, _never if held_out else partial(agent.score_gap, event_id)),
+                batch.as_journaled(past, _never if held_out else partial(agent.score_gap, event_id, mask)),
             )
             if past is not recomputed:
                 agent.correct(event_id, past.arm, past.propensity)
@@ -562,7 +562,7 @@ class LearnerMachine(DecisionRole):
         self.forget_events(user)
 
 
-def _never(arm: int) -> float:
+def _never(arm: int, propensity: int) -> float:
     """The score gap of an answer that no score decides."""
     return np.inf
 

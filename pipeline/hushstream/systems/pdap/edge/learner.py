@@ -250,7 +250,7 @@ class PdapLearnerMachine(DecisionRole):
         version = self.serving.version
         past = PastDecision(user, found.arm, found.propensity * _SHARE, version)
         # Whole numbers alone decide, so no other arm is as good.
-        batch.as_journaled(past, lambda arm: float("inf"))
+        batch.as_journaled(past, lambda arm, propensity: float("inf"))
         self.past.put(event_id, past)
         place = (found.arm, past.propensity, version, found.cell, found.arrival)
         self.open.add(event_id, OpenRow(self.now_ms, user, *place))
