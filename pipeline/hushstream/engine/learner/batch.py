@@ -1,11 +1,11 @@
 """One batch of a learner: its inputs in the order in which they count, and what becomes of them.
 
-The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
-record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
-(``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
-is done when a context or a phase end brings it, never by a click: clicks, or the lack of them, move nothing that leaves
-from here, neither when nor together with what. Whether feedback comes in time is judged by its own log time against the
-deadline of its decision.
+The inputs of a batch take their turns by log time, at equal log times clicks first, then changes of the catalogue, then
+models, then contexts; a record whose log time lies before its predecessor's counts as if it had that one's. A context
+that names a click (``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever
+waits for log time is done when a context or a phase end brings it, never by a click: clicks, or the lack of them, move
+nothing that leaves from here, neither when nor together with what. Whether feedback comes in time is judged by its own
+log time against the deadline of its decision.
 
 So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
 left that come before it. Whoever cuts batches sees to that (`hushstream.agents.partition.schedule`), as far as a log
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
+from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import Place, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
@@ -79,6 +80,14 @@ class Published(NamedTuple):
     part: InputSlice
 
 
+class Changed(NamedTuple):
+    """A record of the catalogue that comes now: its log time, what it holds, and where it lies."""
+
+    log_time_ms: int
+    read: ReadChange
+    part: InputSlice
+
+
 class Contexts(NamedTuple):
     """Rows of contexts that no click and no model comes between."""
 
@@ -106,7 +115,7 @@ class Own(NamedTuple):
     mark: OwnMark
 
 
-Turn = Clicks | Published | Contexts | PhaseEnd | Forget | Own
+Turn = Clicks | Published | Changed | Contexts | PhaseEnd | Forget | Own
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
@@ -122,7 +131,7 @@ class Batch(AnsweredBatch):
     """A batch of one partition's inputs: `turns` gives them in order, and the learner notes here what they came to.
 
     Attributes:
-        contexts, clicks, models: what takes turns.
+        contexts, clicks, public: what takes turns.
         earlier: where feedback lies that waited for its context: its record is not at hand any more.
         sent: slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
@@ -132,7 +141,7 @@ class Batch(AnsweredBatch):
         self,
         whole: AnsweredBatch,
         pieces: Sequence[DecodedContexts],
-        inputs: tuple[InputSlice, ClickTurns, ModelTurns],
+        inputs: tuple[InputSlice, ClickTurns, PublicTurns],
         of: tuple[bytes, int],
     ) -> None:
         """Begin a batch with no answers.
@@ -140,12 +149,12 @@ class Batch(AnsweredBatch):
         Args:
             whole: what came in, and what is replayed.
             pieces: decoded contexts that the slice of contexts lies in.
-            inputs: contexts, clicks, models.
+            inputs: contexts, clicks, and what is public.
             of: the deployment's digest, and how many arms it has.
         """
         super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
         self._pieces = pieces
-        self.contexts, self.clicks, self.models = inputs
+        self.contexts, self.clicks, self.public = inputs
         self.earlier = self.clicks.part._replace(records=())
         self._config_digest, self._arms_there = of
         self._replayed: list[list[int]] = []
@@ -200,7 +209,7 @@ class Batch(AnsweredBatch):
 
     def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Turn, None, int]:
         """Runs of rows, and what comes before each; returns the log time that they have come to."""
-        clicks, models, oversized = self.clicks, self.models, frozenset(decoded.oversized)
+        clicks, public, oversized = self.clicks, self.public, frozenset(decoded.oversized)
         columns = decoded.columns
         offsets, times_ms, after_clicks = columns.offsets, columns.timestamps_ms, columns.after_clicks
         first, last = rows.start, rows.stop
@@ -211,11 +220,11 @@ class Batch(AnsweredBatch):
             after_click = after_clicks[first]
             if times_ms[first] > now_ms:
                 now_ms = times_ms[first]
-            if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or models.next_ms <= now_ms:
+            if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or public.next_ms <= now_ms:
                 yield from self._before(now_ms, after_click)
             next_ms, next_click = clicks.next_ms, clicks.next_offset
-            if models.next_ms < next_ms:
-                next_ms = models.next_ms
+            if public.next_ms < next_ms:
+                next_ms = public.next_ms
             row = first + 1
             while row < last and times_ms[row] < next_ms and after_clicks[row] < next_click:
                 if oversized and offsets[row] in oversized:
@@ -227,13 +236,13 @@ class Batch(AnsweredBatch):
             first = row
         return now_ms
 
-    def _before(self, log_time_ms: int, after_click: int = -1) -> Iterator[Clicks | Published]:
+    def _before(self, log_time_ms: int, after_click: int = -1) -> Iterator[Clicks | Published | Changed]:
         """What comes before a context or phase end of this log time that names this click."""
-        clicks, models = self.clicks, self.models
-        while models.next_ms <= log_time_ms:
-            if clicks.next_ms <= models.next_ms:
-                yield Clicks(clicks.take(models.next_ms))
-            yield models.take()
+        clicks, public = self.clicks, self.public
+        while public.next_ms <= log_time_ms:
+            if clicks.next_ms <= public.next_ms:
+                yield Clicks(clicks.take(public.next_ms))
+            yield public.take()
         if rows := clicks.take(log_time_ms, after_click):
             yield Clicks(rows)
 
@@ -391,24 +400,32 @@ class ClickTurns:
         return self._clicks[first : self._row]
 
 
-class ModelTurns:
-    """The published models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
+class PublicTurns:
+    """The changes of the catalogue and the published models of a batch, by log time, at equal log times changes first.
 
-    __slots__ = ("_models", "_taken", "next_ms")
+    ``next_ms`` is that of the next one, or `NEVER_MS`.
+    """
 
-    def __init__(self, published: Iterable[tuple[ModelReader, InputSlice]]) -> None:
-        """Read every track's slice; what is not on a track's chain takes no turn."""
-        models = [one for reader, part in published if part.high > part.low for one in _published(reader, part)]
-        self._models = sorted(models, key=attrgetter("log_time_ms"))
+    __slots__ = ("_taken", "_turns", "next_ms")
+
+    def __init__(
+        self, models: Iterable[tuple[ModelReader, InputSlice]], items: tuple[ItemReader, InputSlice] | None = None
+    ) -> None:
+        """Read every slice; what is not on a track's chain takes no turn."""
+        turns: list[Published | Changed] = []
+        if items is not None and items[1].high > items[1].low:
+            turns.extend(Changed(one.log_time_ms, one, items[1]) for one in items[0].read(items[1]))
+        turns.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
+        self._turns = sorted(turns, key=attrgetter("log_time_ms"))
         self._taken = 0
-        self.next_ms = self._models[0].log_time_ms if models else NEVER_MS
+        self.next_ms = self._turns[0].log_time_ms if turns else NEVER_MS
 
-    def take(self) -> Published:
-        """The next model; it is past from here on."""
-        published = self._models[self._taken]
+    def take(self) -> Published | Changed:
+        """The next one; it is past from here on."""
+        turn = self._turns[self._taken]
         self._taken += 1
-        self.next_ms = self._models[self._taken].log_time_ms if self._taken < len(self._models) else NEVER_MS
-        return published
+        self.next_ms = self._turns[self._taken].log_time_ms if self._taken < len(self._turns) else NEVER_MS
+        return turn
 
 
 def _published(reader: ModelReader, part: InputSlice) -> Iterator[Published]:
