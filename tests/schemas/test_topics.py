@@ -27,6 +27,7 @@ TOPICS = {
         "lift",
         "ledger-edge",
         "models",
+        "items",
         "ledger",
         "marks-edge",
         "marks-shuffler",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -25,6 +25,7 @@ import numpy as np
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
+from hushstream.client import Item
 from hushstream.client.client import Client
 from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, asked_partitions
@@ -110,6 +111,8 @@ class _Visitors:
     rewards: tuple[float, ...] = (0.0, 1.0)
     again: bool = False
     """Whether the same users come in every phase."""
+    named: bool = False
+    """Whether items have names; then one of them gives its row to another."""
     draw: random.Random = field(default_factory=lambda: random.Random(1))
 
     async def play(self) -> None:
@@ -118,6 +121,8 @@ class _Visitors:
             for phase, tracks in enumerate(self.tracks):
                 names = [f"user-{0 if self.again else phase}-{number}" for number in range(self.users)]
                 turns = [(name, turn) for turn in range(self.rounds) for name in names]
+                if self.named:
+                    await self._change_items(client, phase)
                 for name, turn in turns:
                     track = tracks[int(name.rpartition("-")[2]) % len(tracks)]
                     await self._visit(client, f"{name}:{phase}:{turn}", name, track)
@@ -132,16 +137,33 @@ class _Visitors:
         return rules if rules is not None and rules.features is not None else None
 
     async def _visit(self, client: Client, event_id: str, user: str, track: str) -> None:
-        eligible = None if self.draw.random() < 0.8 else sorted(self.draw.sample(range(self.arms), 2))
+        items: Sequence[Any] = range(self.arms)
+        if self.named:
+            items = [one.item for one in client.items.known() if one.offered]
+        eligible = None if self.draw.random() < 0.8 else sorted(self.draw.sample(items, 2))
         context = self.context(self.draw)
         decision = await client.decide(event_id, user, context, eligible, timeout=TIMEOUT_SECONDS, track=track)
-        way, arm = self.draw.random(), decision.arm
+        way, shown = self.draw.random(), decision.item or decision.arm
         if way < 0.8:
-            await client.shown(event_id, user, arm if way > 0.1 else (arm + 1) % self.arms)
+            await client.shown(event_id, user, shown if way > 0.1 else items[(items.index(shown) + 1) % len(items)])
         if way > 0.3:
-            await client.reward(event_id, user, arm, self.draw.choice(self.rewards))
+            await client.reward(event_id, user, shown, self.draw.choice(self.rewards))
         if way < 0.1:
             self._misbehave(event_id, user, context)
+
+    async def _change_items(self, client: Client, phase: int) -> None:
+        """Fill the catalogue, retire an item, and give its row to another one; with records that do not count."""
+        change = {"offered": True, "title": "", "features": "", "config_digest": self.loop.system.digest}
+        if phase == 0:
+            await client.items.add_all(Item(name, name.upper()) for name in ("a", "b", "c"))
+        elif phase == 1:
+            await client.items.retire("b")
+            self.loop.put("items", "Item", **{**change, "item": "e", "version": 4})
+            self.loop.put("items", "Item", **{**change, "item": "e", "version": 5})
+            self.loop.put("items", "Item", **{**change, "item": "e", "version": 5, "config_digest": bytes(16)})
+            self.loop.junk("items")
+        else:
+            await client.items.add("d")
 
     def _misbehave(self, event_id: str, user: str, context: Any) -> None:
         put = self.loop.put
@@ -246,7 +268,8 @@ def _p2b(name: str, **changes: Any) -> Variant:
         loop.junk("contexts", "clicks", "reports", "crowds", *(("interactions",) if coded else ()))
         exact = ("nonprivate",) if coded else ()
         tracks = (("cold", "private"), ("private", *exact, "cold"), ("private",))
-        asyncio.run(_Visitors(loop, _histogram(4) if coded else _declared(), 3, tracks, users=5, rounds=3).play())
+        context, named = _histogram(4) if coded else _declared(), "named" in name
+        asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, named=named).play())
         return loop
 
     return Variant("p2b", name, record)
@@ -427,6 +450,14 @@ VARIANTS = (
         features=FEATURES,
         release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16, "sampling": 0.7},
         holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+    ),
+    _p2b(
+        "p2b-declared-named",
+        features=FEATURES,
+        items={"named": True},
+        release={"form": "features", "window_units": 5, "sums": "fresh"},
+        slot={"period_seconds": 5.0},
+        feedback={"settle_seconds": 1.0, "click_rate": 0.2},
     ),
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),

@@ -2,6 +2,7 @@
 
 from hushstream.client.client import Client, DecisionTimeout
 from hushstream.client.decisions import Decision
+from hushstream.client.items import Item
 from hushstream.client.kafka import connect
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.predictions import Prediction, PredictionTimeout, RefusedRecord
@@ -24,6 +25,7 @@ __all__ = [
     "Decision",
     "DecisionTimeout",
     "EventLog",
+    "Item",
     "Prediction",
     "PredictionTimeout",
     "RecordClient",

@@ -20,7 +20,16 @@ from typing import Any, NamedTuple, Self
 from numpy.typing import ArrayLike
 
 from hushstream.client.arguments import mask_of, require_id, vector_of
-from hushstream.client.decisions import LEARNED, Answer, Decision, DecisionReader, PolicyName, position_event
+from hushstream.client.decisions import (
+    LEARNED,
+    Answer,
+    Decision,
+    DecisionReader,
+    PolicyName,
+    items_read,
+    position_event,
+)
+from hushstream.client.items import Items
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
 from hushstream.engine.declare.conversation import DECISIONS
@@ -92,9 +101,11 @@ class Client:
         self._track = track or party or "private"
         self._party = party
         self._generation = codec.require_generation(schema_generation)
+        self.items = Items(log, None if rules is None else rules.catalogue, self._generation)
+        """The catalogue, where items have names."""
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
-        self._passed: dict[int, PassedOver[Answer]] = {}
+        self._passed: dict[int, PassedOver[tuple[Answer, int]]] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
@@ -125,8 +136,8 @@ class Client:
         event_id: str,
         user: str,
         context: ArrayLike | Mapping[str, Any],
-        eligible: Sequence[int] | None = None,
-        baseline: int | None = None,
+        eligible: Sequence[int] | Sequence[str] | None = None,
+        baseline: int | str | None = None,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - the timeout has a meaning of its own: the baseline
         track: str | None = None,
     ) -> Decision:
@@ -144,7 +155,8 @@ class Client:
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
                 names those shown. Where features are declared by name: their values by name, a name that is absent or
                 None being missing.
-            eligible: arms that may be shown, numbered from 0; None for all.
+            eligible: arms that may be shown, numbered from 0, or the ids of items where items have names; None for all
+                that are offered.
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
                 question is then not sent, but for one a second that asks whether somebody is there again.
             timeout: seconds; None waits for ever.
@@ -161,28 +173,30 @@ class Client:
         if known is not None:
             _require_user(known.user, user)
             return known
+        rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
+        fallback = None if baseline is None else await self._fallback(event_id, user, baseline)
         question = self._waiting.get(event_id)
         silent = baseline is not None and self._is_silent(user)
         if question is None:
-            value = self._context(event_id, user, context, eligible, baseline, track)
-            if silent and not self._probes(user):
-                return self._unasked(event_id, user, baseline)
+            value = self._context(event_id, user, context, rows, None if fallback is None else fallback.arm, track)
+            if fallback is not None and silent and not self._probes(user):
+                return self._unasked(fallback)
             question = self._ask(event_id, user, value)
         _require_user(question.user, user)
         try:
             # A probe is sent, and nobody waits for it.
             return await asyncio.wait_for(asyncio.shield(question.answer), 0 if silent else timeout)
         except RequestRefused:
-            if baseline is None:
+            if fallback is None:
                 raise
-            return Decision(event_id, user, baseline, None, "refused", 0)
+            return replace(fallback, policy="refused")
         except TimeoutError:
-            if baseline is None:
+            if fallback is None:
                 raise DecisionTimeout(
                     f"decide: expected an answer within {timeout} s, got none and no baseline arm was given; no "
                     f"learner runs, or it is behind"
                 ) from None
-            return Decision(event_id, user, baseline, None, "no_learner" if silent else "timeout", 0)
+            return replace(fallback, policy="no_learner" if silent else "timeout")
         finally:
             if not question.answer.done():
                 self._note_overdue(event_id)
@@ -193,8 +207,8 @@ class Client:
         user: str,
         context: ArrayLike | Mapping[str, Any],
         positions: int,
-        eligible: Sequence[int] | None = None,
-        baseline: Sequence[int] = (),
+        eligible: Sequence[int] | Sequence[str] | None = None,
+        baseline: Sequence[int] | Sequence[str] = (),
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `decide`
         track: str | None = None,
     ) -> list[Decision]:
@@ -219,33 +233,49 @@ class Client:
         """
         if positions < 1:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
-        if eligible is None and self._rules is None:
-            raise HushstreamError(
-                "eligible: expected arms, as this client does not know the deployment's rules, got none"
-            )
-        left = list(dict.fromkeys(range(self._rules.arms) if eligible is None and self._rules else eligible or ()))
+        left = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
         unanswered: PolicyName | None = None
         for position in range(1, min(positions, len(left)) + 1):
-            event, own = position_event(event_id, position), next((arm for arm in baseline if arm in left), None)
+            event, own = position_event(event_id, position), next((item for item in baseline if item in left), None)
             if unanswered is not None:
                 if own is None:
                     break
                 # What was not asked for position by position is not asked for at all: its chance would be unknown.
-                decided = replace(self._unasked(event, user, own), policy=unanswered)
+                decided = self._unasked(replace(await self._fallback(event, user, own), policy=unanswered))
             else:
                 rest = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
-                among = eligible if position == 1 else left
+                among: Any = eligible if position == 1 else left
                 decided = await self.decide(event, user, context, among, own, rest, track)
             if decided.policy not in LEARNED:
                 unanswered = decided.policy
             found.append(decided)
-            left.remove(decided.arm)
+            left.remove(decided.arm if decided.item is None else decided.item)
         return found
 
-    async def shown(self, event_id: str, user: str, arm: int) -> None:
-        """Report that ``arm`` was on screen for this event; returns when the log holds it.
+    async def _all_items(self) -> Sequence[int | str]:
+        """Every item that may be shown: ids where items have names, else the numbers of the arms.
+
+        Raises:
+            HushstreamError: this client does not know them.
+        """
+        if self.items.named:
+            return [one.item for one in await self.items.list() if one.offered]
+        if self._rules is None:
+            raise HushstreamError(
+                "eligible: expected arms, as this client does not know the deployment's rules, got none"
+            )
+        return range(self._rules.arms)
+
+    async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
+        """What the caller's own baseline is as an answer."""
+        row = await self.items.row_of(baseline)
+        found = Decision(event_id, user, row, None, "no_learner", 0)
+        return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
+
+    async def shown(self, event_id: str, user: str, arm: int | str) -> None:
+        """Report that ``arm``, or the item with this id, was on screen for this event; returns when the log holds it.
 
         Of an event that was never sent, since no learner answered, nothing is written: nobody would know it.
 
@@ -254,8 +284,8 @@ class Client:
         """
         await self._feedback("shown", event_id, user, arm, 0.0)
 
-    async def reward(self, event_id: str, user: str, arm: int, reward: float) -> None:
-        """Report the reward in [0, 1] of the arm that was on screen; returns when the log holds it. See `shown`.
+    async def reward(self, event_id: str, user: str, arm: int | str, reward: float) -> None:
+        """Report the reward in [0, 1] of what was on screen; returns when the log holds it. See `shown`.
 
         Raises:
             BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
@@ -330,7 +360,7 @@ class Client:
         passed = self._passed_over(partition)
         early = passed.early(event_id, offset)
         if early is not None:
-            self._settle(question, early)
+            self._settle(question, *early)
         elif passed.sent(event_id, offset):
             self._fail(event_id, _refused())
 
@@ -350,7 +380,7 @@ class Client:
     def _circuit_of(self, user: str) -> Circuit:
         return self._circuits.setdefault(self._partition(user), Circuit())
 
-    def _passed_over(self, partition: int) -> PassedOver[Answer]:
+    def _passed_over(self, partition: int) -> PassedOver[tuple[Answer, int]]:
         return self._passed.setdefault(partition, PassedOver(self._asked))
 
     def _is_silent(self, user: str) -> bool:
@@ -359,13 +389,12 @@ class Client:
     def _probes(self, user: str) -> bool:
         return self._circuit_of(user).probes(asyncio.get_running_loop().time())
 
-    def _unasked(self, event_id: str, user: str, baseline: int | None) -> Decision:
+    def _unasked(self, fallback: Decision) -> Decision:
         """The baseline of a question that is not sent; what came of it teaches nothing."""
-        assert baseline is not None
-        self._unsent[event_id] = None
+        self._unsent[fallback.event_id] = None
         if len(self._unsent) > REMEMBERED_ANSWERS:
             self._unsent.popitem(last=False)
-        return Decision(event_id, user, baseline, None, "no_learner", 0)
+        return fallback
 
     def _note_overdue(self, event_id: str) -> None:
         """Keep a question that nobody waits for, but not for ever: it may have been refused."""
@@ -433,9 +462,13 @@ class Client:
             rules.check_context(user, track, vector, eligible, baseline)
         return "Context", {"context": vector.tobytes()}
 
-    async def _feedback(self, kind: str, event_id: str, user: str, arm: int, reward: float) -> None:
+    async def _feedback(self, kind: str, event_id: str, user: str, on_screen: int | str, reward: float) -> None:
         for name, text in (("event_id", event_id), ("user", user)):
             require_id(name, text)
+        decided = self._answers.get(event_id)
+        # The decision's own row, though the item may have been retired since.
+        own = decided is not None and decided.item == on_screen
+        arm = decided.arm if decided is not None and own else await self.items.row_of(on_screen)
         self._check_feedback(event_id, user, arm, reward)
         if event_id in self._unsent:
             return
@@ -474,12 +507,32 @@ class Client:
         # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
         if question is None or self._partition(question.user) != partition:
             return
-        if self._passed_over(partition).takes(answer.event_id, head, answer):
-            self._settle(question, answer)
+        known = (answer, items_read(head))
+        if self._passed_over(partition).takes(answer.event_id, head, known):
+            self._settle(question, *known)
 
-    def _settle(self, question: _Question, answer: Answer) -> None:
+    def _settle(self, question: _Question, answer: Answer, position: int) -> None:
+        """Give an answer, whose learner had read the catalogue up to this offset."""
+        if self.items.knows(position):
+            self._give(question, answer, position)
+            return
+        # It has its answer: the journal going past it is no refusal any more.
+        self._passed_over(self._partition(question.user)).settled(answer.event_id)
+        task = asyncio.create_task(self._read_names(question, answer, position))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _read_names(self, question: _Question, answer: Answer, position: int) -> None:
+        try:
+            await self.items.refresh()
+        except HushstreamError as error:
+            self._fail(answer.event_id, error)
+        else:
+            self._give(question, answer, position)
+
+    def _give(self, question: _Question, answer: Answer, position: int) -> None:
         self._drop(answer.event_id)
-        decision = answer.to(question.user)
+        decision = answer.to(question.user, *self.items.of_decision(answer.arm, position))
         self._answers[answer.event_id] = decision
         if len(self._answers) > REMEMBERED_ANSWERS:
             self._answers.popitem(last=False)

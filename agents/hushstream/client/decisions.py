@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, cast
 import numpy as np
 
 from hushstream.client.logs.journals import JournalReader
+from hushstream.engine.catalogue import ITEMS
 from hushstream.schemas.records import Decisions, JournalHead
 
 _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "baseline", "repeated")
@@ -36,6 +37,8 @@ class Decision:
             event id had been decided before); or ``arm`` is the caller's own baseline, since the learner did not answer
             in time ("timeout"), none has answered for a while ("no_learner"), or it refused the context ("refused").
         model_version: version of the shared model under the user's learner; 0 for none.
+        item: the id of the item to show, where items have names; ``arm`` is then the row that it stands in.
+        catalogue: the version of the catalogue that it was decided under; 0 where items have no names.
     """
 
     event_id: str
@@ -44,6 +47,8 @@ class Decision:
     propensity: float | None
     policy: PolicyName
     model_version: int
+    item: str | None = None
+    catalogue: int = 0
 
 
 def position_event(event_id: str, position: int) -> str:
@@ -60,9 +65,15 @@ class Answer(NamedTuple):
     policy: Literal["model", "baseline", "repeated"]
     model_version: int
 
-    def to(self, user: str) -> Decision:
-        """What the user whose event it is gets to see."""
-        return Decision(self.event_id, user, self.arm, self.propensity / _WHOLE, self.policy, self.model_version)
+    def to(self, user: str, item: str | None = None, catalogue: int = 0) -> Decision:
+        """What the user whose event it is gets to see, with the item that its row stands for."""
+        propensity = self.propensity / _WHOLE
+        return Decision(self.event_id, user, self.arm, propensity, self.policy, self.model_version, item, catalogue)
+
+
+def items_read(head: JournalHead) -> int:
+    """Up to which offset of the catalogue's changes a learner had read; 0 where items have no names."""
+    return next((part["high"] for part in head["inputs"] if part["topic"] == ITEMS), 0)
 
 
 class DecisionReader:

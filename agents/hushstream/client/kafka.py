@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.kafka.acl_check import READ, WRITE, check_rights
 from hushstream.agents.kafka.broker_check import why_unreachable
+from hushstream.agents.kafka.logs import as_records
 from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 from hushstream.agents.security import Cluster, Security
@@ -21,6 +22,7 @@ from hushstream.client.client import Client
 from hushstream.client.logs.following import AnswersFollowed
 from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -31,6 +33,7 @@ _GENESIS_SECONDS = 5.0
 _START_SECONDS = 30.0
 """A broker that answers, and does not answer all that is asked, is given up after so long."""
 
+_READ_MILLISECONDS = 500
 _log = logging.getLogger(__name__)
 
 
@@ -70,6 +73,8 @@ class KafkaEventLog:
         self._replacing = asyncio.Lock()
         self._replaced: set[asyncio.Task[None]] = set()
         self._consumer: AIOKafkaConsumer | None = None
+        self._public: AIOKafkaConsumer | None = None
+        self._public_free = asyncio.Lock()
         self._answers: AnswersFollowed | None = None
         self._reader: asyncio.Task[None] | None = None
         self._partitions = 0
@@ -139,6 +144,49 @@ class KafkaEventLog:
             raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
         return int(metadata.offset)
 
+    async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
+        """See `EventLog.read`; by a consumer beside that of the answers, which is never moved.
+
+        Raises:
+            HushstreamError: the topic may not be read, or no broker answers.
+        """
+        place = TopicPartition(physical(self._prefix, topic), partition)
+        async with self._public_free:
+            try:
+                async with asyncio.timeout(_START_SECONDS):
+                    return await self._read_public(place, low)
+            except (KafkaError, TimeoutError) as error:
+                await self._drop_public()
+                raise HushstreamError(
+                    f"client: expected to read {topic}/{partition} from offset {low}, got {type(error).__name__}"
+                ) from error
+
+    async def _read_public(self, place: TopicPartition, low: int) -> Sequence[InputRecord]:
+        if self._public is None:
+            self._public = AIOKafkaConsumer(
+                auto_offset_reset="none",
+                key_deserializer=batches_stay_compressed,
+                enable_auto_commit=False,
+                fetch_max_wait_ms=100,
+                **self._cluster.client_options(),
+            )
+            await self._public.start()
+        consumer, found = self._public, list[InputRecord]()
+        end = (await consumer.end_offsets([place]))[place]
+        if low < end:
+            consumer.assign([place])
+            consumer.seek(place, low)
+            while await consumer.position(place) < end:
+                fetched = await consumer.getmany(place, timeout_ms=_READ_MILLISECONDS)
+                found.extend(as_records(fetched.get(place, [])))
+            consumer.unsubscribe()  # or it would fetch what follows
+        return found
+
+    async def _drop_public(self) -> None:
+        if self._public is not None:
+            await self._public.stop()
+        self._public = None
+
     def _make_producer(self) -> AIOKafkaProducer:
         return AIOKafkaProducer(
             acks="all",
@@ -179,6 +227,7 @@ class KafkaEventLog:
             await self._producer.stop()
         if self._consumer is not None:
             await self._consumer.stop()
+        await self._drop_public()
         self._answers = self._reader = self._producer = self._consumer = None
 
     async def _assign(self) -> None:

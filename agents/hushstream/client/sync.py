@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from hushstream.client.client import Client
 from hushstream.client.decisions import Decision
+from hushstream.client.items import Item
 from hushstream.schemas.errors import HushstreamError
 
 Result = TypeVar("Result")
@@ -55,8 +56,8 @@ class SyncClient:
         event_id: str,
         user: str,
         context: ArrayLike | Mapping[str, Any],
-        eligible: Sequence[int] | None = None,
-        baseline: int | None = None,
+        eligible: Sequence[int] | Sequence[str] | None = None,
+        baseline: int | str | None = None,
         timeout: float | None = 5.0,
         track: str | None = None,
     ) -> Decision:
@@ -69,19 +70,19 @@ class SyncClient:
         user: str,
         context: ArrayLike | Mapping[str, Any],
         positions: int,
-        eligible: Sequence[int] | None = None,
-        baseline: Sequence[int] = (),
+        eligible: Sequence[int] | Sequence[str] | None = None,
+        baseline: Sequence[int] | Sequence[str] = (),
         timeout: float | None = 5.0,
         track: str | None = None,
     ) -> list[Decision]:
         """See `Client.rank`."""
         return self._run(self._client.rank(event_id, user, context, positions, eligible, baseline, timeout, track))
 
-    def shown(self, event_id: str, user: str, arm: int) -> None:
+    def shown(self, event_id: str, user: str, arm: int | str) -> None:
         """See `Client.shown`."""
         self._run(self._client.shown(event_id, user, arm))
 
-    def reward(self, event_id: str, user: str, arm: int, reward: float) -> None:
+    def reward(self, event_id: str, user: str, arm: int | str, reward: float) -> None:
         """See `Client.reward`."""
         self._run(self._client.reward(event_id, user, arm, reward))
 
@@ -96,6 +97,18 @@ class SyncClient:
     def offer(self, arm: int) -> None:
         """See `Client.offer`."""
         self._run(self._client.offer(arm))
+
+    def list_items(self) -> Sequence[Item]:
+        """See `Items.list`."""
+        return self._run(self._client.items.list())
+
+    def add_item(self, item: str, title: str = "", features: Mapping[str, Any] | None = None) -> int:
+        """See `Items.add`."""
+        return self._run(self._client.items.add(item, title, features))
+
+    def retire_item(self, item: str) -> int:
+        """See `Items.retire`."""
+        return self._run(self._client.items.retire(item))
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         if not self._thread.is_alive():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.records import InputRecord
 from hushstream.gateway.problems import LogBusy
 
 SILENT_SECONDS = 5.0
@@ -56,6 +57,10 @@ class BoundedLog:
         self._sending[sending] = self._clock()
         sending.add_done_callback(self._sent)
         return await asyncio.shield(sending)
+
+    async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
+        """See `EventLog.read`."""
+        return await self._log.read(topic, partition, low)
 
     def partitions(self) -> int:
         """See `EventLog.partitions`."""

@@ -103,7 +103,7 @@ class GatewayServer:
         }
         schema = {**about, **answers.schema()}
         self._looks: dict[str, _Look] = {
-            "/v1/items": partial(_json, json.dumps({"items": answers.items()}).encode()),
+            "/v1/items": lambda: _json(json.dumps({"items": answers.items()}).encode()),
             "/v1/schema": partial(_json, json.dumps(schema).encode()),
             "/metrics": self._show_metrics,
         }

@@ -9,7 +9,7 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.values import ConfigurationError
+from hushstream.schemas.rows import MAX_ID_BYTES
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
@@ -78,7 +79,7 @@ class GatewaySettings(BaseModel):
 
     remembered_events: int = Field(default=500_000, ge=1)
     remember_seconds: float | None = Field(default=None, gt=0)
-    baseline: int | None = Field(default=None, ge=0)
+    baseline: Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> GatewaySettings:

@@ -15,7 +15,8 @@ from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.answering import AnsweredBatch, AnsweringRole
 from hushstream.engine.learner.arrivals import Arrivals, DecodedContexts
-from hushstream.engine.learner.batch import Batch, FeedbackCursor, ModelCursor
+from hushstream.engine.learner.batch import Batch, FeedbackCursor, PublicCursor
+from hushstream.engine.learner.items import until_next_change
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.spending import Spending
@@ -166,8 +167,11 @@ class DecisionRole(AnsweringRole):
         self._arrivals.ends_at(before, end)
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Arrivals.ready`."""
-        return self._arrivals.ready(slices, self.read[self.inputs[1]], self.last_click_ms, self.now_ms)
+        """See `Arrivals.ready`; a batch decides under one version of the catalogue, where there is one."""
+        left = False
+        if self.items is not None:
+            slices, left = until_next_change(slices, self.inputs[0], self.now_ms)
+        return self._arrivals.ready(slices, self.read[self.inputs[1]], self.last_click_ms, self.now_ms, left)
 
     # A batch.
 
@@ -190,12 +194,13 @@ class DecisionRole(AnsweringRole):
 
     def _ordered(self, whole: AnsweredBatch) -> Batch:
         contexts, clicks = (whole.slices[place] for place in self.inputs)
-        models = ModelCursor((reader, whole.slices[reader.topic]) for reader in self.models)
+        models = [(reader, whole.slices[reader.topic]) for reader in self.models]
+        items = None if self.items is None else (self.items, whole.slices[self.items.topic])
         pieces = self._arrivals.over(contexts) if contexts.records else ()
         return Batch(
             whole,
             pieces,
-            (contexts, FeedbackCursor(clicks, self.last_click_ms), models),
+            (contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items)),
             (self.system.digest, self.arms),
         )
 

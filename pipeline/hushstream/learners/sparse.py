@@ -64,6 +64,10 @@ class SparseModel:
             raise LearnerError("expected finite means and positive finite variances, got others")
         return cls(table, reward_variance)
 
+    def copy(self) -> SparseModel:
+        """The same, whose table may change apart from this one's."""
+        return SparseModel(self.table.copy(), self.reward_variance)
+
     @property
     def arms(self) -> int:
         """K."""
@@ -117,6 +121,14 @@ class OwnSteps:
             self._gains = np.concatenate([self._gains, self._gains])
         self._arms[self.count], self._vectors[self.count], self._gains[self.count] = arm, vector, gain
         self._show(self.count + 1)
+
+    def forget(self, arms: Bools) -> None:
+        """Drop the steps of some arms, (K,) bool; those of the others stay: coefficients of arms are independent."""
+        kept = np.flatnonzero(~arms[self._arms[: self.count]])
+        if kept.size < self.count:
+            for held in (self._arms, self._vectors, self._gains):
+                held[: kept.size] = held[kept]
+            self._show(kept.size)
 
     def _show(self, count: int) -> None:
         self.count = count

@@ -76,6 +76,11 @@ class Commands(LazyGroup):
             ("hushstream.cli.operate.items",),
             "Withdraw an item of a vendor, or offer one, by a public record; needs the rights of the vendor's client.",
         ),
+        "items": Part(
+            ("hushstream.cli.operate.catalogue",),
+            "Change the catalogue of a deployment whose items have names, by public records; needs the client's "
+            "rights. Nothing restarts, and nothing is spent.",
+        ),
         "dead-letters": Part(_OPERATIONS, "Records that a role refused."),
         "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),
         "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),

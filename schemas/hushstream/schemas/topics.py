@@ -92,7 +92,7 @@ class Topic:
         tombstones: erasures are written to it, and tell an erased record from a changed one.
         ticks: whoever reads it may append a Tick when it is idle.
         private_lag: how many records it holds is content, so a worker's lag on it is zone-private.
-        client: what applications do with it, if anything.
+        client: what applications do with it, if anything; who changes it writes it, and reads it again.
         reader: who reads it beside the roles and applications: the operator, or whoever is named for it alone.
         each: whether each party of a deployment has one of its own (`hushstream.engine.declare.parties`).
         party: whose it is; "" where all parties share it, or there are none.
@@ -114,7 +114,7 @@ class Topic:
     tombstones: bool
     ticks: bool
     private_lag: bool
-    client: Literal["writes", "reads"] | None = None
+    client: Literal["writes", "reads", "changes"] | None = None
     reader: str | None = None
     each: bool = False
     party: str = ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from hushstream.engine.records import InputRecord
 
 
 class EventLog(Protocol):
@@ -14,6 +16,9 @@ class EventLog(Protocol):
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """Append and return the offset once the log has acknowledged it."""
+
+    async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
+        """All records of a public topic from offset ``low`` up to where it ends now."""
 
     def partitions(self) -> int:
         """Partition count of what is asked and of the answers."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -20,6 +22,7 @@ from hushstream.gateway.conversation.remembered import Event, Remembered
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import LogBusy, Problem
 from hushstream.gateway.settings import GatewaySettings
+from hushstream.schemas.errors import HushstreamError
 
 
 class DecisionAsked(Asked):
@@ -168,6 +171,9 @@ REWARD = Call(
     tells=True,
 )
 
+_ITEMS_SECONDS = 1.0
+"""How often the catalogue is read on; what a decision names is known before, whatever it is."""
+
 TAKEN = Taken(logged=True)
 
 
@@ -181,8 +187,9 @@ class DecisionAnswers:
         rules: ContextRules = system.requests
         self._rules = rules
         self._settings = settings
-        self._translation = Translation(rules)
         self._client = Client(log, rules=rules, party=settings.party, schema_generation=schema_generation)
+        self._translation = Translation(rules, self._client.items)
+        self._following: asyncio.Task[None] | None = None
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._default = None if settings.baseline is None else self._translation.arm(settings.baseline)
@@ -213,13 +220,26 @@ class DecisionAnswers:
     async def __aenter__(self) -> Self:
         """See `Answers`."""
         await self._client.__aenter__()
+        if self._client.items.named:
+            await self._client.items.refresh()
+            self._following = asyncio.create_task(self._follow_items())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """See `Answers`."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         await self._client.__aexit__(kind, error, trace)
+
+    async def _follow_items(self) -> None:
+        """Read on in the catalogue while somebody may ask for it; a log that is away is waited for."""
+        while True:
+            await asyncio.sleep(_ITEMS_SECONDS)
+            with suppress(HushstreamError):
+                await self._client.items.refresh()
 
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
@@ -290,7 +310,7 @@ class DecisionAnswers:
     def _answered(self, found: Decision) -> DecisionAnswered:
         return DecisionAnswered(
             event_id=found.event_id,
-            item=self._translation.item(found.arm),
+            item=self._translation.item(found),
             propensity=found.propensity,
             policy=found.policy,
             model_version=found.model_version,
@@ -313,7 +333,7 @@ class DecisionAnswers:
         )
         return TAKEN
 
-    async def _send(self, event_id: str, user: str, arm: int, reward: float | None) -> None:
+    async def _send(self, event_id: str, user: str, arm: int | str, reward: float | None) -> None:
         if reward is None:
             await self._client.shown(event_id, user, arm)
         else:

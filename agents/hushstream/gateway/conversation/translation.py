@@ -1,8 +1,8 @@
 """What a request calls a context and an item, as the client's arguments: the one place where the two meet.
 
 A context is the vector that the deployment's configuration asks for, or the values of its declared features by name;
-an item is the number of an arm. Whoever gives items names changes this module and no other: the types below are in the
-OpenAPI document as they stand here, and the calls hold nothing else of contexts and items.
+an item is the number of an arm, or its id where items have names. The types below are in the OpenAPI document as they
+stand here, and the calls hold nothing else of contexts and items.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from hushstream.client.arguments import vector_of
+from hushstream.client.decisions import Decision
+from hushstream.client.items import Items as Catalogue
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.features.schema import MOST_FEATURES
 from hushstream.gateway.problems import Problem
+from hushstream.schemas.rows import MAX_ID_BYTES
 
 MAX_ITEMS = 65_536
 MAX_NUMBERS = 65_536
@@ -46,8 +49,14 @@ FORMS = frozenset({"numbers", "values"})
 Context: TypeAlias = Annotated[
     Annotated[Numbers, Tag("numbers")] | Annotated[Values, Tag("values")], Discriminator(_form)
 ]
+Number: TypeAlias = Annotated[int, Field(ge=0, lt=MAX_ITEMS)]
+Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)]
 Item: TypeAlias = Annotated[
-    int, Field(ge=0, lt=MAX_ITEMS, description="An item of `GET /v1/items`: its number, from 0.", examples=[1])
+    Number | Id,
+    Field(
+        description="An item of `GET /v1/items`: its id where items have names, else its number, from 0.",
+        examples=["winter-boots", 1],
+    ),
 ]
 Items: TypeAlias = Annotated[
     list[Item],
@@ -58,9 +67,10 @@ Items: TypeAlias = Annotated[
 class Translation:
     """Between the words of a request and the arguments of a client of decisions."""
 
-    def __init__(self, rules: ContextRules) -> None:
-        """Of one deployment."""
+    def __init__(self, rules: ContextRules, catalogue: Catalogue | None = None) -> None:
+        """Of one deployment; with its catalogue, where items have names."""
         self._rules = rules
+        self._catalogue = catalogue if catalogue is not None and catalogue.named else None
 
     def situation(self, context: Context) -> tuple[NDArray[np.float32] | Mapping[str, Any], bytes]:
         """A context as `hushstream.client.Client.decide` takes it, and bytes that stand for it.
@@ -73,31 +83,40 @@ class Translation:
         vector = vector_of(context)
         return vector, vector.tobytes()
 
-    def arm(self, item: Item) -> int:
-        """The arm of an item.
+    def arm(self, item: Item) -> int | str:
+        """An item as a client takes it: whether an id is in the catalogue the client tells.
 
         Raises:
             Problem: there is no such item.
         """
-        if not 0 <= item < self._rules.arms:
+        if self._catalogue is not None:
+            if not isinstance(item, str):
+                raise Problem("unknown-item", "item: expected the id of an item, got a number")
+        elif isinstance(item, str) or not 0 <= item < self._rules.arms:
             raise Problem("unknown-item", f"item: expected one of the {self._rules.arms} items, numbered from 0")
         return item
 
-    def arms(self, items: Items | None) -> Sequence[int] | None:
-        """The arms of the items that may be shown; None for all.
+    def arms(self, items: Items | None) -> Sequence[Any] | None:
+        """The items that may be shown as a client takes them; None for all.
 
         Raises:
             Problem: one of them does not exist.
         """
         return None if items is None else [self.arm(item) for item in items]
 
-    def item(self, arm: int) -> Item:
-        """The item of an arm."""
-        return arm
+    def item(self, decision: Decision) -> Item:
+        """The item that was decided."""
+        return decision.arm if decision.item is None else decision.item
 
     def items(self) -> list[dict[str, Any]]:
-        """Every item."""
-        return [{"item": self.item(arm)} for arm in range(self._rules.arms)]
+        """Every item that may be shown."""
+        if self._catalogue is None:
+            return [{"item": arm} for arm in range(self._rules.arms)]
+        return [
+            {"item": one.item, "title": one.title, "features": dict(one.features)}
+            for one in self._catalogue.known()
+            if one.offered
+        ]
 
     def schema(self) -> dict[str, Any]:
         """What a context must be."""

@@ -24,13 +24,13 @@ def inputs_of(role: Role, system: System) -> tuple[str, ...]:
 def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who writes a topic, in the order in which data flows."""
     found = [role.name for role in roles if topic.name in _written(role) or _ticks(role, topic)]
-    return tuple(dict.fromkeys(([topic.application] if topic.client == "writes" else []) + found))
+    return tuple(dict.fromkeys(([topic.application] if topic.client in ("writes", "changes") else []) + found))
 
 
 def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who reads a topic; a journal's writer reads it, too."""
     found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
-    clients = [topic.application] if topic.client == "reads" else []
+    clients = [topic.application] if topic.client in ("reads", "changes") else []
     return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
 
 

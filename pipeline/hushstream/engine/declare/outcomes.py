@@ -34,6 +34,7 @@ class Outcome(StrEnum):
     NOT_SHOWN = "not_shown"
     MODEL = "model"
     MODEL_ADOPTED = "model_adopted"
+    ITEM_CHANGED = "item_changed"
     SEAL = "seal"
     FORGOTTEN = "forgotten"
     EXPIRED = "expired"
@@ -58,6 +59,7 @@ _SLOT_PUBLIC = (
     Outcome.DIVERGED,
     Outcome.MODEL,
     Outcome.MODEL_ADOPTED,
+    Outcome.ITEM_CHANGED,
     Outcome.SEAL,
     Outcome.TICK,
 )
@@ -96,3 +98,8 @@ class Refusal(StrEnum):
     UNKNOWN_USER = "unknown_user"
     TOO_LONG_FEATURES = "too_long_features"
     LINE_NOT_ALLOWED = "line_not_allowed"
+    ITEM_REFUSED = "item_refused"
+    """A change of the catalogue that does not count: somebody else's came first, or it can never be taken."""
+    NOTHING_OFFERED = "nothing_offered"
+    """A context none of whose items is offered."""
+    MALFORMED_ROWS = "malformed_rows"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import CatalogueRules
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.context_columns import RowForm
@@ -67,6 +68,7 @@ class ContextRules:
         expected_reward: what a good reward is, in words.
         items: the arms of each party, by its name, where parties withdraw and offer items of their own; else None.
         features: the declared features that a context gives the values of, by name; None where contexts are numbers.
+        catalogue: what the catalogue may hold, where items have names; None where they are numbers.
     """
 
     arms: int
@@ -80,6 +82,7 @@ class ContextRules:
     expected_reward: str = "a number in [0, 1]"
     items: Mapping[str, range] | None = None
     features: FeatureSchema | None = None
+    catalogue: CatalogueRules | None = None
 
     @property
     def form(self) -> RowForm | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hushstream.engine.catalogue import ITEMS
 from hushstream.schemas.topics import (
     DAY_MS,
     LONG_MS,
@@ -90,6 +91,21 @@ def decisions(zone: str, count: str, each: bool = False) -> Topic:
 def models(*schemas: str) -> Topic:
     """Versions of a model: the journal of those who publish it."""
     return journal("models", schemas, PUBLISHED, PartitionRule.TRACK, "tracks", reader=OPERATOR)
+
+
+def items() -> Topic:
+    """Changes of the catalogue. Nothing deletes from it: what a row stood for follows from all of them."""
+    return Topic(
+        name=ITEMS,
+        schemas=("Item",),
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.TRACK,
+        count="tracks",
+        retention_ms=None,
+        client="changes",
+        reader=OPERATOR,
+        **_PLAIN,
+    )
 
 
 def account(name: str, schema: str, count: str) -> Topic:

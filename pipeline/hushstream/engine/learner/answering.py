@@ -18,6 +18,7 @@ from hushstream.engine.journal.batch import covered, head_of, require_same
 from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
+from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
@@ -95,10 +96,12 @@ class AnsweringRole(OwnsJournal, Declared):
         chain: of the journal.
         letters: what makes dead letters.
         models: readers of the tracks of published models.
+        items: reader of the catalogue, where items have names.
         read: up to which offset each input was folded.
         float_ties: see `Machine.float_ties`.
     """
 
+    items: ItemReader | None = None
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("inputs", "journal", "partition", "key", "letters"), FIXED),
         "float_ties": "a count of this process alone",
@@ -139,18 +142,21 @@ class AnsweringRole(OwnsJournal, Declared):
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        return tuple(reader.topic for reader in self.models)
+        return tuple(reader.topic for reader in self._followed())
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        return {**self.read, **{reader.topic: reader.position for reader in self.models}}
+        return {**self.read, **{reader.topic: reader.position for reader in self._followed()}}
 
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
         return dict(self.read)
+
+    def _followed(self) -> Sequence[ModelReader | ItemReader]:
+        return self.models if self.items is None else (*self.models, self.items)
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: nothing waits here."""

@@ -88,7 +88,9 @@ class Arrivals:
         self._known_before, self._end = before, end
         self.awaited = None
 
-    def ready(self, slices: Sequence[InputSlice], click_high: int, latest_ms: int, now_ms: int) -> Sequence[InputSlice]:
+    def ready(
+        self, slices: Sequence[InputSlice], click_high: int, latest_ms: int, now_ms: int, left: bool = False
+    ) -> Sequence[InputSlice]:
         """The part of what has arrived that may be folded now.
 
         Contexts wait for the click that they name, and a fold has at most `MAX_ROWS`. Where rows are left for the next
@@ -99,6 +101,7 @@ class Arrivals:
             click_high: up to which offset clicks were folded.
             latest_ms: log time of the youngest of them.
             now_ms: up to which log time contexts were folded.
+            left: whether contexts that arrived are not among them: they are left for the next fold, too.
         """
         asked = next((part for part in slices if part.topic == self._contexts[0]), None)
         if asked is None:
@@ -108,7 +111,7 @@ class Arrivals:
             latest_ms = max(latest_ms, clicks.records[-1].timestamp_ms)
         contexts, full = self._ready_contexts(asked, click_high if clicks is None else clicks.high, latest_ms)
         parts = [contexts if part is asked else part for part in slices]
-        if full:
+        if full or (left and contexts.high == asked.high):
             parts = [part if part is contexts else self._not_beyond(contexts, part, now_ms) for part in parts]
         return [part for part in parts if part.high > part.low]
 

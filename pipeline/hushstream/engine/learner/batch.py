@@ -1,6 +1,7 @@
 """One batch of a learner: it merges the inputs in the order in which they count, and collects what they came to.
 
-Inputs are merged by log time; at equal log times clicks come first, then models, then contexts. A record with an
+Inputs are merged by log time; at equal log times clicks come first, then changes of
+the catalogue, then models, then contexts. A record with an
 earlier log time than its predecessor counts as if it had its predecessor's. A context that names a click
 (``after_click``) comes after that click if the click is at most `CLICK_CLOCK_MARGIN_MS` younger. Only contexts and
 phase ends advance log time, and with it everything that waits for log time; a click never does. So neither a click nor
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
+from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
@@ -80,6 +82,14 @@ class Published(NamedTuple):
     part: InputSlice
 
 
+class Changed(NamedTuple):
+    """A record of the catalogue that comes now: its log time, what it holds, and where it lies."""
+
+    log_time_ms: int
+    read: ReadChange
+    part: InputSlice
+
+
 class Contexts(NamedTuple):
     """Rows of contexts with no click and no model between them."""
 
@@ -107,7 +117,7 @@ class Own(NamedTuple):
     mark: OwnMark
 
 
-Item = Clicks | Published | Contexts | PhaseEnd | Forget | Own
+Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget | Own
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
@@ -123,7 +133,7 @@ class Batch(AnsweredBatch):
     """A batch of one partition's inputs: `in_order` gives them, and the learner notes here what they came to.
 
     Attributes:
-        contexts, clicks, models: the inputs that are merged.
+        contexts, clicks, public: the inputs that are merged.
         earlier: where feedback lies that waited for its context: its record is not at hand any more.
         sent: slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
@@ -133,7 +143,7 @@ class Batch(AnsweredBatch):
         self,
         whole: AnsweredBatch,
         pieces: Sequence[DecodedContexts],
-        inputs: tuple[InputSlice, FeedbackCursor, ModelCursor],
+        inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
     ) -> None:
         """Begin a batch with no answers.
@@ -141,12 +151,12 @@ class Batch(AnsweredBatch):
         Args:
             whole: what came in, and what is replayed.
             pieces: decoded contexts that the slice of contexts lies in.
-            inputs: contexts, clicks, models.
+            inputs: contexts, clicks, and what is public.
             of: the deployment's digest, and how many arms it has.
         """
         super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
         self._pieces = pieces
-        self.contexts, self.clicks, self.models = inputs
+        self.contexts, self.clicks, self.public = inputs
         self.earlier = self.clicks.part._replace(records=())
         self._config_digest, self._arms_there = of
         self._replayed: list[list[int]] = []
@@ -201,7 +211,7 @@ class Batch(AnsweredBatch):
 
     def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
         """Runs of rows, and what comes before each; returns the log time that they have come to."""
-        clicks, models, oversized = self.clicks, self.models, frozenset(decoded.oversized)
+        clicks, public, oversized = self.clicks, self.public, frozenset(decoded.oversized)
         columns = decoded.columns
         offsets, times_ms, after_clicks = columns.offsets, columns.timestamps_ms, columns.after_clicks
         first, last = rows.start, rows.stop
@@ -212,11 +222,11 @@ class Batch(AnsweredBatch):
             after_click = after_clicks[first]
             if times_ms[first] > now_ms:
                 now_ms = times_ms[first]
-            if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or models.next_ms <= now_ms:
+            if clicks.next_ms <= now_ms or clicks.next_offset <= after_click or public.next_ms <= now_ms:
                 yield from self._before(now_ms, after_click)
             next_ms, next_click = clicks.next_ms, clicks.next_offset
-            if models.next_ms < next_ms:
-                next_ms = models.next_ms
+            if public.next_ms < next_ms:
+                next_ms = public.next_ms
             row = first + 1
             while row < last and times_ms[row] < next_ms and after_clicks[row] < next_click:
                 if oversized and offsets[row] in oversized:
@@ -228,13 +238,13 @@ class Batch(AnsweredBatch):
             first = row
         return now_ms
 
-    def _before(self, log_time_ms: int, after_click: int = -1) -> Iterator[Clicks | Published]:
+    def _before(self, log_time_ms: int, after_click: int = -1) -> Iterator[Clicks | Published | Changed]:
         """What comes before a context or phase end of this log time that names this click."""
-        clicks, models = self.clicks, self.models
-        while models.next_ms <= log_time_ms:
-            if clicks.next_ms <= models.next_ms:
-                yield Clicks(clicks.take(models.next_ms))
-            yield models.take()
+        clicks, public = self.clicks, self.public
+        while public.next_ms <= log_time_ms:
+            if clicks.next_ms <= public.next_ms:
+                yield Clicks(clicks.take(public.next_ms))
+            yield public.take()
         if rows := clicks.take(log_time_ms, after_click):
             yield Clicks(rows)
 
@@ -392,24 +402,32 @@ class FeedbackCursor:
         return self._clicks[first : self._row]
 
 
-class ModelCursor:
-    """A cursor over the models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
+class PublicCursor:
+    """A cursor over the changes of the catalogue and the published models of a batch, by log time; changes come first.
 
-    __slots__ = ("_models", "_taken", "next_ms")
+    ``next_ms`` is the log time of the next one, or `NEVER_MS`.
+    """
 
-    def __init__(self, published: Iterable[tuple[ModelReader, InputSlice]]) -> None:
-        """Read every track's slice; what is not on a track's chain is left out."""
-        models = [one for reader, part in published if part.high > part.low for one in _published(reader, part)]
-        self._models = sorted(models, key=attrgetter("log_time_ms"))
+    __slots__ = ("_items", "_taken", "next_ms")
+
+    def __init__(
+        self, models: Iterable[tuple[ModelReader, InputSlice]], changes: tuple[ItemReader, InputSlice] | None = None
+    ) -> None:
+        """Read every slice; a model that is not on its track's chain is left out."""
+        found: list[Published | Changed] = []
+        if changes is not None and changes[1].high > changes[1].low:
+            found.extend(Changed(one.log_time_ms, one, changes[1]) for one in changes[0].read(changes[1]))
+        found.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
+        self._items = sorted(found, key=attrgetter("log_time_ms"))
         self._taken = 0
-        self.next_ms = self._models[0].log_time_ms if models else NEVER_MS
+        self.next_ms = self._items[0].log_time_ms if found else NEVER_MS
 
-    def take(self) -> Published:
-        """The next model; it is past from here on."""
-        published = self._models[self._taken]
+    def take(self) -> Published | Changed:
+        """The next one; it is past from here on."""
+        item = self._items[self._taken]
         self._taken += 1
-        self.next_ms = self._models[self._taken].log_time_ms if self._taken < len(self._models) else NEVER_MS
-        return published
+        self.next_ms = self._items[self._taken].log_time_ms if self._taken < len(self._items) else NEVER_MS
+        return item
 
 
 def _published(reader: ModelReader, part: InputSlice) -> Iterator[Published]:

@@ -337,6 +337,10 @@ class P2BConfig:
         click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
             which interaction a slot of declared features holds (`edge.candidates.click_chance`).
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        named_items: whether items have ids of the application's own, which may be added and retired while it runs
+            (`hushstream items`); else they are the numbers from 0.
+        item_features: public features of items by name, each with its kind and settings; a new item starts from what is
+            known of those that are most like it.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -360,6 +364,8 @@ class P2BConfig:
     expected_items: int | None = later(None)
     click_rate: float | None = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
+    named_items: bool = later(False)
+    item_features: Any = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -372,6 +378,7 @@ class P2BConfig:
             rate = number("feedback.click_rate", self.click_rate, "a share from 0 to 1", lambda x: 0 <= x <= 1)
             object.__setattr__(self, "click_rate", rate)
         self._check_form()
+        self._check_items()
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         counted = self.kind == "hosted" or not self.lift.holdout
         require(
@@ -390,6 +397,19 @@ class P2BConfig:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
+
+    def _check_items(self) -> None:
+        require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
+        expected = "false for form codes" if self.release.form == "codes" else "true or false"
+        require(not self.named_items or self.release.form == "features", "items.named", expected, self.named_items)
+        if self.item_features is None:
+            return
+        require(self.named_items, "items.features", "none where items have no names (`items.named`)", "some")
+        if not isinstance(self.item_features, FeatureSchema):
+            try:
+                object.__setattr__(self, "item_features", declare(self.item_features))
+            except FeatureError as error:
+                raise ConfigurationError(f"items.{error}") from None
 
     def _check_form(self) -> None:
         """Refuse what goes with one form of the sums alone."""

@@ -7,7 +7,7 @@ model from noised sums (server) -> new users start from it (edge).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import NegativeDigitTree
+from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.values import ConfigurationError, require
@@ -166,7 +167,15 @@ class P2BSystem:
     @property
     def requests(self) -> ContextRules:
         """See `System.requests`."""
-        return self.form.rules(self.tracks_for_users)
+        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules)
+
+    @property
+    def catalogue_rules(self) -> CatalogueRules | None:
+        """What the catalogue may hold, where items have names."""
+        config = self.config
+        if not config.named_items:
+            return None
+        return CatalogueRules(config.arms, reuse_after_ms(config), self.digest, config.item_features)
 
     @property
     def model_dimension(self) -> int:
@@ -202,6 +211,7 @@ class P2BSystem:
             period_ms=round(config.slot.period_seconds * 1000),
             open_ms=None if seconds is None else max(1, round(seconds * 1000)),
             content_bytes=self.form.content_bytes,
+            item_rows=config.arms if config.named_items else 0,
         )
 
     def edge_terms(self) -> EdgeTerms:
@@ -264,6 +274,19 @@ class P2BSystem:
     def budgets(self) -> tuple[BudgetFacts, ...]:
         """What may be spent, and how much of what is planned fits."""
         return budgets_of(self.config)
+
+
+def reuse_after_ms(config: P2BConfig) -> int:
+    """How long (log time) after an item was retired nothing of it can be on its way any more.
+
+    Its last decision waits for a reward, then for its slot to settle. A slot names the period of log time in which its
+    content was fixed, and shufflers take those of the current and the previous one; what they took is in a window that
+    time closes, where it does. Where a window closes on a count alone it may stay open longer: then the version that a
+    slot names tells it from those of the row's next item.
+    """
+    slot, seconds = config.slot, config.release.window_seconds or 0.0
+    wait = config.feedback.attribution_window_seconds + 2 * (slot.settle_seconds + slot.period_seconds)
+    return round((wait + seconds) * 1000)
 
 
 @lru_cache(maxsize=64)

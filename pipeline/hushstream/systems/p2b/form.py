@@ -42,12 +42,18 @@ class SlotForm(Protocol):
     """What a slot holds, and what is made of many of them.
 
     Attributes:
-        slot_record, crowd_record, model_record: the schemas of what travels.
+        slot_record: the schema of a slot.
     """
 
     slot_record: str
-    crowd_record: str
-    model_record: str
+
+    @property
+    def crowd_record(self) -> str:
+        """The schema of what a window releases."""
+
+    @property
+    def model_record(self) -> str:
+        """The schema of a model."""
 
     @property
     def content_bytes(self) -> int:
@@ -177,12 +183,20 @@ class FeaturesForm:
 
     config: P2BConfig
     slot_record = "FeatureSlot"
-    crowd_record = "LinearSums"
-    model_record = "FeatureModel"
 
     def __post_init__(self) -> None:
         """Refuse a layout whose records would be too large."""
         require_feature_sizes(self.config)
+
+    @property
+    def crowd_record(self) -> str:
+        """See `SlotForm`; where items have names, sums say of which."""
+        return "ItemSums" if self.config.named_items else "LinearSums"
+
+    @property
+    def model_record(self) -> str:
+        """See `SlotForm`, and `crowd_record`."""
+        return "ItemModel" if self.config.named_items else "FeatureModel"
 
     @cached_property
     def layout(self) -> FeatureLayout:

@@ -12,6 +12,8 @@ KEYS: Mapping[str, str | None] = {
     "context.declared": "features",
     "expected_items": "items.expected",
     "click_rate": "feedback.click_rate",
+    "named_items": "items.named",
+    "item_features": "items.features",
     "release.mode": language.MECHANISM,
     "release.epsilon": language.EPSILON,
     "release.target_delta": language.DELTA,

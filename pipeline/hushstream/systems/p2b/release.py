@@ -82,7 +82,7 @@ def release_window(
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(terms_of(system), key, window_id, sums, variance, len(closed.contents))
+    return _crowd(terms_of(system), key, window_id, sums, variance, closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,11 @@ def window_address(
     the 2 ln(1 + p (e^eps - 1)) of two coins.
     """
     # Ids and contents have one size each, so the joined bytes can be read in one way.
-    content = key.digest("window-content", b"".join(closed.ids), b"".join(closed.contents))
+    parts: tuple[bytes, ...] = (b"".join(closed.ids), b"".join(closed.contents))
+    if closed.item_rows is not None:
+        # Which of them count follows from what rows stood for: the same slots under another catalogue are other sums.
+        parts = (*parts, closed.item_rows.catalogue.to_bytes(4, "little"), closed.item_rows.entries)
+    content = key.digest("window-content", *parts)
     place = release_address(system, genesis_nonce, partition, epoch)
     return replace(place, window=closed.window, content=content)
 
@@ -192,7 +196,10 @@ def _of_features(
 ) -> tuple[LinearSums, float]:
     terms, layout = terms_of(system), system.linear.layout
     reports = unpack_reports(layout, closed.contents)
-    exact = linear_sums(layout, reports, _coins(terms, key, address, closed))
+    counted = _coins(terms, key, address, closed)
+    if closed.item_rows is not None:
+        counted = counted & closed.item_rows.current(reports.arms, reports.catalogues)
+    exact = linear_sums(layout, reports, counted)
     shape = (2, *system.form.shape)
     if running is not None:
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
@@ -248,18 +255,19 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
 
 
 def _crowd(
-    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums | LinearSums, variance: float, slots: int
+    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums | LinearSums, variance: float, closed: ClosedWindow
 ) -> WindowRelease:
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
     as_stated = terms.private_as_stated and not key.reproducible
     crowd = {
         **terms.crowd,
         "window_id": window_id,
-        "slots": slots,
+        "slots": len(closed.contents),
         "ones": sums.ones.astype("<i8").tobytes(),
         "zeros": sums.zeros.astype("<i8").tobytes(),
         "variance": variance,
         "private_as_stated": as_stated,
+        **({} if closed.item_rows is None else closed.item_rows._asdict()),
     }
     return WindowRelease(window_id, crowd, as_stated)
 

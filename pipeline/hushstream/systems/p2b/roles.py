@@ -11,13 +11,14 @@ from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
-from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine, NamedLearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.topics import EDGE_ZONE, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
 
 
 def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
-    return LearnerMachine(system, home, keys.own)
+    make = NamedLearnerMachine if system.config.named_items else LearnerMachine
+    return make(system, home, keys.own)
 
 
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
@@ -99,13 +100,17 @@ AGGREGATOR = Role(
     outcomes=OUTCOMES,
 )
 
+LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
+"""Where items have names: it follows the catalogue."""
+
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """Where slots are sealed: it opens them with a key of its own."""
 
-ROLES = (LEARNER, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)
+ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)
 """All that a deployment may have."""
 
 
-def roles_of(hosted: bool, sealed: bool) -> tuple[Role, ...]:
-    """Those that a deployment has, with learner workers or agents on users' devices, with sealed slots or without."""
-    return (*((LEARNER,) if hosted else ()), OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)
+def roles_of(hosted: bool, sealed: bool, named: bool) -> tuple[Role, ...]:
+    """Those that a deployment has: learner workers or agents on devices, sealed slots or not, items by name or not."""
+    learner = LEARNER_OF_ITEMS if named else LEARNER
+    return (*((learner,) if hosted else ()), OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)

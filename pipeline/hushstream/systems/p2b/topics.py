@@ -13,7 +13,7 @@ SEALING_ZONE = "sealing"
 
 REPORTS = Topic(
     name="reports",
-    schemas=("SlotReport", "SealedSlot", "FeatureSlot", "Seal", "Tick"),
+    schemas=("SlotReport", "SealedSlot", "FeatureSlot", "ItemRows", "Seal", "Tick"),
     zone=SHUFFLER_ZONE,
     partition_rule=PartitionRule.ANY,
     count="shuffler",
@@ -40,6 +40,9 @@ INTERACTIONS = Topic(
 )
 """Interactions in clear, for the non-private track: there are some where the data is public, and nowhere else."""
 
+ITEMS = topics.items()
+"""Where items have names."""
+
 LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("ledger-edge", "LedgerEntry", "learner")
 """What learners release themselves, and what it costs: no partition of the ledger has two writers."""
 
@@ -50,8 +53,9 @@ TOPICS = (
     REPORTS,
     INTERACTIONS,
     topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
-    topics.releases("crowds", "Crowd", "LinearSums"),
-    topics.models("Model", "FeatureModel"),
+    topics.releases("crowds", "Crowd", "LinearSums", "ItemSums"),
+    topics.models("Model", "FeatureModel", "ItemModel"),
+    ITEMS,
     topics.account("ledger", "LedgerEntry", "scopes"),
     LIFT,
     LEDGER_EDGE,
@@ -64,8 +68,9 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(public: bool, holdout: bool, hosted: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has: on public data, with a hold-out, or with learner workers, some more."""
+def topics_of(public: bool, holdout: bool, hosted: bool, named: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has: on public data, with a hold-out, learner workers, or items by name, some more."""
     left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
+    left_out += () if named else (ITEMS,)
     edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.machine import Machine, waiting
-from hushstream.engine.records import InputSlice, OffChain, Step
+from hushstream.engine.records import InputRecord, InputSlice, OffChain, Step
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas.codec import CodecError
 
@@ -118,6 +118,10 @@ class DirectEventLog:
             loop.call_soon(self._pump, self._pumped)
         await asyncio.shield(self._pumped)
         return offset
+
+    async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
+        """See `EventLog.read`."""
+        return self._log.slice(topic, partition, low).records
 
     def partitions(self) -> int:
         return self._partitions

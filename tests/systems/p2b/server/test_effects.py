@@ -166,7 +166,14 @@ def test_stated_variances_are_those_of_repeated_noise():
         noise = np.rint(rng.laplace(0, scale, (2, *sums.ones[:, across].shape))).astype(np.int64)
         ones, zeros = sums.ones[:, across] + noise[0], sums.zeros[:, across] + noise[1]
         raw, spread = module._cell_effects(
-            module._Totals(ones / budget, zeros / budget, variance), ones, zeros, budget, counts, shares, share, 1.0
+            module._Totals(ones / budget, zeros / budget, np.full(len(ones), variance)),
+            ones,
+            zeros,
+            budget,
+            counts,
+            shares,
+            share,
+            1.0,
         )
         drawn.append(raw)
         stated.append(spread)

@@ -2,6 +2,11 @@
 
 A context is the bytes of a row. Its blocks are found once for all rows that are scored together (`prepare`), and again
 from the bytes where one is learned from later: so a decision that waits keeps a few bytes.
+
+Where items have names, a row of the model stands for one item after another. What was decided keeps the version of the
+catalogue behind its context: it goes into the slot, and what is older than its row's item is learned by nobody. What a
+user learned of an item is dropped when its row has another one; what models say of a row begins anew with an item
+(`FeaturePolicy.entered`).
 """
 
 from __future__ import annotations
@@ -13,19 +18,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import Catalogue
 from hushstream.learners.errors import LearnerError
-from hushstream.learners.sparse import OwnSteps, SparseContext, SparseModel, SparseUCB, contexts_of
+from hushstream.learners.sparse import SparseContext, SparseModel, SparseUCB, contexts_of
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports
-from hushstream.systems.p2b.edge.feature_state import FeatureState
+from hushstream.systems.p2b.edge.feature_state import DatedSteps, FeatureState
 from hushstream.systems.p2b.edge.policy import UNSCORED
 from hushstream.systems.p2b.edge.shared import SharedModel, SharedModels
 
 _MOST_PREPARED = 4096
 _COUNT = struct.Struct("<I")
 _MODEL = struct.Struct("<IId")
-_FIRST_CATALOGUE = 0
-"""Items have no versions yet."""
+_CATALOGUE = struct.Struct("<i")
+_UNNAMED = 0
+"""The version that slots name where items have no names."""
 
 
 class FeaturePolicy:
@@ -41,19 +48,37 @@ class FeaturePolicy:
         self._kernel = SparseUCB(layout.arms, layout.cells, layout.places)
         self._models: SharedModels[FeatureState] = SharedModels(tracks, FeatureState(cold))
         self._prepared: dict[bytes, SparseContext] = {}
+        self._cold = cold
+        self._catalogue: Catalogue | None = None
+
+    def follow(self, catalogue: Catalogue) -> None:
+        """Where items have names: decide among those of a catalogue, which changes under this policy."""
+        self._catalogue = catalogue
+        for track in self._models.tracks:
+            self._models.adopt(track, 0, FeatureState(self._cold.copy(), None, np.zeros(self.arms, dtype=np.int32)))
+
+    def entered(self, row: int) -> None:
+        """Begin a row of every model anew: another item entered it."""
+        for state in self._models.states():
+            self._begin_row(state, row)
 
     def shared(self, track: str) -> SharedModel[FeatureState]:
         return self._models.newest(track)
 
     def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
-        """See `SharedPolicy.adopt`: means and variances (K, P), and the variance of a reward (1,)."""
-        means, variances, reward_variance = arrays
+        """See `SharedPolicy.adopt`: means and variances (K, P), the variance of a reward (1,); and entries (K,)."""
+        means, variances, reward_variance, *entries = arrays
         model = SparseModel.of(means, variances, float(reward_variance[0]))
-        self._models.adopt(track, version, FeatureState(model))
+        state = FeatureState(model, None, entries[0].astype(np.int32) if entries else None)
+        if self._catalogue is not None and state.entries is not None:
+            for row in np.flatnonzero(self._catalogue.offered & (state.entries < self._catalogue.entries)):
+                self._begin_row(state, int(row))
+        self._models.adopt(track, version, state)
 
     def begin(self, track: str) -> tuple[int, FeatureState]:
         model = self._models.hold(track)
-        return model.version, FeatureState(model.state.model, OwnSteps(self._layout.cells))
+        own = DatedSteps(self._layout.cells, self._version)
+        return model.version, FeatureState(model.state.model, own, model.state.entries)
 
     def end(self, track: str, version: int) -> None:
         self._models.let_go(track, version)
@@ -65,6 +90,12 @@ class FeaturePolicy:
         for row, found in zip(contexts, self._contexts(rows), strict=True):
             self._prepared[row.tobytes()] = found
 
+    def kept(self, context: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """See `SharedPolicy.kept`; where items have names, with the version of the catalogue behind it."""
+        if self._catalogue is None:
+            return context.copy()
+        return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self._version), np.uint8)
+
     def choose(
         self,
         state: FeatureState,
@@ -72,35 +103,39 @@ class FeaturePolicy:
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        return self._kernel.choose(state.model, state.own, self._context(context), pick, eligible)
+        return self._kernel.choose(state.model, self._own(state), self._context(context), pick, eligible)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
         """See `SharedPolicy.best`: what contexts share is found by `prepare`."""
         return [UNSCORED] * len(states)
 
     def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
-        return self._kernel.scores(state.model, state.own, self._context(context))
+        return self._kernel.scores(state.model, self._own(state), self._context(context))
 
     def learned(self, state: FeatureState, context: NDArray[np.uint8], arm: int, reward: float) -> FeatureState:
-        assert state.own is not None, "a shared state never learns"
-        self._kernel.learn(state.model, state.own, self._context(context), arm, reward)
+        own = self._own(state)
+        assert own is not None, "a shared state never learns"
+        if self._catalogue is None or self._catalogue.entries[arm] <= self._decided_under(context):
+            self._kernel.learn(state.model, own, self._context(context), arm, reward)
         return state
 
     def content(self, context: NDArray[np.uint8], arm: int, level: int) -> bytes:
         layout = self._layout
-        units = layout.units_of(layout.schema.blocks(layout.schema.read(context.tobytes())))
-        (content,) = pack_reports(layout, np.array([arm]), np.array([level]), _FIRST_CATALOGUE, units)
+        row = context[: layout.schema.row_bytes]
+        units = layout.units_of(layout.schema.blocks(layout.schema.read(row.tobytes())))
+        (content,) = pack_reports(layout, np.array([arm]), np.array([level]), self._decided_under(context), units)
         return content
 
     def null(self) -> bytes:
         return pack_null(self._layout)
 
     def dump_own(self, state: FeatureState) -> bytes:
-        """See `SharedPolicy.dump_own`: the number of steps, their arms, vectors and gains."""
+        """See `SharedPolicy.dump_own`: the number of steps, their arms, vectors and gains, and their catalogue."""
         assert state.own is not None, "a shared state is nobody's own"
         arms, vectors, gains = state.own.taken
         parts = (arms.astype("<i4"), vectors.astype("<f4"), gains.astype("<f4"))
-        return _COUNT.pack(state.own.count) + b"".join(part.tobytes() for part in parts)
+        dated = b"" if self._catalogue is None else _CATALOGUE.pack(state.own.catalogue)
+        return _COUNT.pack(state.own.count) + b"".join(part.tobytes() for part in parts) + dated
 
     def load_own(self, track: str, version: int, dumped: bytes) -> FeatureState:
         """See `SharedPolicy.load_own`.
@@ -108,7 +143,10 @@ class FeaturePolicy:
         Raises:
             LearnerError: not such bytes.
         """
-        cells, count = self._layout.cells, 0
+        cells, count, catalogue = self._layout.cells, 0, _UNNAMED
+        if self._catalogue is not None and len(dumped) >= _COUNT.size + _CATALOGUE.size:
+            (catalogue,) = _CATALOGUE.unpack(dumped[-_CATALOGUE.size :])
+            dumped = dumped[: -_CATALOGUE.size]
         if len(dumped) >= _COUNT.size:
             (count,) = _COUNT.unpack_from(dumped)
         expected = _COUNT.size + count * (4 + 4 * cells + 4)
@@ -117,10 +155,11 @@ class FeaturePolicy:
         arms = np.frombuffer(dumped, "<i4", count, _COUNT.size)
         vectors = np.frombuffer(dumped, "<f4", count * cells, _COUNT.size + 4 * count).reshape(count, cells)
         gains = np.frombuffer(dumped, "<f4", count, _COUNT.size + 4 * count + 4 * count * cells)
-        own = OwnSteps(cells)
+        own = DatedSteps(cells, catalogue)
         for arm, vector, gain in zip(arms, vectors, gains, strict=True):
             own.append(vector, float(gain), int(arm))
-        return FeatureState(self._models.held(track, version).model, own)
+        held = self._models.held(track, version)
+        return FeatureState(held.model, own, held.entries)
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(_dump_model)
@@ -128,10 +167,52 @@ class FeaturePolicy:
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
         self._models.restore(dumped, _load_model)
 
+    @property
+    def _version(self) -> int:
+        return _UNNAMED if self._catalogue is None else self._catalogue.version
+
+    def _decided_under(self, context: NDArray[np.uint8]) -> int:
+        """The version of the catalogue that a kept context was decided under."""
+        if self._catalogue is None:
+            return _UNNAMED
+        (version,) = _CATALOGUE.unpack(context[self.context_dimension :].tobytes())
+        return int(version)
+
+    def _own(self, state: FeatureState) -> DatedSteps | None:
+        """What a user learned of the items that rows stand for now."""
+        own, catalogue = state.own, self._catalogue
+        if own is not None and catalogue is not None and own.catalogue != catalogue.version:
+            own.forget(catalogue.entries > own.catalogue)
+            own.catalogue = catalogue.version
+        return own
+
+    def _begin_row(self, state: FeatureState, row: int) -> None:
+        """What a model says of a new item: the mean of the items on offer that it knows, and how far they spread.
+
+        Where it knows none: what a user starts from before any release.
+        """
+        catalogue = self._catalogue
+        assert catalogue is not None, "items have no names here"
+        assert state.entries is not None, "a model of named items says when they entered"
+        if state.entries[row] >= catalogue.entries[row]:
+            return
+        known = catalogue.offered & (state.entries == catalogue.entries)
+        known[row] = False
+        others, table, arms = np.flatnonzero(known), state.model.table, self.arms
+        if others.size:
+            means, variances = table[:, others].astype(np.float64), table[:, arms + others].astype(np.float64)
+            mean = means.mean(axis=1)
+            table[:, row] = mean
+            table[:, arms + row] = variances.mean(axis=1) + ((means - mean[:, None]) ** 2).mean(axis=1)
+        else:
+            table[:, [row, arms + row]] = self._cold.table[:, [row, arms + row]]
+        state.entries[row] = catalogue.entries[row]
+
     def _context(self, context: NDArray[np.uint8]) -> SparseContext:
-        found = self._prepared.get(context.tobytes())
+        row = context[: self.context_dimension].tobytes()
+        found = self._prepared.get(row)
         if found is None:
-            (found,) = self._contexts(self._layout.schema.read(context.tobytes()))
+            (found,) = self._contexts(self._layout.schema.read(row))
         return found
 
     def _contexts(self, rows: NDArray[np.void]) -> list[SparseContext]:
@@ -142,11 +223,13 @@ class FeaturePolicy:
 
 
 def _dump_model(state: FeatureState) -> bytes:
-    table = state.model.table
-    return _MODEL.pack(*table.shape, state.model.reward_variance) + table.astype("<f4").tobytes()
+    table, entries = state.model.table, state.entries
+    dated = b"" if entries is None else entries.astype("<i4").tobytes()
+    return _MODEL.pack(*table.shape, state.model.reward_variance) + table.astype("<f4").tobytes() + dated
 
 
 def _load_model(dumped: bytes) -> FeatureState:
     rows, columns, reward_variance = _MODEL.unpack_from(dumped)
     table = np.frombuffer(dumped, "<f4", rows * columns, _MODEL.size).reshape(rows, columns).astype(np.float32)
-    return FeatureState(SparseModel(table, reward_variance))
+    entries = np.frombuffer(dumped, "<i4", offset=_MODEL.size + 4 * table.size).astype(np.int32)
+    return FeatureState(SparseModel(table, reward_variance), None, entries if entries.size else None)

@@ -59,6 +59,9 @@ class SharedPolicy(Protocol):
     def end(self, track: str, version: int) -> None:
         """A user's own state is given up; ``version`` is what `begin` gave."""
 
+    def kept(self, context: NDArray[Any]) -> NDArray[Any]:
+        """What a decision keeps of its context (d,) until it is learned from: no view of it."""
+
     def choose(
         self,
         state: Any,
@@ -110,6 +113,10 @@ class _OnCodes:
 
     def prepare(self, contexts: NDArray[np.float32]) -> None:
         """See `SharedPolicy.prepare`: there is nothing to do beforehand."""
+
+    def kept(self, context: NDArray[np.float32]) -> NDArray[np.float32]:
+        """See `SharedPolicy.kept`."""
+        return context.copy()
 
     def encode(self, context: NDArray[np.float32]) -> int:
         """The code of a context (d,)."""

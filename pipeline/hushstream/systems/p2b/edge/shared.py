@@ -35,6 +35,11 @@ class SharedModels(Generic[State]):
         self._held: dict[tuple[str, int], State] = {}
         self._users: dict[tuple[str, int], int] = {}
 
+    @property
+    def tracks(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._newest)
+
     def newest(self, track: str) -> SharedModel[State]:
         """The newest model of a track."""
         return self._newest[track]
@@ -74,6 +79,11 @@ class SharedModels(Generic[State]):
         self._users[place] -= 1
         if not self._users[place]:
             del self._users[place], self._held[place]
+
+    def states(self) -> list[State]:
+        """Every state that somebody may yet score with, each once."""
+        there = [*(model.state for model in self._newest.values()), *self._held.values()]
+        return list({id(state): state for state in there}.values())
 
     def dump(self, pack: Callable[[State], bytes]) -> list[dict[str, Any]]:
         """All of it as plain values, for a snapshot."""

@@ -7,7 +7,7 @@ ends. The models topic is the journal; what is in it is public, so its digests n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from hushstream.engine.state.declared import FIXED, State, own_part
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
+from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
@@ -56,8 +56,8 @@ class AggregatorMachine(PublishingRole):
         schema = system.form.model_record
         super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
         self.track = track
-        self.totals: PrivateTotals | RawTotals | FeatureTotals
-        self.totals = _PRIVATE[system.config.release.form](system) if track == 0 else RawTotals(system)
+        self.totals: PrivateTotals | RawTotals | FeatureTotals | NamedTotals
+        self.totals = _private_totals(system) if track == 0 else RawTotals(system)
         self.rounding = self.totals.rounding
         self._kinds = frozenset({system.form.crowd_record}) if track == 0 else _INTERACTIONS
 
@@ -258,8 +258,8 @@ class RawTotals:
         self._sums = ExactSums.load(dumped)
 
 
-_PRIVATE: Mapping[str, Callable[[P2BSystem], PrivateTotals | FeatureTotals]] = {
-    "codes": PrivateTotals,
-    "features": FeatureTotals,
-}
-"""What gathers crowds, by the form of the sums."""
+def _private_totals(system: P2BSystem) -> PrivateTotals | FeatureTotals | NamedTotals:
+    """What gathers crowds."""
+    if system.config.release.form == "codes":
+        return PrivateTotals(system)
+    return NamedTotals(system) if system.config.named_items else FeatureTotals(system)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.item_totals import ItemTotals
 from hushstream.systems.p2b.server.totals import CrowdTotals
-from hushstream.systems.p2b.server.warm_start import WarmStart, warm_start
+from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
+from hushstream.systems.p2b.shuffler.windows import ItemRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class FeatureModelFields:
     epsilon_micro: int
     delta_units: bytes
     private_as_stated: bool
+    item_rows: ItemRows | None = None
+    """Which items its rows stand for, where items have names."""
 
     def fields(self) -> dict[str, Any]:
         """What its record alone has."""
@@ -37,12 +41,14 @@ class FeatureModelFields:
             "means": self.start.means.astype("<f8").tobytes(),
             "variances": self.start.variances.astype("<f8").tobytes(),
             "reward_variance": self.start.reward_variance,
+            **({} if self.item_rows is None else self.item_rows._asdict()),
         }
 
-    def digested(self, fields: Mapping[str, Any]) -> tuple[str, bytes, bytes, bytes, bytes]:
+    def digested(self, fields: Mapping[str, Any]) -> tuple[Any, ...]:
         """Of what the record's digest is: a purpose, and parts of `fields`."""
         arrays = (fields["layout_digest"], fields["means"], fields["variances"])
-        return ("feature-model", *arrays, struct.pack("<d", fields["reward_variance"]))
+        entries = () if self.item_rows is None else (self.item_rows.entries,)
+        return ("feature-model", *arrays, struct.pack("<d", fields["reward_variance"]), *entries)
 
 
 class FeatureTotals:
@@ -96,4 +102,67 @@ class FeatureTotals:
     def load(self, dumped: bytes) -> None:
         """Back from packed."""
         self._totals = CrowdTotals.load(dumped[1:])
+        self._as_stated = dumped[:1] == b"\x01"
+
+
+class NamedTotals:
+    """The running totals of a deployment whose items have names: `FeatureTotals`, each row since its item entered."""
+
+    rounding = EXACT
+
+    def __init__(self, system: P2BSystem) -> None:
+        """Start with none."""
+        config, price = system.config, system.guarantee()
+        self._form = system.linear
+        self._horizon = config.slot.after_interactions
+        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
+        self._totals = ItemTotals(*self._form.shape, carried=system.window_tree is not None)
+        self._as_stated = True
+
+    def add(self, crowd: Mapping[str, Any]) -> bool:
+        """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
+        if any(crowd[name] != value for name, value in self._form.domain.items()):
+            return False
+        try:
+            ones, zeros = (
+                np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(self._form.shape)
+                for name in ("ones", "zeros")
+            )
+            entries = np.frombuffer(crowd["entries"], "<i4").astype(np.int32)
+            self._totals.add(ones, zeros, crowd["variance"], crowd["slots"], crowd["catalogue"], entries)
+        except (ValueError, AggregationError):
+            return False
+        self._as_stated = self._as_stated and crowd["private_as_stated"]
+        return True
+
+    def model(self) -> FeatureModelFields:
+        """The model that follows from the totals: rows that never had an item are noise, and left as they begin."""
+        totals, form = self._totals, self._form
+        start = cold_start(*form.shape, blocks=len(form.layout.schema.table))
+        rows = np.flatnonzero(totals.entries > 0)
+        slots = 0.0
+        if rows.size:
+            layout = replace(form.layout, arms=int(rows.size))
+            found = effects(layout, totals.ones[rows], totals.zeros[rows], totals.variances[rows])
+            known = warm_start(found, form.chance, self._horizon)
+            start.means[rows], start.variances[rows] = known.means, known.variances
+            start, slots = start._replace(reward_variance=known.reward_variance), found.slots
+        epsilon_micro, delta_units, as_stated = self._price
+        return FeatureModelFields(
+            start,
+            form.layout_digest,
+            slots,
+            epsilon_micro,
+            delta_units,
+            as_stated and self._as_stated,
+            ItemRows(totals.catalogue, totals.entries.astype("<i4").tobytes()),
+        )
+
+    def dump(self) -> bytes:
+        """Packed, for a snapshot."""
+        return bytes([self._as_stated]) + self._totals.dump()
+
+    def load(self, dumped: bytes) -> None:
+        """Back from packed."""
+        self._totals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
+from hushstream.engine.catalogue import ItemRefused
+from hushstream.engine.deciding import DECIDING, MEMORIES, NOBODY, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
@@ -25,6 +26,7 @@ from hushstream.engine.learner.batch import (
     MODEL,
     PUBLIC,
     Batch,
+    Changed,
     Clicks,
     Contexts,
     Forget,
@@ -33,11 +35,12 @@ from hushstream.engine.learner.batch import (
     eligible_mask,
     has_settled,
 )
+from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.records import InputSlice, Output, Step
-from hushstream.engine.state.declared import FIXED, Several, Single, State, after, optional_record
+from hushstream.engine.state.declared import FIXED, Several, Single, State, after, optional_record, own_part
 from hushstream.engine.state.packed import finished
 from hushstream.engine.state.parts import READER, array, record
 from hushstream.engine.state.spilled import MemoryUserStore, StoredUser, UserStore
@@ -51,13 +54,14 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState, SharedPolicy
 from hushstream.systems.p2b.edge.user_records import unpack_agent
 from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut
 from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.machines.sending import TakenSlot, phase_end_outputs, slot_outputs
+from hushstream.systems.p2b.machines.sending import TakenSlot, item_rows_outputs, phase_end_outputs, slot_outputs
 
 POLICY = "linucb"
 """What the journal record calls the policy."""
@@ -295,6 +299,8 @@ class LearnerMachine(DecisionRole):
                     self._feed(click, batch.clicks.part, batch)
             elif isinstance(item, Published):
                 self._adopt(item, batch)
+            elif isinstance(item, Changed):
+                self._change_item(item, batch)
             elif isinstance(item, PhaseEnd):
                 self._advance(item.log_time_ms, batch)
                 self._end_phase(item.phase, batch)
@@ -311,6 +317,31 @@ class LearnerMachine(DecisionRole):
             batch.refuse(Refusal.MALFORMED_MODEL, published.part, published.record.offset)
         else:
             batch.counts[Outcome.MODEL_ADOPTED] += 1
+
+    def _change_item(self, changed: Changed, batch: Batch) -> None:
+        """Take a change of the catalogue, and tell shufflers, ahead of every slot that names its version."""
+        assert self.items is not None, "nobody reads changes where items have no names"
+        catalogue, read, reason = self.items.catalogue, changed.read, changed.read.reason
+        if read.change is not None:
+            try:
+                found = catalogue.take(read.change, changed.log_time_ms)
+            except ItemRefused:
+                reason = Refusal.ITEM_REFUSED
+        if reason:
+            batch.refuse(reason, changed.part, read.offset)
+            return
+        if found.entered == catalogue.version:
+            assert isinstance(self.terms.policy, FeaturePolicy), "items have names where features are declared"
+            self.terms.policy.entered(found.row)
+            self._forget_row(found.row)
+        batch.releases.extend(item_rows_outputs(self.system, catalogue, self.chain.encode))
+        batch.counts[Outcome.ITEM_CHANGED] += 1
+
+    def _forget_row(self, row: int) -> None:
+        """Answer no more who asks again about an event of the row's last item: the answer would name the new one."""
+        for event_id, past in list(self.past.items()):
+            if past.arm == row:
+                self.past.put(event_id, past._replace(user=NOBODY))
 
     # Clicks.
 
@@ -406,8 +437,14 @@ class LearnerMachine(DecisionRole):
                 return
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], self.arms)
-            if agent is None:
-                agent = self.agents.begin(user, columns.tracks[row])
+        if self.items is not None:
+            offered = self.items.catalogue.offered
+            mask = offered if mask is None else mask & offered
+            if not mask.any():
+                batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
+                return
+        if agent is None:
+            agent = self.agents.begin(user, columns.tracks[row])
         known = agent.known(event_id, now_ms)
         if known is not None:
             batch.repeat(event_id, PastDecision(user, known.arm, known.billionths, known.model_version))
@@ -416,7 +453,7 @@ class LearnerMachine(DecisionRole):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
             return
         best = UNSCORED if ahead is None else ahead.best(row, agent)
-        choice = agent.decide_new(event_id, columns.contexts[row].copy(), now_ms, mask, best)
+        choice = agent.decide_new(event_id, self.terms.policy.kept(columns.contexts[row]), now_ms, mask, best)
         past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
         held_out = self.lift is not None and self.in_holdout(agent)
         if held_out:
@@ -443,7 +480,7 @@ class LearnerMachine(DecisionRole):
         self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
     ) -> PastDecision:
         """The answer of a user in the hold-out: the baseline that the context names, or any eligible arm."""
-        if baseline >= 0:
+        if baseline >= 0 and (mask is None or mask[baseline]):
             return decided._replace(arm=baseline, propensity=CERTAIN)
         everyone = np.arange(self.arms)
         eligible = everyone if mask is None else everyone[mask]
@@ -560,6 +597,24 @@ class LearnerMachine(DecisionRole):
         if self.lift is not None:
             self.lift.forget(lift_user(self.user_key(user)))
         self.forget_events(user)
+
+
+class NamedLearnerMachine(LearnerMachine):
+    """A learner of a deployment whose items have names: it follows their catalogue, which is part of its state."""
+
+    state = State(
+        "a learner's state with a catalogue", 1, "NamedLearnerState", LearnerMachine.state.fields, items=own_part()
+    )
+    items: ItemReader
+
+    def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
+        """Bind to a deployment whose items have names, a home partition and the edge key."""
+        super().__init__(system, partition, key)
+        rules, policy = system.catalogue_rules, self.terms.policy
+        assert rules is not None, "expected a deployment whose items have names"
+        assert isinstance(policy, FeaturePolicy), "items have names where features are declared"
+        self.items = ItemReader(rules)
+        policy.follow(self.items.catalogue)
 
 
 def _never(arm: int, propensity: int) -> float:

@@ -16,7 +16,7 @@ class PublishedModel(NamedTuple):
     """One version, and its arrays as `SharedPolicy.adopt` takes them.
 
     Of codes: gram (K, D, D), or (K, D) for one-hot features, and moment (K, D), float64. Of declared features: means
-    and variances (K, P), and the variance of a reward (1,), float64.
+    and variances (K, P), and the variance of a reward (1,), float64; where items have names also their entries (K,).
     """
 
     version: int
@@ -43,7 +43,12 @@ def _of_features(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     means, variances = (
         np.frombuffer(fields[name], "<f8").reshape(form.shape).astype(np.float64) for name in ("means", "variances")
     )
-    return PublishedModel(fields["version"], (means, variances, np.array([fields["reward_variance"]])))
+    arrays = (means, variances, np.array([fields["reward_variance"]]))
+    if not system.config.named_items:
+        return PublishedModel(fields["version"], arrays)
+    if len(fields["entries"]) != 4 * form.shape[0]:
+        raise HushstreamError(f"model: expected entries of {4 * form.shape[0]} bytes, got others")
+    return PublishedModel(fields["version"], (*arrays, np.frombuffer(fields["entries"], "<i4").astype(np.float64)))
 
 
 def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:

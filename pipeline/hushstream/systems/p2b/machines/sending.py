@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.journal.chain import Encode
 from hushstream.engine.records import Output
 from hushstream.privacy.keys import Key
@@ -54,6 +55,14 @@ def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
         return encode(system.form.slot_record, {**place._asdict(), "content": slot.content})
     sealed = seal(slot.content, place, system.sealing.at(taken.period), taken.user_key)
     return encode("SealedSlot", {**place._asdict(), "sealed": sealed})
+
+
+def item_rows_outputs(system: P2BSystem, catalogue: Catalogue, encode: Encode) -> Iterator[Output]:
+    """What the rows of sums stand for, for every shuffler."""
+    rows = {"catalogue": catalogue.version, "entries": catalogue.entries.astype("<i4").tobytes()}
+    value = encode("ItemRows", {**rows, "config_digest": system.digest})
+    for shuffler in range(system.config.partitions.shuffler):
+        yield Output("reports", shuffler, value)
 
 
 def phase_end_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:

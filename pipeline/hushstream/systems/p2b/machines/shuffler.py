@@ -31,10 +31,11 @@ from hushstream.systems.p2b.promise import mechanism_of
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
-from hushstream.systems.p2b.shuffler.windows import ClosedWindow, SlotOutcome, Windows
+from hushstream.systems.p2b.shuffler.windows import ClosedWindow, ItemRows, SlotOutcome, Windows
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 _BESIDE = frozenset({"Seal", "Tick"})
+_ITEM_ROWS = "ItemRows"
 _SEALED = "SealedSlot"
 """Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
 _OUTCOMES = {
@@ -54,7 +55,7 @@ class ShufflerMachine(ReleasingRole):
         windows=Single("bytes", Windows.dump, lambda value, before: Windows.load(before.rules, value)),
         running_sums=optional_part("running sums"),
     )
-    derived: ClassVar[Mapping[str, str]] = {"_opener": FIXED, "_slot": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {"_opener": FIXED, "_slot": FIXED, "_kinds": FIXED}
 
     system: P2BSystem
 
@@ -77,6 +78,7 @@ class ShufflerMachine(ReleasingRole):
         source, terms = ("reports", partition), system.slot_terms
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
         self._slot = system.form.slot_record if system.sealing is None else _SEALED
+        self._kinds = _BESIDE | {self._slot} | ({_ITEM_ROWS} if system.config.named_items else frozenset())
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
         self.windows = Windows(system.window_rules())
         self.running_sums: RunningSums | None = None
@@ -88,7 +90,7 @@ class ShufflerMachine(ReleasingRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each window that closes, and one for what is left."""
         gathered, windows = Gathered(self), self.windows
-        for slot in self._checked(self.read(slices, _BESIDE | {self._slot})):
+        for slot in self._checked(self.read(slices, self._kinds)):
             record, name, fields, reason = slot.read
             # Log time first, or a slot that comes after the end would be counted in the window that ends before it.
             closed = windows.advance(record.timestamp_ms)
@@ -102,6 +104,12 @@ class ShufflerMachine(ReleasingRole):
                     gathered.counts[Outcome.SEAL] += 1
                 except ShufflingError:
                     gathered.refuse(Refusal.UNKNOWN_ORIGIN, record)
+            elif name == _ITEM_ROWS:
+                try:
+                    windows.follow(ItemRows(fields["catalogue"], fields["entries"]))
+                    gathered.counts[Outcome.ITEM_CHANGED] += 1
+                except ShufflingError:
+                    gathered.refuse(Refusal.MALFORMED_ROWS, record)
             else:
                 period = int.from_bytes(fields["period"], "little", signed=True)
                 offer = windows.offer(fields["report_id"], period, slot.content)

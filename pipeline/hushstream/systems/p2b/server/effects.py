@@ -77,20 +77,21 @@ class Effects(NamedTuple):
 
 
 class _Totals(NamedTuple):
-    """Estimates of one total each: clicked, unclicked, and the variance of the noise in each."""
+    """Estimates of one total each: clicked, unclicked, and of each arm (K,) the variance of the noise in each."""
 
     clicked: Float64
     unclicked: Float64
-    variance: float
+    variance: Float64
 
 
-def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -> Effects:
+def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | Float64) -> Effects:
     """Shrunk effects from (noised) sums.
 
     Args:
         layout: of the deployment.
         ones, zeros: (K, P) int64, added up over all releases.
-        variance: of the noise in one of these sums, added up over all releases, in units squared; 0 for exact sums.
+        variance: of the noise in one of these sums, added up over all releases, in units squared; 0 for exact sums;
+            or (K,) of each arm, where their sums are of other releases.
 
     Raises:
         AggregationError: shapes that do not fit, or a variance out of range.
@@ -98,9 +99,10 @@ def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -
     shape = (layout.arms, layout.cells)
     if ones.shape != shape or zeros.shape != shape or ones.dtype != np.int64 or zeros.dtype != np.int64:
         raise AggregationError(f"expected two int64 arrays of shape {shape}, got {ones.shape} and {zeros.shape}")
-    if not 0.0 <= variance < np.inf:
+    noise = np.broadcast_to(np.asarray(variance, dtype=np.float64), layout.arms)
+    if not ((noise >= 0.0) & (noise < np.inf)).all():
         raise AggregationError(f"expected a finite variance of at least 0, got {variance}")
-    arms = _arm_totals(layout, ones, zeros, variance)
+    arms = _arm_totals(layout, ones, zeros, noise)
     counts = np.maximum(arms.clicked + arms.unclicked, 1.0)
     slots = total(counts)
     share = min(max(total(arms.clicked) / slots, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
@@ -111,7 +113,7 @@ def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -
     for block, budget in zip(layout.blocks[1:], layout.budgets[1:], strict=True):
         across = slice(block.first_cell, block.first_cell + block.cells)
         scale = float(budget * layout.levels)
-        cells = _Totals(ones[:, across] / scale, zeros[:, across] / scale, variance / scale**2)
+        cells = _Totals(ones[:, across] / scale, zeros[:, across] / scale, noise / scale**2)
         if block.signed:
             raw, spread = _signed_effects(cells, counts, shares)
         else:
@@ -123,11 +125,11 @@ def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -
     return Effects(share, slots, arm_means, arm_variances, means, variances)
 
 
-def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float) -> _Totals:
+def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: Float64) -> _Totals:
     """(K,) mean over the blocks that count every slot, by inverse variance; without noise the constant alone."""
     clicked, unclicked, precision = np.zeros(layout.arms), np.zeros(layout.arms), 0.0
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
-        if not block.complete or (block.name and not variance):
+        if not block.complete or (block.name and not variance.any()):
             continue
         across = slice(block.first_cell, block.first_cell + block.cells)
         weight = budget**2 / block.cells
@@ -158,23 +160,24 @@ def _cell_effects(
     usual: float,
 ) -> tuple[Float64, Float64]:
     """(K, cells) effects before shrinkage, and their variances."""
-    arms = len(counts)
+    # Rounded once, as the product is where all are alike.
+    together, variance = math.fsum(cells.variance.tolist()), cells.variance[:, None]
     clicked, unclicked = ones.sum(axis=0) / scale, zeros.sum(axis=0) / scale
     shown = np.maximum(clicked + unclicked, 1.0)
     information = shown * (share * (1.0 - share))
     common, _ = _shrunk(
         ((clicked - share * (clicked + unclicked)) / information)[None, :],
-        ((information + arms * cells.variance * _noise_of_residual(share)) / information**2)[None, :],
+        ((information + together * _noise_of_residual(share)) / information**2)[None, :],
         _prior_of_a_block(),
     )
     null = logistic(logit(shares)[:, None] + common)
     expected = counts[:, None] * (shown / total(counts))
     found = cells.clicked + cells.unclicked
     apart = expected + (_SPREAD_OF_SHOWING * expected) ** 2
-    number = (found * apart + expected * (2.0 * cells.variance)) / (apart + 2.0 * cells.variance)
+    number = (found * apart + expected * (2.0 * variance)) / (apart + 2.0 * variance)
     information = np.maximum(number, 1e-3 * expected + 1e-6) * null * (1.0 - null)
     raw = math.sqrt(usual) * (cells.clicked - null * found) / information
-    return raw, (information + usual * cells.variance * _noise_of_residual(null)) / information**2
+    return raw, (information + usual * variance * _noise_of_residual(null)) / information**2
 
 
 def _signed_effects(cells: _Totals, counts: Float64, shares: Float64) -> tuple[Float64, Float64]:
@@ -187,7 +190,7 @@ def _signed_effects(cells: _Totals, counts: Float64, shares: Float64) -> tuple[F
     together = np.array([total(residual[:, place]) for place in range(dimension)])
     centred = residual - (counts / total(counts))[:, None] * together
     information = (counts * shares * (1.0 - shares))[:, None] * factor
-    noise = cells.variance * _noise_of_residual(column)
+    noise = cells.variance[:, None] * _noise_of_residual(column)
     return centred / information, (information / length + noise) / information**2
 
 

@@ -21,6 +21,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hushstream.engine.state.known_ids import ID_BYTES, KnownIds
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 
@@ -28,6 +31,7 @@ _MAGIC = b"HWIN"
 _VERSION = 3
 _HEADER = struct.Struct("<4sBxxxqqqqIII")
 _ORIGIN = struct.Struct("<iq")
+_CATALOGUE = struct.Struct("<i")
 _NEVER = -1
 
 
@@ -48,6 +52,31 @@ class ClosedBy(StrEnum):
     TIME = "time"
 
 
+class ItemRows(NamedTuple):
+    """Which items the rows of sums stand for, where items have names.
+
+    Attributes:
+        catalogue: version of the catalogue.
+        entries: little-endian int32, the version at which each row's item entered; 0 for a row that never had one.
+    """
+
+    catalogue: int
+    entries: bytes
+
+    def current(self, arms: NDArray[np.int64], catalogues: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) which slots are of the items that the rows stand for.
+
+        A slot of a version before its row's item entered is of another item that the row had before: in the sums it
+        would count for the new one. A version that is not known yet may have given the row to yet another item.
+
+        Args:
+            arms: (n,) the rows that slots name, all below the number of rows.
+            catalogues: (n,) the versions that they name.
+        """
+        entered = np.frombuffer(self.entries, "<i4").astype(np.int64)[arms]
+        return (entered > 0) & (entered <= catalogues) & (catalogues <= self.catalogue)
+
+
 class ClosedWindow(NamedTuple):
     """A closed window; nothing is added to it any more.
 
@@ -57,12 +86,14 @@ class ClosedWindow(NamedTuple):
         contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
             then follows from which slots the window holds, not from the order in which they came.
         ids: of its slots, in that order; none where nothing has named them (audits of one release).
+        item_rows: what the rows stood for when it closed; None where items have no names.
     """
 
     window: int
     closed_by: ClosedBy
     contents: tuple[bytes, ...]
     ids: tuple[bytes, ...] = ()
+    item_rows: ItemRows | None = None
 
 
 class Offer(NamedTuple):
@@ -82,6 +113,7 @@ class WindowRules:
         period_ms: length of a report period in log time.
         open_ms: a window also closes this long (log time) after its first slot; None: it does not.
         content_bytes: the size of every slot's content.
+        item_rows: how many rows items have, where they have names; else 0.
     """
 
     slots: int
@@ -89,6 +121,7 @@ class WindowRules:
     period_ms: int
     open_ms: int | None = None
     content_bytes: int = 32
+    item_rows: int = 0
 
     def __post_init__(self) -> None:
         """Refuse rules under which nothing could close."""
@@ -113,6 +146,8 @@ class Windows:
         self._slots: list[tuple[bytes, bytes]] = []
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
         self._ids = KnownIds()
+        self.item_rows = ItemRows(0, bytes(4 * rules.item_rows)) if rules.item_rows else None
+        """What the rows of sums stand for, as far as learners have told."""
 
     @property
     def slots(self) -> int:
@@ -171,6 +206,17 @@ class Windows:
         full = len(self._slots) >= self.rules.slots
         return Offer(SlotOutcome.JOINED, self._close(ClosedBy.SLOTS) if full else None)
 
+    def follow(self, rows: ItemRows) -> None:
+        """Take over what rows stand for from here on; what tells of an older version changes nothing.
+
+        Raises:
+            ShufflingError: items have no names here, or rows of another number.
+        """
+        if self.item_rows is None or len(rows.entries) != len(self.item_rows.entries) or rows.catalogue < 1:
+            raise ShufflingError(f"expected {self.rules.item_rows} rows of a catalogue, got others")
+        if rows.catalogue > self.item_rows.catalogue:
+            self.item_rows = rows
+
     def end_phase(self, phase: int, origin: int) -> ClosedWindow | None:
         """Note that a learner partition has sent all slots of a phase, and of those before it.
 
@@ -191,7 +237,7 @@ class Windows:
 
     def _close(self, closed_by: ClosedBy) -> ClosedWindow:
         ids, contents = zip(*sorted(self._slots), strict=True)
-        closed = ClosedWindow(self.window, closed_by, contents, ids)
+        closed = ClosedWindow(self.window, closed_by, contents, ids, self.item_rows)
         self.window += 1
         self._slots = []
         return closed
@@ -212,6 +258,7 @@ class Windows:
             ),
             *(part for slot in self._slots for part in slot),
             *(_ORIGIN.pack(origin, phase) for origin, phase in sorted(self._phases.items())),
+            *(() if self.item_rows is None else (_CATALOGUE.pack(self.item_rows.catalogue), self.item_rows.entries)),
             self._ids.dump(),
         ]
         return b"".join(parts)
@@ -235,11 +282,17 @@ class Windows:
                 windows._slots.append((dumped[position:content], dumped[content : content + size]))
                 position = content + size
             phases = [_ORIGIN.unpack_from(dumped, position + i * _ORIGIN.size) for i in range(origins)]
+            position += origins * _ORIGIN.size
+            if rules.item_rows:
+                (catalogue,) = _CATALOGUE.unpack_from(dumped, position)
+                entries = position + _CATALOGUE.size
+                position = entries + 4 * rules.item_rows
+                windows.item_rows = ItemRows(catalogue, dumped[entries:position])
         except struct.error:
             raise ShufflingError("expected dumped windows, got bytes that end too early") from None
         if {origin for origin, _ in phases} != rules.origins:
             raise ShufflingError("expected windows of these origins, got others")
-        windows._ids = KnownIds.load(dumped[position + origins * _ORIGIN.size :])
+        windows._ids = KnownIds.load(dumped[position:])
         windows._phases = dict(phases)
         windows.window, windows.log_time_ms = window, log_time_ms
         windows.ended_phase, windows._opened_ms = ended_phase, opened_ms

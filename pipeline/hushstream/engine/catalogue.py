@@ -1,0 +1,310 @@
+"""The catalogue of a deployment: which item stands in which row of its sums, from the log of its changes alone.
+
+Items have ids of the application's choosing. What learners, shufflers and aggregators count by is a *row*, one of as
+many as the configuration has room for (``items.capacity``): noise is added to every row, whether an item is in it or
+not, so that neither adding nor retiring an item costs anything or changes a promise.
+
+A change names the version that the catalogue has with it. It counts if that is one more than the version before it in
+the log, so of two writers who had read the same version the first one counts, and the other one reads and tries again.
+All readers of the log take the same changes, whoever wrote them, and so know the same rows.
+
+A row whose item was retired is given to another one only when nothing of the old item can be on its way any more by log
+time (``reuse_after_ms``), the longest unused row first. That something is older than its row's item is told by versions
+as well: each row has the version at which its item entered (`Catalogue.entries`), and a slot names the version that it
+was decided under (`hushstream.systems.p2b.shuffler.windows`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.features.errors import FeatureError
+from hushstream.features.schema import FeatureSchema
+from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+
+MAX_TITLE_BYTES = 256
+MAX_FEATURES_BYTES = 8192
+ITEMS = "items"
+"""The topic of changes, of one partition: their order is what decides."""
+
+_NEVER = 0
+"""In place of a version: a row that never had an item."""
+
+Int32 = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+class ItemRefused(HushstreamError):
+    """A change of the catalogue that does not count."""
+
+
+class BadItem(ItemRefused):
+    """An id, a title or features that no item can have."""
+
+
+class UnknownItem(ItemRefused):
+    """There is no such item, or it is retired."""
+
+
+class RepeatedItem(ItemRefused):
+    """There is such an item already."""
+
+
+class CatalogueFull(ItemRefused):
+    """No row is free."""
+
+
+class StaleCatalogue(ItemRefused):
+    """Somebody else changed the catalogue first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueRules:
+    """What a catalogue may hold; it follows from the configuration alone.
+
+    Attributes:
+        capacity: K, how many rows there are.
+        reuse_after_ms: so long (log time) after an item was retired its row may be given to another one.
+        config_digest: of the deployment; every change names it.
+        features: public features that items have; None where they have none.
+    """
+
+    capacity: int
+    reuse_after_ms: int
+    config_digest: bytes
+    features: FeatureSchema | None = None
+
+    def row_of(self, features: str) -> bytes:
+        """The public features of an item as a row of their schema.
+
+        Raises:
+            BadItem: no features are declared, or these are others.
+        """
+        if self.features is None:
+            raise BadItem("features: expected none (`items.features` declares none), got some")
+        try:
+            return self.features.encode(values_of(features)).row
+        except FeatureError as error:
+            raise BadItem(str(error)) from None
+
+
+class ItemChange(NamedTuple):
+    """A change as it travels (schema ``Item``).
+
+    Attributes:
+        item: its id.
+        version: of the catalogue with this change.
+        offered: whether it may be shown from then on; else it is retired.
+        title: what people call it.
+        features: its public features as a JSON object; empty for none.
+    """
+
+    item: str
+    version: int
+    offered: bool
+    title: str = ""
+    features: str = ""
+
+
+class CatalogueItem(NamedTuple):
+    """An item, and when it stood where.
+
+    Attributes:
+        item, title, features: see `ItemChange`.
+        row: where its sums are.
+        entered: the version with which it came into this row.
+        retired: the version with which it was retired; 0 while it may be shown.
+        retired_ms: log time of that.
+    """
+
+    item: str
+    title: str
+    features: str
+    row: int
+    entered: int
+    retired: int = _NEVER
+    retired_ms: int = 0
+
+    @property
+    def offered(self) -> bool:
+        """Whether it may be shown."""
+        return self.retired == _NEVER
+
+
+class Catalogue:
+    """All items that there ever were, as far as the log was read."""
+
+    def __init__(self, rules: CatalogueRules) -> None:
+        """Begin empty, at version 0."""
+        self.rules = rules
+        self.version = 0
+        self.now_ms = 0
+        self.entries: Int32 = np.zeros(rules.capacity, dtype=np.int32)
+        """(K,) the version with which each row's item entered; 0 for a row that never had one."""
+        self._tenants: dict[int, list[CatalogueItem]] = {}
+        """Of each row all that it stood for, oldest first."""
+        self._places: dict[str, int] = {}
+        """The row of each item that still has one."""
+        self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
+
+    @property
+    def offered(self) -> Bools:
+        """(K,) which rows stand for an item that may be shown."""
+        return self._offered
+
+    def items(self) -> list[CatalogueItem]:
+        """Those that have a row, retired ones too, in the order of rows."""
+        return [tenants[-1] for _, tenants in sorted(self._tenants.items())]
+
+    def item(self, item: str) -> CatalogueItem:
+        """An item that has a row; it may be retired.
+
+        Raises:
+            UnknownItem: none has this id.
+        """
+        row = self._places.get(item)
+        if row is None:
+            raise UnknownItem(f"item: expected one of the catalogue at version {self.version}, got another id")
+        return self._tenants[row][-1]
+
+    def of_row(self, row: int, version: int) -> CatalogueItem:
+        """What a row stood for at a version of the catalogue.
+
+        Raises:
+            UnknownItem: nothing, or the version is not known yet.
+        """
+        if version <= self.version:
+            for tenant in reversed(self._tenants.get(row, ())):
+                if tenant.entered <= version:
+                    return tenant
+        raise UnknownItem(f"row: expected one that had an item at version {version}, got another")
+
+    def check(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
+        """What a change would make of the catalogue, which stays as it is.
+
+        Args:
+            change: to be taken.
+            log_time_ms: of its record.
+
+        Raises:
+            StaleCatalogue: its version does not follow on this one.
+            BadItem, UnknownItem, RepeatedItem, CatalogueFull: it cannot be taken at any version.
+        """
+        if change.version != self.version + 1:
+            raise StaleCatalogue(
+                f"catalogue: expected a change to version {self.version + 1}, got one to {change.version}"
+            )
+        self._require_words(change)
+        row = self._places.get(change.item)
+        known = None if row is None else self._tenants[row][-1]
+        if not change.offered:
+            if known is None or not known.offered:
+                raise UnknownItem(f"item: expected one that is offered at version {self.version}, got another id")
+            return known._replace(retired=change.version, retired_ms=max(self.now_ms, log_time_ms))
+        if known is not None and known.offered:
+            raise RepeatedItem(f"item: expected an id that version {self.version} has not, got one that is offered")
+        if known is not None:
+            # It has its row still, and all that was learned of it.
+            return known._replace(title=change.title, features=change.features, retired=_NEVER, retired_ms=0)
+        free = self._free_row(max(self.now_ms, log_time_ms))
+        return CatalogueItem(change.item, change.title, change.features, free, change.version)
+
+    def take(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
+        """Take a change, and say what became of its item; arguments and errors as in `check`."""
+        found = self.check(change, log_time_ms)
+        self.now_ms, self.version = max(self.now_ms, log_time_ms), change.version
+        self._put(found)
+        return found
+
+    def dump(self) -> bytes:
+        """All of it as bytes; equal catalogues give equal bytes. The rules are not in it."""
+        tenants = [list(one) for _, row in sorted(self._tenants.items()) for one in row]
+        return json.dumps([self.version, self.now_ms, tenants], separators=(",", ":")).encode()
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` wrote under the same rules.
+
+        Raises:
+            HushstreamError: not such bytes, or of other rules.
+        """
+        fresh = Catalogue(self.rules)
+        try:
+            fresh.version, fresh.now_ms, tenants = json.loads(dumped)
+            for one in tenants:
+                fresh._put(CatalogueItem(*one))
+        except (ValueError, TypeError, IndexError):
+            raise HushstreamError("catalogue: expected one of this capacity, got other bytes") from None
+        self.version, self.now_ms, self.entries = fresh.version, fresh.now_ms, fresh.entries
+        self._tenants, self._places, self._offered = fresh._tenants, fresh._places, fresh._offered
+
+    def _put(self, found: CatalogueItem) -> None:
+        row = found.row
+        tenants = self._tenants.setdefault(row, [])
+        if tenants and tenants[-1].entered == found.entered:
+            tenants.pop()
+        elif tenants:
+            self._places.pop(tenants[-1].item, None)
+        tenants.append(found)
+        self._places[found.item] = row
+        # Copies: who was given an array before keeps what it was given.
+        self.entries, self._offered = self.entries.copy(), self._offered.copy()
+        self.entries[row], self._offered[row] = found.entered, found.offered
+
+    def _free_row(self, now_ms: int) -> int:
+        capacity = self.rules.capacity
+        unused = np.flatnonzero(self.entries == _NEVER)
+        if unused.size:
+            return int(unused[0])
+        retired = sorted((one.retired_ms, one.row) for one in self.items() if not one.offered)
+        if not retired:
+            raise CatalogueFull(f"catalogue: expected a free row, got {capacity} of {capacity} with items (capacity)")
+        since_ms, row = retired[0]
+        wait_ms = since_ms + self.rules.reuse_after_ms - now_ms
+        if wait_ms > 0:
+            raise CatalogueFull(
+                f"catalogue: expected a free row, got {capacity - len(retired)} of {capacity} with items and "
+                f"{len(retired)} that wait until nothing of their retired items is on its way; the first is free in "
+                f"{-(-wait_ms // 1000)} s"
+            )
+        return row
+
+    def _require_words(self, change: ItemChange) -> None:
+        if id_fault(change.item) is not None:
+            raise BadItem(f"item: expected an id of 1 to {MAX_ID_BYTES} bytes, got {len(change.item.encode())}")
+        for name, text, most in (
+            ("title", change.title, MAX_TITLE_BYTES),
+            ("features", change.features, MAX_FEATURES_BYTES),
+        ):
+            if len(text) > most or len(text.encode()) > most:
+                raise BadItem(f"{name}: expected at most {most} bytes, got more")
+        if change.features:
+            self.rules.row_of(change.features)
+
+
+def change_of(fields: Mapping[str, Any]) -> ItemChange:
+    """The change that a record of schema ``Item`` holds."""
+    return ItemChange(*(fields[name] for name in ItemChange._fields))
+
+
+def values_of(features: str) -> Mapping[str, Any]:
+    """Public features by name.
+
+    Raises:
+        BadItem: the text is no JSON object.
+    """
+    if not features:
+        return {}
+    try:
+        values = json.loads(features)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise BadItem("features: expected a JSON object of values by name, got another text")
+    return values

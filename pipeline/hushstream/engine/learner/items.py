@@ -1,0 +1,109 @@
+"""The catalogue as a learner follows it: an input that every learner reads whole, in its turn with all others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from hushstream.engine.catalogue import ITEMS, Catalogue, CatalogueRules, ItemChange, change_of
+from hushstream.engine.declare.outcomes import Refusal
+from hushstream.engine.learner.arrivals import cut
+from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+
+
+class ReadChange(NamedTuple):
+    """A record of the topic: its log time and offset, the change in it, or why there is none."""
+
+    log_time_ms: int
+    offset: int
+    change: ItemChange | None
+    reason: str = ""
+
+
+class ItemReader:
+    """Follows the topic of items for one learner.
+
+    Attributes:
+        topic: where changes lie.
+        position: the next offset to read.
+        catalogue: what they came to, as far as their turns were taken.
+    """
+
+    topic: TopicPartition = (ITEMS, 0)
+
+    def __init__(self, rules: CatalogueRules) -> None:
+        """Begin before the first change."""
+        self.position = 0
+        self.catalogue = Catalogue(rules)
+        self._latest_ms = 0
+
+    def read(self, part: InputSlice) -> Iterator[ReadChange]:
+        """Each record of a slice, in log order; a log time below its predecessor's counts as that one's."""
+        for record in part.records:
+            self._latest_ms = max(self._latest_ms, record.timestamp_ms)
+            yield self._decoded(record)
+        self.position = part.high
+
+    def dump(self) -> bytes:
+        """Place and catalogue, for a snapshot."""
+        place = json.dumps([self.position, self._latest_ms]).encode()
+        return len(place).to_bytes(4, "little") + place + self.catalogue.dump()
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` gave.
+
+        Raises:
+            HushstreamError: not such bytes.
+        """
+        end = 4 + int.from_bytes(dumped[:4], "little")
+        try:
+            self.position, self._latest_ms = json.loads(dumped[4:end])
+        except (ValueError, TypeError):
+            raise HushstreamError("snapshot: expected a place in the catalogue, got other bytes") from None
+        self.catalogue.load(dumped[end:])
+
+    def _decoded(self, record: InputRecord) -> ReadChange:
+        place = (self._latest_ms, record.offset)
+        try:
+            _, fields = codec.decode(record.value, frozenset({"Item"}))
+        except CodecError as error:
+            return ReadChange(*place, None, error.reason)
+        if fields["config_digest"] != self.catalogue.rules.config_digest:
+            return ReadChange(*place, None, Refusal.OTHER_CONFIGURATION)
+        return ReadChange(*place, change_of(fields))
+
+
+def until_next_change(
+    slices: Sequence[InputSlice], contexts: TopicPartition, now_ms: int
+) -> tuple[Sequence[InputSlice], bool]:
+    """What of the slices lies before the first change that is later than the first context, and whether that cuts some.
+
+    So a batch decides under one version of the catalogue: that of all changes up to the end of its range, which its
+    journal record names. Changes at the log time of a context come before it.
+
+    Args:
+        slices: what has arrived.
+        contexts: which of them holds contexts.
+        now_ms: up to which log time contexts were folded.
+    """
+    given = {(part.topic, part.partition): part for part in slices}
+    asked, changes = given.get(contexts), given.get(ItemReader.topic)
+    if asked is None or changes is None or not asked.records or not changes.records:
+        return slices, False
+    first_ms = max(now_ms, asked.records[0].timestamp_ms)
+    times = accumulate((record.timestamp_ms for record in changes.records), max)
+    later = next(
+        ((at_ms, one.offset) for at_ms, one in zip(times, changes.records, strict=True) if at_ms > first_ms), None
+    )
+    if later is None:
+        return slices, False
+    at_ms, offset = later
+    reached = accumulate((record.timestamp_ms for record in asked.records), max)
+    end = next((one.offset for one_ms, one in zip(reached, asked.records, strict=True) if one_ms >= at_ms), asked.high)
+    kept = {contexts: cut(asked, end), ItemReader.topic: cut(changes, offset)}
+    return [kept.get(place, part) for place, part in given.items()], end < asked.high

@@ -1,0 +1,111 @@
+"""The running totals of what windows release where items have names: each row's begin when its item enters.
+
+A window says which items its rows stood for. A row whose item entered later than the one that was summed up begins
+anew with that window, so what a row had before never counts for the item that it has now; a window of a shuffler that
+had not heard of the item yet counts for the other rows alone.
+
+*The variance of a row.* With fresh noise it is the sum over its windows. Where windows run through a counter, each of
+them publishes what it adds to the counter's total: the sum from a window on is one total less another, and its variance
+is taken as that of both together, so what is left out counts twice with the part that it added.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.totals import CrowdTotals
+
+Int64 = npt.NDArray[np.int64]
+Int32 = npt.NDArray[np.int32]
+Float64 = npt.NDArray[np.float64]
+
+
+class ItemTotals:
+    """What all windows so far say of the items that rows stand for.
+
+    Attributes:
+        catalogue: the newest version of the catalogue that a window named.
+        entries: (K,) int32, the version at which each row's item entered; 0 for a row that never had one.
+        ones, zeros: (K, P) int64, the sums of each row since then.
+        variances: (K,) float64, of the noise in one sum of each row.
+        slots: in all windows (public), nulls included.
+    """
+
+    def __init__(self, rows: int, cells: int, carried: bool) -> None:
+        """Begin with none; ``carried``: windows run through a counter."""
+        # All windows as one, for the checks, and for the variance that a row does without.
+        self._all = CrowdTotals(rows, cells)
+        self._carried = carried
+        self.catalogue = 0
+        self.entries: Int32 = np.zeros(rows, dtype=np.int32)
+        self.ones: Int64 = np.zeros((rows, cells), dtype=np.int64)
+        self.zeros: Int64 = np.zeros((rows, cells), dtype=np.int64)
+        self.variances: Float64 = np.zeros(rows)
+
+    @property
+    def slots(self) -> int:
+        """See the class."""
+        return self._all.slots
+
+    def add(self, ones: Int64, zeros: Int64, variance: float, slots: int, catalogue: int, entries: Int32) -> None:
+        """Add one window; nothing changes when it is refused.
+
+        Args:
+            ones, zeros, variance, slots: see `CrowdTotals.add`.
+            catalogue: the version of the catalogue that the window closed under.
+            entries: (K,) what its rows stood for.
+
+        Raises:
+            AggregationError: as `CrowdTotals.add`; or entries of another shape.
+        """
+        if entries.shape != self.entries.shape:
+            raise AggregationError(f"expected entries of {self.entries.shape} rows, got {entries.shape}")
+        before = self._all.variance
+        self._all.add(ones, zeros, variance, slots)
+        twice = 2.0 if self._carried else 0.0
+        newer, older = entries > self.entries, entries < self.entries
+        self.ones[newer], self.zeros[newer] = 0, 0
+        self.variances[newer] = twice * before
+        self.ones[~older] += ones[~older]
+        self.zeros[~older] += zeros[~older]
+        self.variances += np.where(older, twice * variance, variance)
+        self.entries = np.maximum(self.entries, entries)
+        self.catalogue = max(self.catalogue, catalogue)
+
+    def dump(self) -> bytes:
+        """The totals as bytes."""
+        arrays = (
+            self.entries.astype("<i4"),
+            self.variances.astype("<f8"),
+            self.ones.astype("<i8"),
+            self.zeros.astype("<i8"),
+        )
+        every = self._all.dump()
+        head = json.dumps([self.catalogue, len(every)]).encode()
+        return len(head).to_bytes(4, "little") + head + every + b"".join(array.tobytes() for array in arrays)
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` wrote of totals of this shape.
+
+        Raises:
+            AggregationError: not such bytes.
+        """
+        start = 4 + int.from_bytes(dumped[:4], "little")
+        try:
+            catalogue, length = json.loads(dumped[4:start])
+            every = CrowdTotals.load(dumped[start : start + length])
+        except (ValueError, TypeError):
+            raise AggregationError("expected totals of items, got other bytes") from None
+        rows, cells = self.ones.shape
+        place = start + length
+        if every.ones.shape != (rows, cells) or len(dumped) != place + rows * (12 + 16 * cells):
+            raise AggregationError(f"expected totals of shape {(rows, cells)}, got others")
+        self._all, self.catalogue = every, catalogue
+        self.entries = np.frombuffer(dumped, "<i4", rows, place).astype(np.int32)
+        self.variances = np.frombuffer(dumped, "<f8", rows, place + 4 * rows).astype(np.float64)
+        sums = np.frombuffer(dumped, "<i8", 2 * rows * cells, place + 12 * rows).astype(np.int64)
+        self.ones, self.zeros = sums.reshape(2, rows, cells)

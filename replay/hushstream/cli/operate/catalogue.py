@@ -1,0 +1,164 @@
+"""The commands that change the catalogue of a deployment whose items have names."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from json import dumps, loads
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, show
+from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from hushstream.client import Item
+    from hushstream.client.items import Items
+
+_STDIN = "-"
+_KEYS = frozenset({"item", "title", "features"})
+
+ItemId = Annotated[str, typer.Argument(help="Its id, as the application names it; 1 to 128 bytes.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Change the catalogue of a deployment whose items have names, by public records; needs the client's "
+        "rights. Nothing restarts, and nothing is spent.",
+    )
+    group.command("list")(list_items)
+    group.command()(add)
+    group.command()(retire)
+    group.command("import")(import_items)
+    group.command()(export)
+    app.add_typer(group, name="items")
+
+
+def list_items(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """List the items that are offered, and the retired ones whose rows have no other item yet."""
+    found = _with(deployment, bootstrap, prefix, security, lambda items: items.list())
+    lines = [
+        f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.version}"
+        for one in found
+    ]
+    show([_said(one) | {"offered": one.offered, "version": one.version} for one in found], json, "\n".join(lines))
+
+
+def add(
+    item: ItemId,
+    deployment: DeploymentFolder,
+    title: Annotated[str, typer.Option(help="What people call it.")] = "",
+    features: Annotated[str, typer.Option(help="Its public features, as a JSON object of values by name.")] = "",
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Offer a new item, or one again that was retired."""
+    values = _object(features, "features") if features else {}
+    version = _with(deployment, bootstrap, prefix, security, lambda items: items.add(item, title, values))
+    show({"item": item, "version": version}, json, f"{item}: offered since version {version} of the catalogue")
+
+
+def retire(
+    item: ItemId,
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show an item no more; what was shown before counts."""
+    version = _with(deployment, bootstrap, prefix, security, lambda items: items.retire(item))
+    show({"item": item, "version": version}, json, f"{item}: retired since version {version} of the catalogue")
+
+
+def import_items(
+    file: Annotated[str, typer.Argument(help="A file of one JSON object a line, as `export` writes; - reads stdin.")],
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    json: AsJson = False,
+) -> None:
+    """Offer all items of a file that are not offered yet; nothing is sent of a file with a faulty line."""
+    text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
+    given = list(_items_of(text.splitlines()))
+
+    async def send(items: Items) -> tuple[int, int]:
+        there = {one.item for one in await items.list() if one.offered}
+        new = [one for one in given if one.item not in there]
+        return len(new), await items.add_all(new)
+
+    count, version = _with(deployment, bootstrap, prefix, security, send)
+    told = f"{count} items offered, {len(given) - count} were already; version {version} of the catalogue"
+    show({"offered": count, "already": len(given) - count, "version": version}, json, told)
+
+
+def export(
+    deployment: DeploymentFolder,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+) -> None:
+    """Print the items that are offered, one JSON object a line."""
+    for one in _with(deployment, bootstrap, prefix, security, lambda items: items.list()):
+        if one.offered:
+            typer.echo(dumps(_said(one), ensure_ascii=False))
+
+
+def _with(
+    deployment: Path,
+    bootstrap: str,
+    prefix: str | None,
+    security: Path | None,
+    act: Callable[[Items], Awaitable[Any]],
+) -> Any:
+    """What a client of the deployment does with its catalogue."""
+    from hushstream.agents.security import read_security
+    from hushstream.client import connect
+
+    client = connect(bootstrap, deployment, prefix=prefix, security=read_security(security))
+
+    async def run() -> Any:
+        async with client:
+            return await act(client.items)
+
+    return asyncio.run(run())
+
+
+def _items_of(lines: Iterable[str]) -> Iterator[Item]:
+    from hushstream.client import Item
+
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        values = _object(line, f"line {number}")
+        if not values.keys() <= _KEYS or "item" not in values:
+            raise HushstreamError(f"line {number}: expected item and, if any, title and features, got other keys")
+        yield Item(**values)
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = loads(text)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise HushstreamError(f"{where}: expected a JSON object, got other text")
+    return values
+
+
+def _said(one: Item) -> dict[str, Any]:
+    return {"item": one.item, "title": one.title, "features": dict(one.features)}

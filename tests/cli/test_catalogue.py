@@ -1,0 +1,67 @@
+"""The catalogue of a deployment whose items have names, from the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hushstream.agents.worker.deployment import prepare, read_config
+
+SHOP = """\
+system: p2b
+deployment: boots
+items:
+  capacity: 3
+  named: true
+  features:
+    colour: {kind: category, vocabulary: [red, blue]}
+features:
+  country: {kind: category, vocabulary: [de, fr]}
+expected_slots: 1000
+release: {form: features}
+"""
+GIVEN = [
+    {"item": "boots", "title": "Winter boots", "features": {"colour": "red"}},
+    {"item": "sandals", "title": "", "features": {}},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "shop.yaml").write_text(SHOP, encoding="utf-8")
+    prepare(folder / "deployment", read_config(folder / "shop.yaml"))
+    (folder / "items.jsonl").write_text("\n".join(map(json.dumps, GIVEN)), encoding="utf-8")
+    return folder
+
+
+def test_items_are_imported_listed_retired_and_exported(cli, refused, bootstrap, folder):
+    place = ("-d", folder / "deployment", "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    told = cli("items", "import", folder / "items.jsonl", *place, "--json")
+    assert told.json == {"offered": 2, "already": 0, "version": 2}
+    assert cli("items", "import", folder / "items.jsonl", *place, "--json").json["already"] == 2
+    assert "socks: offered since version 3" in cli("items", "add", "socks", "--title", "Socks", *place).out
+    assert "3 of 3 with items (capacity)" in refused("items", "add", "hats", *place)
+    assert "got one that is offered" in refused("items", "add", "socks", *place)
+    assert "sandals: retired since version 4" in cli("items", "retire", "sandals", *place).out
+    assert "the first is free in" in refused("items", "add", "hats", *place)
+    listed = cli("items", "list", *place, "--json").json
+    assert [(one["item"], one["offered"]) for one in listed] == [("boots", True), ("sandals", False), ("socks", True)]
+    exported = [json.loads(line) for line in cli("items", "export", *place).out.splitlines()]
+    assert exported == [GIVEN[0], {"item": "socks", "title": "Socks", "features": {}}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("add", "x" * 100_000), "expected an id of 1 to 128 bytes, got 100000"),
+        (("add", "hats", "--features", '{"size": 3}'), "expected names among colour"),
+        (("add", "hats", "--features", "red"), "features: expected a JSON object"),
+        (("retire", "nothing"), "expected one that is offered"),
+    ],
+)
+def test_what_can_never_be_taken_is_refused_before_it_is_sent(refused, bootstrap, folder, arguments, message):
+    place = ("-d", folder / "deployment", "--bootstrap", bootstrap)
+    assert message in refused("items", *arguments, *place)
