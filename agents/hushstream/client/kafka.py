@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.kafka.acl_check import READ, WRITE, check_rights
 from hushstream.agents.kafka.broker_check import why_unreachable
-from hushstream.agents.kafka.logs import as_records
 from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
+from hushstream.agents.kafka.logs import as_records
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -272,7 +272,7 @@ class DecisionAnswers:
         """Answer `RANK`."""
         context, stands_for = self._translation.situation(asked.context)
         eligible = self._translation.arms(asked.items)
-        default = [] if self._default is None else [self._default]
+        default: Sequence[Any] = [] if self._default is None else [self._default]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         own = tuple(asked.baseline or ())
         request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
