@@ -72,6 +72,36 @@ async def test_a_decision_is_asked_for_shown_and_rewarded(gateways: Any, tmp_pat
         assert sorted(decided) == ["b0", "b1", "b2", "b3", "e1"], "each was asked for once"
 
 
+@pytest.mark.parametrize("name", list(CONTEXTS))
+async def test_a_slate_is_ranked_and_each_position_takes_feedback(gateways: Any, tmp_path: Any, name: str) -> None:
+    user, context = CONTEXTS[name]
+    async with gateways.placed(name, tmp_path / "d") as place, place.worker(), place.gateway() as caller:
+        asked = {"event_id": "s1", "user": user, "context": context, "positions": 2}
+        first = await caller.post("/v1/rank", asked)
+        assert first.status == 200, first.body
+        ranked = first.json["ranked"]
+        assert [one["event_id"] for one in ranked] == ["s1", "s1#2"]
+        assert len({one["item"] for one in ranked}) == 2
+        assert first.json["logged"] is True
+        assert all(0.0 < one["propensity"] <= 1.0 for one in ranked)
+
+        # The same request gets the same slate; its events are taken.
+        assert (await caller.post("/v1/rank", asked)).json["ranked"] == ranked
+        assert (await caller.post("/v1/rank", {**asked, "positions": 1})).code == "event-conflict"
+        single = {"event_id": "s1#2", "user": user, "context": context}
+        assert (await caller.post("/v1/decide", single)).code == "event-conflict"
+        for told in ({"event_id": "s1"}, {"event_id": "s1#2"}):
+            assert (await caller.post("/v1/shown", told)).json == {"logged": True}
+        assert (await caller.post("/v1/reward", {"event_id": "s1#2", "reward": 1.0})).json == {"logged": True}
+
+        batch = {"requests": [{**asked, "event_id": "s2"}, {**asked, "event_id": "s1", "items": [0]}]}
+        answers = (await caller.post("/v1/rank/batch", batch)).json["answers"]
+        assert len(answers[0]["ranked"]) == 2
+        assert answers[1]["code"] == "event-conflict"
+        refused = await caller.post("/v1/rank", {**asked, "event_id": "s3", "positions": 99})
+        assert refused.status == 400
+
+
 async def test_a_label_is_predicted_and_told(gateways: Any, tmp_path: Any) -> None:
     async with gateways.placed("pdol", tmp_path / "d") as place, place.worker(), place.gateway() as caller:
         asked = {"event_id": "e1", "user": "ann", "node": 1, "indices": [0, 3], "values": [0.5, -0.5]}

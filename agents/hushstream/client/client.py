@@ -20,7 +20,15 @@ from typing import Any, NamedTuple, Self
 from numpy.typing import ArrayLike
 
 from hushstream.client.arguments import mask_of, require_id, vector_of
-from hushstream.client.decisions import Answer, Decision, DecisionReader, items_read
+from hushstream.client.decisions import (
+    LEARNED,
+    Answer,
+    Decision,
+    DecisionReader,
+    PolicyName,
+    items_read,
+    position_event,
+)
 from hushstream.client.items import Items
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.waiting import Circuit, PassedOver
@@ -128,7 +136,7 @@ class Client:
         event_id: str,
         user: str,
         context: ArrayLike | Mapping[str, Any],
-        eligible: Sequence[int] | Sequence[str] | None = None,
+        eligible: Sequence[int | str] | None = None,
         baseline: int | str | None = None,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - the timeout has a meaning of its own: the baseline
         track: str | None = None,
@@ -199,6 +207,69 @@ class Client:
         found = Decision(event_id, user, row, None, "no_learner", 0)
         return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
 
+    async def rank(
+        self,
+        event_id: str,
+        user: str,
+        context: ArrayLike | Mapping[str, Any],
+        positions: int,
+        eligible: Sequence[int | str] | None = None,
+        baseline: Sequence[int | str] = (),
+        timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `decide`
+        track: str | None = None,
+    ) -> list[Decision]:
+        """Ask for an ordered slate: what to show in each of so many positions, no arm twice.
+
+        A position is a decision of its own among the arms that the positions before it left, with an event of its own
+        (`position_event`): so each has its exact propensity given those before it, their product is the slate's, and
+        `shown` and `reward` tell what came of each. It costs one answer of the learner after another; each counts as an
+        interaction of the user's.
+
+        Args:
+            event_id: names the slate, and its first position; the same id gets the same slate.
+            user, context, track: as in `decide`.
+            positions: how many are asked for; as many come as there are eligible arms.
+            eligible: arms that may be shown; None for all (then the client needs the deployment's rules).
+            baseline: what to show, in this order, from the first position on that no learner answers in time; the slate
+                ends where these do.
+            timeout: seconds for the whole slate; None waits for ever.
+
+        Raises:
+            HushstreamError: as `decide`, of any position; or ``positions`` is below 1.
+        """
+        if positions < 1:
+            raise HushstreamError(f"positions: expected at least one, got {positions}")
+        if eligible is None and self._rules is None:
+            raise HushstreamError(
+                "eligible: expected arms, as this client does not know the deployment's rules, got none"
+            )
+        left: list[int | str] = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
+        ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        found: list[Decision] = []
+        unanswered: PolicyName | None = None
+        for position in range(1, min(positions, len(left)) + 1):
+            event, own = position_event(event_id, position), next((arm for arm in baseline if arm in left), None)
+            if unanswered is not None:
+                if own is None:
+                    break
+                # What was not asked for position by position is not asked for at all: its chance would be unknown.
+                decided = replace(self._unasked(await self._fallback(event, user, own)), policy=unanswered)
+            else:
+                rest = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
+                among = eligible if position == 1 else left
+                decided = await self.decide(event, user, context, among, own, rest, track)
+            if decided.policy not in LEARNED:
+                unanswered = decided.policy
+            found.append(decided)
+            left.remove(decided.arm if decided.item is None else decided.item)
+        return found
+
+    async def _all_items(self) -> Sequence[int | str]:
+        """Everything that may be shown, where the deployment's rules are known."""
+        if self.items.named:
+            return [one.item for one in await self.items.list() if one.offered]
+        return range(0 if self._rules is None else self._rules.arms)
+
     async def shown(self, event_id: str, user: str, arm: int | str) -> None:
         """Report that ``arm``, or the item with this id, was on screen for this event; returns when the log holds it.
 
@@ -264,7 +335,7 @@ class Client:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
         loop = asyncio.get_running_loop()
         question = self._waiting[event_id] = _Question(user, loop.create_future())
-        self._circuit_of(user).asked(loop.time())
+        self._circuit_of(user).on_request(loop.time())
         self._unsent.pop(event_id, None)
         task = asyncio.create_task(self._send(event_id, question, value))
         self._sending.add(task)
@@ -277,7 +348,7 @@ class Client:
             offset = await self._log.append(self._asked, partition, value)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
             # It never reached the log: it may be asked again, and it says nothing of learners.
-            self._circuit_of(question.user).heard()
+            self._circuit_of(question.user).on_answer()
             self._fail(event_id, error)
             return
         if self._waiting.get(event_id) is not question:
@@ -419,7 +490,7 @@ class Client:
     def _on_decisions(self, partition: int, offset: int, value: bytes) -> None:
         reader = self._readers.setdefault(partition, DecisionReader())
         for head, answers in reader.read(offset, value):
-            self._circuits.setdefault(partition, Circuit()).heard()
+            self._circuits.setdefault(partition, Circuit()).on_answer()
             for answer in answers:
                 self._answered(partition, head, answer)
             passed = self._passed_over(partition)

@@ -17,6 +17,9 @@ _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "bas
 
 PolicyName = Literal["model", "baseline", "repeated", "timeout", "no_learner", "refused"]
 
+LEARNED = frozenset({"model", "baseline", "repeated"})
+"""Policies of the learner's own answers, which it gives only when the log holds them."""
+
 _WHOLE = 10**9
 """What records count a propensity of 1 as."""
 
@@ -46,6 +49,11 @@ class Decision:
     model_version: int
     item: str | None = None
     catalogue: int = 0
+
+
+def position_event(event_id: str, position: int) -> str:
+    """The event of a position of a slate, from 1: the slate's own for the first one, then ``ID#2``, ``ID#3``."""
+    return event_id if position == 1 else f"{event_id}#{position}"
 
 
 class Answer(NamedTuple):

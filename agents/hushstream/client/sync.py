@@ -56,13 +56,27 @@ class SyncClient:
         event_id: str,
         user: str,
         context: ArrayLike | Mapping[str, Any],
-        eligible: Sequence[int] | Sequence[str] | None = None,
+        eligible: Sequence[int | str] | None = None,
         baseline: int | str | None = None,
         timeout: float | None = 5.0,
         track: str | None = None,
     ) -> Decision:
         """See `Client.decide`."""
         return self._run(self._client.decide(event_id, user, context, eligible, baseline, timeout, track))
+
+    def rank(
+        self,
+        event_id: str,
+        user: str,
+        context: ArrayLike | Mapping[str, Any],
+        positions: int,
+        eligible: Sequence[int | str] | None = None,
+        baseline: Sequence[int | str] = (),
+        timeout: float | None = 5.0,
+        track: str | None = None,
+    ) -> list[Decision]:
+        """See `Client.rank`."""
+        return self._run(self._client.rank(event_id, user, context, positions, eligible, baseline, timeout, track))
 
     def shown(self, event_id: str, user: str, arm: int | str) -> None:
         """See `Client.shown`."""

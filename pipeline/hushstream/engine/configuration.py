@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from hushstream.engine.values import REFUSE_UNKNOWN, require, seconds, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, number, require, seconds, whole
+from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
 
 _WIRE, _WIRE_VALUES = "wire", "wire_values"
 """Metadata of a setting that has another name in the canonical form: every digest is over that."""
@@ -98,6 +99,41 @@ class FeedbackConfig:
         object.__setattr__(self, "attribution_window_seconds", wait)
         whole("feedback.early_feedback", self.early_feedback, 1, 10_000_000)
         whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplorationConfig:
+    """How an arm is chosen when scores are there; what is drawn is stated as the decision's propensity.
+
+    Attributes:
+        choice: greedy (the highest score; only ties are drawn), epsilon (with a chance of ``share`` any eligible arm),
+            or softmax (arms by the exponential of their score over ``temperature``).
+        share: of the decisions that epsilon gives to any eligible arm, the best one included.
+        temperature: of softmax, in rewards: an arm that scores as much less is chosen 2.7 times less often.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    choice: Literal["greedy", "epsilon", "softmax"] = "greedy"
+    share: float = 0.05
+    temperature: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        choices = ("greedy", "epsilon", "softmax")
+        require(self.choice in choices, "exploration.choice", "greedy, epsilon or softmax", self.choice)
+        expected = "a share from 0.0001 to 1"
+        share = number("exploration.share", self.share, expected, lambda x: 0.0001 <= x <= 1)
+        object.__setattr__(self, "share", share)
+        expected = "a number from 0.0001 to 1000"
+        temperature = number("exploration.temperature", self.temperature, expected, lambda x: 0.0001 <= x <= 1000)
+        object.__setattr__(self, "temperature", temperature)
+
+    def rule(self) -> Exploration | None:
+        """What draws an arm from scores; None where the highest score is taken."""
+        if self.choice == "epsilon":
+            return EpsilonMixture(round(self.share * WHOLE))
+        return Softmax(self.temperature) if self.choice == "softmax" else None
 
 
 @dataclass(frozen=True, slots=True)

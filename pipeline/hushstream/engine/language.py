@@ -60,6 +60,9 @@ SHARED: Mapping[str, str] = {
     REMEMBERED_EVENTS: "past event ids that are known again",
     REWARD_LEVELS: "a reward is a whole number of so many levels",
     SETTLE_SECONDS: "spans of log time in which rewards arrive before anything leaves",
+    "exploration.choice": "whether the best item is always chosen, or another one with a stated chance",
+    "exploration.share": "of decisions that may go to any eligible item",
+    "exploration.temperature": "how far an item may score below the best one and still be chosen often",
     f"{PARTITIONS}.learner": "partitions of contexts, clicks and decisions",
     f"{PARTITIONS}.counter": "partitions of the counter; one",
 }
@@ -77,6 +80,7 @@ ORDER = (
     "release",
     "feedback",
     "holdout",
+    "exploration",
     "partitions",
 )
 """What stands first in a configuration; what one system alone has stands behind it."""

@@ -11,7 +11,7 @@ import yaml
 from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare, written
 from hushstream.agents.worker.roles import role_work
 from hushstream.cli.main import main
-from hushstream.engine.configuration import FeedbackConfig, PartitionConfig, PrivacyConfig
+from hushstream.engine.configuration import ExplorationConfig, FeedbackConfig, PartitionConfig, PrivacyConfig
 from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
@@ -41,6 +41,7 @@ SECTIONS = {
     "release": ContinualConfig,
     "partitions": PartitionConfig,
     "budget": BudgetConfig,
+    "exploration": ExplorationConfig,
     "privacy": PrivacyConfig,
 }
 NEEDED = {"features": {"dimension": 3}, "budget": {"epsilon": 3.0, "delta": 1e-6}}
@@ -66,6 +67,9 @@ BAD = {
     "release.rows": [0, 4097, 1.5, None],
     "release.seconds": [0, -5, NAN, INF, 1e300, "60"],
     "release.epochs": [0, -1, 1001, 1.5, None],
+    "exploration.choice": ["random", "", None],
+    "exploration.share": [0, 9e-5, 1.1, -0.1, NAN, "some", None],
+    "exploration.temperature": [0, 9e-5, 1001, -1, NAN, INF, "hot", None],
     "partitions.learner": [0, 4097, 1.0],
 }
 TOP = {
@@ -318,6 +322,9 @@ OTHERS = {
     "release.rows": 255,
     "release.seconds": 9.0,
     "release.epochs": 2,
+    "exploration.choice": "softmax",
+    "exploration.share": 0.1,
+    "exploration.temperature": 0.1,
     "partitions.learner": 2,
 }
 

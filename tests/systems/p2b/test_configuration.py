@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, is_dataclass, replace
 import numpy as np
 import pytest
 
-from hushstream.engine.configuration import PrivacyConfig
+from hushstream.engine.configuration import ExplorationConfig, PrivacyConfig
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.mechanisms.tuples import exact_delta
@@ -40,6 +40,7 @@ SECTIONS = {
     "partitions": PartitionConfig,
     "users": UsersConfig,
     "lift": LiftConfig,
+    "exploration": ExplorationConfig,
     "privacy": PrivacyConfig,
     "budget": BudgetConfig,
 }
@@ -77,6 +78,9 @@ BAD = {
     "lift.decisions_per_user": [0, 1_000_001, 1.5, "9"],
     "lift.every_seconds": [0, -1.0, NAN, INF, "1"],
     "lift.releases": [0, 2**30 + 1, 1.5, None],
+    "exploration.choice": ["random", "", None],
+    "exploration.share": [0, 9e-5, 1.1, -0.1, NAN, "some", None],
+    "exploration.temperature": [0, 9e-5, 1001, -1, NAN, INF, "hot", None],
     "partitions.learner": [0, 4097, 1.0],
     "partitions.shuffler": [0, 4097, "2"],
     "users.contexts_per_period": [0, 1.5, "9", True],
@@ -170,6 +174,9 @@ OTHERS = {
     "lift.decisions_per_user": 3,
     "lift.every_seconds": 60.0,
     "lift.releases": 9,
+    "exploration.choice": "softmax",
+    "exploration.share": 0.1,
+    "exploration.temperature": 0.1,
     "partitions.learner": 2,
     "partitions.shuffler": 2,
     "users.contexts_per_period": 7,

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from hushstream.client import Client, RequestRefused
-from hushstream.client.decisions import PolicyName
+from hushstream.client.decisions import LEARNED, Decision, PolicyName, position_event
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
-from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.conversation.remembered import Event, Remembered
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import LogBusy, Problem
 from hushstream.gateway.settings import GatewaySettings
@@ -62,6 +62,43 @@ class DecisionAnswered(Answered):
     ]
 
 
+MOST_POSITIONS = 32
+"""Of a slate: each costs an answer of the learner, one after another."""
+
+
+class RankAsked(Asked):
+    """Which items to show a user, in which order."""
+
+    event_id: EventId
+    user: User
+    context: Context
+    positions: Annotated[
+        int, Field(ge=1, le=MOST_POSITIONS, description="How many to rank; as many come as there are items.")
+    ] = MOST_POSITIONS
+    items: Items | None = None
+    baseline: Annotated[
+        Items | None,
+        Field(description="What is shown, in this order, from the first position on that no learner answers."),
+    ] = None
+    track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
+        None
+    )
+
+
+class RankAnswered(Answered):
+    """The items to show, the first one first."""
+
+    event_id: str
+    ranked: Annotated[
+        list[DecisionAnswered],
+        Field(
+            description="One for each position, with the event that its feedback names: the request's own for the "
+            "first one, then `ID#2`, `ID#3`. A propensity is the chance of the item given those before it."
+        ),
+    ]
+    logged: Annotated[bool, Field(description="Whether the log holds the answers of all positions.")]
+
+
 class _OnEvent(Asked):
     event_id: EventId
     user: Annotated[
@@ -97,6 +134,15 @@ DECIDE = Call(
         "no-answer",
     ),
 )
+RANK = Call(
+    "rank",
+    "Which items to show, in which order",
+    "The same request under one event id gets the same slate. A position is a decision of its own among the items that "
+    "those before it left, and counts as an interaction of the user's. `shown` and `reward` name a position's event.",
+    RankAsked,
+    RankAnswered,
+    DECIDE.problems,
+)
 _FEEDBACK = (
     "unknown-event",
     "event-conflict",
@@ -129,14 +175,12 @@ _ITEMS_SECONDS = 1.0
 """How often the catalogue is read on; what a decision names is known before, whatever it is."""
 
 TAKEN = Taken(logged=True)
-_IN_LOG = frozenset({"model", "baseline", "repeated"})
-"""Policies of the learner's own answers, which it gives only when the log holds them."""
 
 
 class DecisionAnswers:
     """See `Answers`."""
 
-    calls = (DECIDE, SHOWN, REWARD)
+    calls = (DECIDE, RANK, SHOWN, REWARD)
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
         """Over a log of the deployment, of the settings' party where each has its own."""
@@ -151,6 +195,7 @@ class DecisionAnswers:
         self._default = None if settings.baseline is None else self._translation.arm(settings.baseline)
         self._by_call: Mapping[Call, Answer] = {
             DECIDE: self.decide,
+            RANK: self.rank,
             SHOWN: partial(self._tell, "shown"),
             REWARD: partial(self._tell, "reward"),
         }
@@ -204,12 +249,8 @@ class DecisionAnswers:
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
-        event = self._remembered.of(asked.event_id)
-        if event is None:
-            event = self._remembered.begin(asked.event_id, asked.user, hash(request))
-        elif event.request != hash(request):
-            raise Problem("event-conflict")
-        elif event.logged:
+        event = self._event_of(asked.event_id, asked.user, hash(request))
+        if event.logged:
             known: DecisionAnswered = event.answer
             return known
         try:
@@ -223,17 +264,58 @@ class DecisionAnswers:
         if found.policy == "refused":
             self._remembered.forget(asked.event_id, event)
             raise Problem("refused-by-learner")
-        item, logged = self._translation.item(found), found.policy in _IN_LOG
-        answered = DecisionAnswered(
+        event.answer = answered = self._answered(found)
+        event.logged = answered.logged
+        return answered
+
+    async def rank(self, asked: RankAsked) -> RankAnswered:
+        """Answer `RANK`."""
+        context, stands_for = self._translation.situation(asked.context)
+        eligible = self._translation.arms(asked.items)
+        default = [] if self._default is None else [self._default]
+        baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
+        own = tuple(asked.baseline or ())
+        request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
+        first = self._event_of(asked.event_id, asked.user, request)
+        try:
+            found = await self._client.rank(
+                asked.event_id, asked.user, context, asked.positions, eligible, baseline, self._seconds, asked.track
+            )
+        except (RequestRefused, LogBusy):
+            self._remembered.forget(asked.event_id, first)
+            raise
+        if found[0].policy == "refused":
+            self._remembered.forget(asked.event_id, first)
+            raise Problem("refused-by-learner")
+        ranked = [self._answered(one) for one in found]
+        for position, answered in enumerate(ranked, 1):
+            name = position_event(asked.event_id, position)
+            event = self._event_of(name, asked.user, request)
+            event.answer, event.logged = answered, answered.logged
+        return RankAnswered(event_id=asked.event_id, ranked=ranked, logged=all(one.logged for one in ranked))
+
+    def _event_of(self, event_id: str, user: str, request: int) -> Event:
+        """What is remembered of an event, from now on at least.
+
+        Raises:
+            Problem: something else was asked under its id.
+        """
+        event = self._remembered.of(event_id)
+        if event is None:
+            return self._remembered.begin(event_id, user, request)
+        if event.request != request:
+            raise Problem("event-conflict")
+        return event
+
+    def _answered(self, found: Decision) -> DecisionAnswered:
+        return DecisionAnswered(
             event_id=found.event_id,
-            item=item,
+            item=self._translation.item(found),
             propensity=found.propensity,
             policy=found.policy,
             model_version=found.model_version,
-            logged=logged,
+            logged=found.policy in LEARNED,
         )
-        event.answer, event.logged = answered, logged
-        return answered
 
     async def _tell(self, kind: str, told: ShownTold | RewardTold) -> Taken:
         event = self._remembered.of(told.event_id)

@@ -1,18 +1,19 @@
-"""One batch of a learner: its inputs in the order in which they count, and what becomes of them.
+"""One batch of a learner: it merges the inputs in the order in which they count, and collects what they came to.
 
-The inputs of a batch take their turns by log time, at equal log times clicks first, then changes of the catalogue, then
-models, then contexts; a record whose log time lies before its predecessor's counts as if it had that one's. A context
-that names a click (``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever
-waits for log time is done when a context or a phase end brings it, never by a click: clicks, or the lack of them, move
-nothing that leaves from here, neither when nor together with what. Whether feedback comes in time is judged by its own
-log time against the deadline of its decision.
+Inputs are merged by log time; at equal log times clicks come first, then changes of the catalogue, then models,
+then contexts. A record with an
+earlier log time than its predecessor counts as if it had its predecessor's. A context that names a click
+(``after_click``) comes after that click if the click is at most `CLICK_CLOCK_MARGIN_MS` younger. Only contexts and
+phase ends advance log time, and with it everything that waits for log time; a click never does. So neither a click nor
+its absence changes what leaves this role, or when, or together with what. Feedback is in time if its own log time is
+before the deadline of its decision.
 
-So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
-left that come before it. Whoever cuts batches sees to that (`hushstream.agents.partition.schedule`), as far as a log
-that was read to its end goes on at a later log time. Where the room for feedback without context
-(`feedback.early_feedback`) is shared by all users of a partition, so in a flood that fills it one user's click decides
-whether feedback of another is lost; what leaves, and when, it never decides. Where what leaves depends on it, each user
-has places of their own, and no reward takes one.
+Therefore the ends of batches change nothing that leaves, as long as no batch holds a context while another input has
+earlier records left. `hushstream.agents.partition.schedule` sees to that, for logs that go on at a later log time than
+they were read to. Feedback that comes before its context waits in a capacity (`feedback.early_feedback`) that all users
+of a partition share. In a flood that fills it, one user's click may decide whether feedback of another user is lost; it
+never decides what leaves, or when. Where what leaves depends on early feedback, each user has a capacity of their own,
+and no reward takes part of it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
 from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
 from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
+from hushstream.learners.exploration import WHOLE
 from hushstream.schemas.columns import (
     REWARD,
     FeedbackColumns,
@@ -56,23 +58,23 @@ CPU's rounding); it is counted. Anything more is a change."""
 MODEL, PUBLIC, REPEATED = 0, 1, 2
 """How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
 
-CERTAIN = 10**9
+CERTAIN = WHOLE
 """The propensity of an answer without chance, in units of 1e-9."""
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
-# What takes its turn.
+# What a batch consists of.
 
 
 class Clicks(NamedTuple):
-    """Feedback that comes now."""
+    """Rows of feedback that come before the next item."""
 
     rows: Sequence[FeedbackRow]
 
 
 class Published(NamedTuple):
-    """A published model that comes now: its log time, its track, its record, and where it lies."""
+    """A published model: its log time, the reader of its track, its record, and the slice that it lies in."""
 
     log_time_ms: int
     reader: ModelReader
@@ -89,7 +91,7 @@ class Changed(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Rows of contexts that no click and no model comes between."""
+    """Rows of contexts with no click and no model between them."""
 
     decoded: DecodedContexts
     rows: range
@@ -115,7 +117,7 @@ class Own(NamedTuple):
     mark: OwnMark
 
 
-Turn = Clicks | Published | Changed | Contexts | PhaseEnd | Forget | Own
+Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget | Own
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
@@ -128,10 +130,10 @@ def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
 
 
 class Batch(AnsweredBatch):
-    """A batch of one partition's inputs: `turns` gives them in order, and the learner notes here what they came to.
+    """A batch of one partition's inputs: `in_order` gives them, and the learner notes here what they came to.
 
     Attributes:
-        contexts, clicks, public: what takes turns.
+        contexts, clicks, public: the inputs that are merged.
         earlier: where feedback lies that waited for its context: its record is not at hand any more.
         sent: slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
@@ -141,7 +143,7 @@ class Batch(AnsweredBatch):
         self,
         whole: AnsweredBatch,
         pieces: Sequence[DecodedContexts],
-        inputs: tuple[InputSlice, ClickTurns, PublicTurns],
+        inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
     ) -> None:
         """Begin a batch with no answers.
@@ -172,7 +174,7 @@ class Batch(AnsweredBatch):
 
     # Its inputs, in order.
 
-    def turns(self, now_ms: int) -> Iterator[Turn]:
+    def in_order(self, now_ms: int) -> Iterator[Item]:
         """Everything in the order in which it counts; what cannot count is refused on the way.
 
         Args:
@@ -207,7 +209,7 @@ class Batch(AnsweredBatch):
                 if offset in covered:
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
-    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Turn, None, int]:
+    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
         """Runs of rows, and what comes before each; returns the log time that they have come to."""
         clicks, public, oversized = self.clicks, self.public, frozenset(decoded.oversized)
         columns = decoded.columns
@@ -246,7 +248,7 @@ class Batch(AnsweredBatch):
         if rows := clicks.take(log_time_ms, after_click):
             yield Clicks(rows)
 
-    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Turn, None, int]:
+    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Item, None, int]:
         ended_ms = max(mark.timestamp_ms, now_ms)
         yield from self._before(ended_ms, mark.after_click)
         reason = self.late_click(mark.after_click)
@@ -256,10 +258,10 @@ class Batch(AnsweredBatch):
             self.refuse(reason, self.contexts, mark.offset)
             return now_ms
         yield PhaseEnd(ended_ms, mark.phase)
-        self.counts[Outcome.PHASE_END] += 1
+        self.counts[Outcome.SEAL] += 1
         return ended_ms
 
-    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Turn, None, int]:
+    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Item, None, int]:
         if mark.config_digest != self._config_digest:
             self.refuse(Refusal.OTHER_CONFIGURATION, self.contexts, mark.offset)
             return now_ms
@@ -287,12 +289,12 @@ class Batch(AnsweredBatch):
 
     # Answers.
 
-    def as_journaled(self, decided: PastDecision, gap: Callable[[int], float]) -> PastDecision:
+    def as_journaled(self, decided: PastDecision, gap: Callable[[int, int], float]) -> PastDecision:
         """What the journal holds for the next row, if the scores allow it; what was decided where nothing is replayed.
 
         Args:
             decided: what the inputs give.
-            gap: how far below the best an arm's score is.
+            gap: how far scores must be off for another arm and its propensity to be the answer.
 
         Raises:
             ReplayMismatch: it is another answer, and not for a rounding.
@@ -306,7 +308,7 @@ class Batch(AnsweredBatch):
         arm, propensity = arms[row], propensities[row]
         if (arm, propensity) == (decided.arm, decided.propensity):
             return decided
-        if not (0 <= arm < self._arms_there and gap(arm) <= FLOAT_TIE_MARGIN):
+        if not (0 <= arm < self._arms_there and gap(arm, propensity) <= FLOAT_TIE_MARGIN):
             raise ReplayMismatch(f"{where}: the inputs give another arm at row {row}, beyond a float tie")
         self.float_ties += 1
         return decided._replace(arm=arm, propensity=propensity)
@@ -324,9 +326,9 @@ class Batch(AnsweredBatch):
         self.answer(event_id, past, REPEATED)
         self.counts[Outcome.REPEATED_CONTEXT] += 1
 
-    def ask(self, spending: Spending, place: Place) -> Asked:
+    def ask(self, spending: Spending, charge_key: ChargeKey) -> Asked:
         """Ask whether a release may be made; the journal record holds what it was debited."""
-        asked = spending.ask(place)
+        asked = spending.ask(charge_key)
         self._debits.append(debit_fields(asked.debit))
         if asked.refused:
             self.counts[Outcome.RELEASE_WITHHELD] += 1
@@ -347,7 +349,7 @@ class Batch(AnsweredBatch):
         }
 
 
-# Whose turn it is.
+# The inputs that are merged.
 
 
 def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark | OwnMark]:
@@ -357,8 +359,8 @@ def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark
     return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 
-class ClickTurns:
-    """The click records of a batch, oldest first; each is taken as a whole.
+class FeedbackCursor:
+    """A cursor over the click records of a batch, oldest first; it takes each record as a whole.
 
     Attributes:
         part: where they lie.
@@ -400,32 +402,34 @@ class ClickTurns:
         return self._clicks[first : self._row]
 
 
-class PublicTurns:
-    """The changes of the catalogue and the published models of a batch, by log time, at equal log times changes first.
+class PublicCursor:
+    """A cursor over what is public in a batch, by log time: changes of the catalogue, then models at equal log times.
+
+    ``next_ms`` is the log time of the next one, or `NEVER_MS`.
 
     ``next_ms`` is that of the next one, or `NEVER_MS`.
     """
 
-    __slots__ = ("_taken", "_turns", "next_ms")
+    __slots__ = ("_items", "_taken", "next_ms")
 
     def __init__(
         self, models: Iterable[tuple[ModelReader, InputSlice]], items: tuple[ItemReader, InputSlice] | None = None
     ) -> None:
-        """Read every slice; what is not on a track's chain takes no turn."""
-        turns: list[Published | Changed] = []
+        """Read every slice; what is not on a track's chain is left out."""
+        found: list[Published | Changed] = []
         if items is not None and items[1].high > items[1].low:
-            turns.extend(Changed(one.log_time_ms, one, items[1]) for one in items[0].read(items[1]))
-        turns.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
-        self._turns = sorted(turns, key=attrgetter("log_time_ms"))
+            found.extend(Changed(one.log_time_ms, one, items[1]) for one in items[0].read(items[1]))
+        found.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
+        self._items = sorted(found, key=attrgetter("log_time_ms"))
         self._taken = 0
-        self.next_ms = self._turns[0].log_time_ms if turns else NEVER_MS
+        self.next_ms = self._items[0].log_time_ms if found else NEVER_MS
 
     def take(self) -> Published | Changed:
         """The next one; it is past from here on."""
-        turn = self._turns[self._taken]
+        item = self._items[self._taken]
         self._taken += 1
-        self.next_ms = self._turns[self._taken].log_time_ms if self._taken < len(self._turns) else NEVER_MS
-        return turn
+        self.next_ms = self._items[self._taken].log_time_ms if self._taken < len(self._items) else NEVER_MS
+        return item
 
 
 def _published(reader: ModelReader, part: InputSlice) -> Iterator[Published]:

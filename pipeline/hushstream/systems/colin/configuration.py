@@ -14,10 +14,12 @@ from typing import Literal, get_args
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
+    ExplorationConfig,
     FeedbackConfig,
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
+    later,
     renamed,
     said_aside,
 )
@@ -218,6 +220,7 @@ class CollaborativeConfig:
             what these cost.
         privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
+        exploration: whether an arm is chosen by its score alone or with a stated chance.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -233,6 +236,7 @@ class CollaborativeConfig:
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = said_aside()
     system: Literal["colin"] = "colin"
+    exploration: ExplorationConfig = later(ExplorationConfig())
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

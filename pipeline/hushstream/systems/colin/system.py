@@ -10,6 +10,7 @@ import numpy as np
 
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
@@ -68,13 +69,19 @@ def _budgets(config: CollaborativeConfig, artefacts: Artefacts) -> tuple[BudgetF
     return (budget_facts(config.release, config.features, _nodes(artefacts), config.budget),)
 
 
+_ARMS_ARE_PUBLIC = (
+    "It changes no guarantee: neighbours differ in one reward, which arm was shown is public, and no draw follows one."
+)
+
+
 def _facts(config: CollaborativeConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """Lambda of the models, once the graph is there."""
+    """Lambda of the models, once the graph is there, and what exploration means."""
+    explores = exploration_facts(config.exploration, _ARMS_ARE_PUBLIC)
     if not artefacts.has(files.RELATION):
-        return ()
+        return explores
     ridge = files.assemble(config, artefacts).ridge
     text = f"Ridge of the models: {ridge:.6g}, from configuration and graph alone (it costs no privacy)."
-    return (Fact("ridge", ridge, text),)
+    return (Fact("ridge", ridge, text), *explores)
 
 
 def _words(config: CollaborativeConfig) -> Words:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
+    ExplorationConfig,
     FeedbackConfig,
     PartitionConfig,
     PrivacyConfig,
@@ -339,6 +340,7 @@ class P2BConfig:
             (`hushstream items`); else they are the numbers from 0.
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
+        exploration: whether an arm is chosen by its score alone or with a stated chance.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -363,6 +365,7 @@ class P2BConfig:
     click_rate: float | None = later(None)
     named_items: bool = later(False)
     item_features: Any = later(None)
+    exploration: ExplorationConfig = later(ExplorationConfig())
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

@@ -81,7 +81,7 @@ class P2BSystem:
 
         Raises:
             ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
-                or the budget has room for nothing.
+                or the budget pays for nothing.
         """
         compared = public_dataset and non_private_arm is not False
         return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
@@ -91,7 +91,7 @@ class P2BSystem:
         """A deployment of declared features: nothing is fitted for it.
 
         Raises:
-            ConfigurationError: a record would be too large, or the budget has room for nothing.
+            ConfigurationError: a record would be too large, or the budget pays for nothing.
         """
         return cls._joined(config, FeaturesForm(config), None, public_dataset, compared=False)
 
@@ -226,6 +226,7 @@ class P2BSystem:
             contexts_per_period=config.users.contexts_per_period,
             quota_period_ms=round(config.users.period_seconds * 1000),
             choice=self.form.choice,
+            exploration=config.exploration.rule(),
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
 from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, System, Words
+from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
@@ -130,8 +131,15 @@ def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
     return {"codes": resolve_codes(config)}
 
 
+_WHATEVER_A_SLOT_HOLDS = (
+    "It changes no guarantee: what leaves is bounded for whatever item a slot may hold, and when a slot is due follows "
+    "from the number of decisions alone."
+)
+
+
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    return facts_of(config) if config.release.form == "features" else ()
+    declared = facts_of(config) if config.release.form == "features" else ()
+    return (*declared, *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:

@@ -42,6 +42,7 @@ from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, Several, State, integer, own_part, rows
 from hushstream.engine.state.parts import record
 from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
+from hushstream.learners.exploration import Drawn, draw
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.schemas.errors import HushstreamError
@@ -139,7 +140,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         noised_sums=Several({"noised_sums": "bytes"}, _pack_sums, _unpack_sums),
         spending=own_part(SPENDING),
     )
-    derived: ClassVar[Mapping[str, str]] = {"foreign": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {"foreign": FIXED, "exploration": FIXED}
     system: CollaborativeSystem
     early: ShownEarlyFeedback
     spending: Spending
@@ -156,6 +157,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         self.open: OpenRows[OpenRow] = OpenRows(settle_ms, self.arms)
         self.foreign = frozenset(user for user in system.graph.users if not self.is_home_of(user))
         """Users of other partitions."""
+        self.exploration = system.config.exploration.rule()
         self.taken = np.zeros(system.nodes, dtype=np.int64)
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
@@ -167,12 +169,12 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     @property
     def refused(self) -> Exhausted | None:
-        return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_place())
+        return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_charge_key())
 
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """See `Machine.distrust`: trees draw noise before what it covers is all there."""
+    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
+        """See `Machine.request_epoch`: trees draw noise before what it covers is all there."""
         if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
-            self.epoch.ask(nonce, lives)
+            self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
@@ -207,24 +209,24 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn."""
-        for turn in batch.turns(self.now_ms):
-            if isinstance(turn, Contexts):
-                times_ms = turn.decoded.columns.timestamps_ms
-                for row in turn.rows:
+        for item in batch.in_order(self.now_ms):
+            if isinstance(item, Contexts):
+                times_ms = item.decoded.columns.timestamps_ms
+                for row in item.rows:
                     if times_ms[row] > self.now_ms:
                         self._advance(times_ms[row], batch)
-                    self._context(turn.decoded, row, batch)
-            elif isinstance(turn, Clicks):
-                for click in turn.rows:
+                    self._context(item.decoded, row, batch)
+            elif isinstance(item, Clicks):
+                for click in item.rows:
                     self._feed(click, batch.clicks.part, batch)
-            elif isinstance(turn, Published):
-                self._adopt(turn, batch)
-            elif isinstance(turn, PhaseEnd):
-                self._advance(turn.log_time_ms, batch)
-                self._end_phase(turn.phase, batch)
-            elif isinstance(turn, Forget):
-                self._advance(turn.log_time_ms, batch)
-                self._forget(turn.user, batch)
+            elif isinstance(item, Published):
+                self._adopt(item, batch)
+            elif isinstance(item, PhaseEnd):
+                self._advance(item.log_time_ms, batch)
+                self._end_phase(item.phase, batch)
+            elif isinstance(item, Forget):
+                self._advance(item.log_time_ms, batch)
+                self._forget(item.user, batch)
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:
@@ -274,7 +276,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         if stranger is not None:
             return stranger
         if columns.tracks[row] != TRACK:
-            return Refusal.UNKNOWN_TRACK
+            return Refusal.UNKNOWN_LINE
         return batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
     def _stranger(self, user: str) -> Refusal | None:
@@ -288,14 +290,12 @@ class CollaborativeLearnerMachine(DecisionRole):
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
         scores = self.shared.scores(node, features.astype(np.float64), system.alpha)
-        if columns.eligible[row]:
-            scores[~eligible_mask(columns.eligible[row], self.arms)] = -np.inf
-        arm = int(np.argmax(scores))
-        past = PastDecision(user, arm, CERTAIN, self.shared.version)
+        eligible = eligible_mask(columns.eligible[row], self.arms) if columns.eligible[row] else None
+        arm, propensity = self._choose(scores, eligible, user, event_id)
+        past = PastDecision(user, arm, propensity, self.shared.version)
         if batch.journaled is not None:
-            best = scores[arm]
-            arm = batch.as_journaled(past, lambda other: float(best - scores[other])).arm
-            past = past._replace(arm=arm)
+            past = batch.as_journaled(past, partial(self._tie_gap, scores, eligible, (user, event_id)))
+            arm = past.arm
         self.past.put(event_id, past)
         if self.taken[node] != FORGOTTEN:
             version, chosen = self.shared.version, features[arm].copy()
@@ -305,6 +305,33 @@ class CollaborativeLearnerMachine(DecisionRole):
         if self.early:
             for click in self.early.claim(event_id):
                 self._feed(click, batch.earlier, batch)
+
+    def _choose(
+        self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
+    ) -> Drawn:
+        if self.exploration is not None:
+            return draw(self.exploration.weights(scores, eligible), self._drawn(user, event_id))
+        if eligible is not None:
+            scores[~eligible] = -np.inf
+        return Drawn(int(np.argmax(scores)), CERTAIN)
+
+    def _tie_gap(
+        self,
+        scores: NDArray[np.float64],
+        eligible: NDArray[np.bool_] | None,
+        event: tuple[str, str],
+        arm: int,
+        propensity: int,
+    ) -> float:
+        """How far scores must be off for this to be the answer."""
+        if self.exploration is None:
+            return float(scores.max() - scores[arm])
+        return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
+
+    def _drawn(self, user: str, event_id: str) -> int:
+        """The number that an event draws, from 0 to `CERTAIN` - 1: the same whenever it is asked again."""
+        digest = self.key.digest("exploration", user.encode(), event_id.encode())
+        return int.from_bytes(digest, "little") % CERTAIN
 
     # Log time, and rows that leave.
 
@@ -375,7 +402,7 @@ class CollaborativeLearnerMachine(DecisionRole):
             return
         if self.epoch.due:
             self._redraw(batch.sequence)
-        asked = batch.ask(self.spending, self.epoch.place())
+        asked = batch.ask(self.spending, self.epoch.charge_key())
         if asked.refused:
             return
         noised_sums, ordered = self.noised_sums, Rows.joined([allowed])

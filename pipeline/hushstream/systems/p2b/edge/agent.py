@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from hushstream.feedback.answers import Answered
 from hushstream.feedback.join import NOT_SHOWN, JoinOutcome, OpenDecision, OpenDecisions
+from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import reward_level
@@ -117,7 +118,7 @@ class EdgeAgent:
         return self.used <= terms.contexts_per_period
 
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
-        """Choose with the shared model alone: nothing of this decision is remembered, learned or reported."""
+        """Choose with the shared model alone, by score: nothing of this decision is remembered, learned or reported."""
         shared = self.terms.policy.shared(self.track)
         arm, ties = self.terms.policy.choose(shared.state, context, eligible, self._pick)
         return Choice(arm, CERTAIN // ties, shared.version, False, False)
@@ -167,10 +168,13 @@ class EdgeAgent:
         """
         self.open.forget_answers(log_time_ms)
         terms = self.terms
-        if best != UNSCORED:
-            arm, ties = best, 1
+        if terms.exploration is not None:
+            arm, propensity = self._explored(terms.exploration, event_id, context, eligible, best)
+        elif best != UNSCORED:
+            arm, propensity = best, CERTAIN
         else:
             arm, ties = terms.policy.choose(self.knows(), context, eligible, self._pick)
+            propensity = CERTAIN // ties
         version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms
         index = self.decided
@@ -178,7 +182,6 @@ class EdgeAgent:
             self._begin_slot(index)
         self._waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, log_time_ms)
         self.decided = index + 1
-        propensity = CERTAIN // ties
         deadline_ms = log_time_ms + terms.attribution_window_ms
         self.open[event_id] = OpenDecision(context, arm, propensity, version, index, deadline_ms)
         return Choice(arm, propensity, version, self._falls_due(), False)
@@ -232,15 +235,19 @@ class EdgeAgent:
         shared: LearnerState = self.terms.policy.shared(self.track).state
         return shared
 
-    def score_gap(self, event_id: str, arm: int) -> float:
-        """How far ``arm`` scores from the arm decided for a waiting event, as the agent knows things now."""
-        decision = self.open[event_id]
-        return self.terms.policy.score_gap(self.knows(), decision.context, decision.arm, arm)
+    def score_gap(self, event_id: str, eligible: NDArray[np.bool_] | None, arm: int, propensity: int) -> float:
+        """How far scores must be off for this to be the answer to a waiting event, as the agent knows things now."""
+        decision, exploration = self.open[event_id], self.terms.exploration
+        scores = self.terms.policy.scores(self.knows(), decision.context)
+        if exploration is None:
+            return abs(float(scores[decision.arm]) - float(scores[arm]))
+        return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
 
-    def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int) -> float:
-        """How far apart two arms score for everybody who has no state of their own."""
+    def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int, propensity: int) -> float:
+        """How far apart two arms score for everybody who has no state of their own; their ties are theirs to divide."""
         policy = self.terms.policy
-        return policy.score_gap(policy.shared(self.track).state, context, arm, other)
+        scores = policy.scores(policy.shared(self.track).state, context)
+        return abs(float(scores[arm]) - float(scores[other]))
 
     def correct(self, event_id: str, arm: int, propensity: int) -> None:
         """Take over what a journal holds for a waiting event, in place of a float tie's other side."""
@@ -368,6 +375,25 @@ class EdgeAgent:
             self.due += 1
             return True
         return False
+
+    def _explored(
+        self,
+        exploration: Exploration,
+        event_id: str,
+        context: NDArray[np.float32],
+        eligible: NDArray[np.bool_] | None,
+        best: int,
+    ) -> Drawn:
+        """The arm that owns the event's number; ``best`` as in `decide_new`."""
+        policy, number = self.terms.policy, self._drawn(event_id)
+        if best != UNSCORED and eligible is None and isinstance(exploration, EpsilonMixture):
+            return draw(exploration.weights_around(best, policy.arms), number)
+        return draw(exploration.weights(policy.scores(self.knows(), context), eligible), number)
+
+    def _drawn(self, event_id: str) -> int:
+        """The number that an event draws: the same whenever, and wherever, it is asked again."""
+        # Named by the event, not by the count of decisions: a repeated request would draw until another item came.
+        return int.from_bytes(self._key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
     def _pick(self, ties: int) -> int:
         return self._uniform("tie", self.decided, ties)

@@ -109,9 +109,8 @@ class FeaturePolicy:
         """See `SharedPolicy.best`: what contexts share is found by `prepare`."""
         return [UNSCORED] * len(states)
 
-    def score_gap(self, state: FeatureState, context: NDArray[np.uint8], arm: int, other: int) -> float:
-        scores = self._kernel.scores(state.model, self._own(state), self._context(context))
-        return abs(float(scores[arm]) - float(scores[other]))
+    def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
+        return self._kernel.scores(state.model, self._own(state), self._context(context))
 
     def learned(self, state: FeatureState, context: NDArray[np.uint8], arm: int, reward: float) -> FeatureState:
         own = self._own(state)

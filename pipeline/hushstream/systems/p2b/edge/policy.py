@@ -77,8 +77,8 @@ class SharedPolicy(Protocol):
         Where arms are tied, and where it is no cheaper to look at many contexts together: `UNSCORED`.
         """
 
-    def score_gap(self, state: Any, context: NDArray[Any], arm: int, other: int) -> float:
-        """How far apart the scores of two arms are."""
+    def scores(self, state: Any, context: NDArray[Any]) -> NDArray[np.floating]:
+        """The score of every arm, (K,), by which `choose` chooses; good until the next call of the policy."""
 
     def learned(self, state: Any, context: NDArray[Any], arm: int, reward: float) -> Any:
         """A user's own state with one interaction folded in; it may be the same object, which has changed."""
@@ -170,9 +170,8 @@ class LinUCBPolicy(_OnCodes):
     def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
         return self._kernel.best([_linucb(state) for state in states], contexts)
 
-    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
-        scores = self._kernel.scores(_linucb(state), context)
-        return abs(float(scores[arm]) - float(scores[other]))
+    def scores(self, state: LearnerState, context: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._kernel.scores(_linucb(state), context)
 
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
         return self._kernel.learned(_linucb(state), context, arm, reward)
@@ -231,9 +230,8 @@ class OneHotPolicy(_OnCodes):
         """See `SharedPolicy.best`: codes are found one by one, and a score is read from a table."""
         return [UNSCORED] * len(states)
 
-    def score_gap(self, state: LearnerState, context: NDArray[np.float32], arm: int, other: int) -> float:
-        scores = self._kernel.scores(_onehot(state), self.encode(context))
-        return abs(float(scores[arm]) - float(scores[other]))
+    def scores(self, state: LearnerState, context: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._kernel.scores(_onehot(state), self.encode(context))
 
     def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
         self._kernel.learn(_onehot(state), self.encode(context), arm, reward)

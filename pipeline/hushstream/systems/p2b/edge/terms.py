@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hushstream.learners.exploration import WHOLE, Exploration
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, Interaction, SlotChoice
 from hushstream.systems.p2b.edge.policy import SharedPolicy
 
-CERTAIN = 1_000_000_000
+CERTAIN = WHOLE
 """Propensities are integers in units of 1e-9; this one means that no other arm could have been chosen."""
 
 
@@ -83,6 +84,7 @@ class EdgeTerms:
         contexts_per_period: contexts of one user that are learned from in a period of ``quota_period_ms`` of
             log time; None for no quota.
         choice: which interaction a slot holds.
+        exploration: what draws an arm from the scores; None where the highest score is taken.
     """
 
     policy: SharedPolicy
@@ -93,3 +95,4 @@ class EdgeTerms:
     contexts_per_period: int | None = None
     quota_period_ms: int = 86_400_000
     choice: SlotChoice = field(default_factory=DrawnBefore)
+    exploration: Exploration | None = None

@@ -1,0 +1,176 @@
+"""Choosing with a stated chance: integer weights over the arms that sum to 10^9, and one number that picks among them.
+
+A decision record states a propensity as a whole number of billionths. So the chance itself is made of whole
+billionths: each arm owns as many of the numbers 0 to 10^9 - 1 as its weight says, the draw is one such number, and the
+weight of the arm that owns it is the probability with which it was drawn. Nothing is rounded after the draw.
+
+* `EpsilonMixture`: with probability ``share`` any eligible arm, else the best one. Of n eligible arms each owns
+  q = floor(share 10^9 / n); the arms with the highest score divide what is left, the first of them by number one more
+  where it does not divide.
+* `Softmax`: arm a with probability proportional to exp(s_a / temperature). Scores are rounded to 64ths of the
+  temperature below the best one, at most 20 temperatures below; each arm owns one number at least, and the first of
+  the best arms what division leaves over. Weights come of a table of `decimal`, which rounds alike on every machine.
+
+Source: Sutton and Barto 2018, sections 2.2 and 2.8; Horvitz and Thompson 1952 for what propensities are good for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.learners.errors import LearnerError, NoEligibleArm
+
+WHOLE = 10**9
+"""Propensities are whole numbers of billionths; an arm of weight `WHOLE` is certain."""
+
+STEPS = 64
+"""Steps of a temperature to which softmax rounds scores."""
+
+_LOWEST = 20 * STEPS
+_LARGEST_WEIGHT = 1 << 31
+
+Scores = NDArray[np.floating]
+Weights = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class Drawn(NamedTuple):
+    """An arm, and its propensity in billionths."""
+
+    arm: int
+    propensity: int
+
+
+class Exploration(Protocol):
+    """A rule that turns scores into weights."""
+
+    def weights(self, scores: Scores, eligible: Bools | None) -> Weights:
+        """How many of the numbers 0 to `WHOLE` - 1 each arm owns, (K,) int64, 0 for those not eligible.
+
+        Args:
+            scores: (K,).
+            eligible: bool (K,); None for all.
+
+        Raises:
+            NoEligibleArm: none is eligible.
+            LearnerError: the best score is no number.
+        """
+
+    def tie_gap(self, scores: Scores, eligible: Bools | None, number: int, other: Drawn) -> float:
+        """How far scores must be off, as by another processor's rounding, for ``number`` to give ``other``.
+
+        Args:
+            scores: (K,).
+            eligible: as in `weights`.
+            number: what was drawn, from 0 to `WHOLE` - 1.
+            other: an answer that is not the one that these scores give.
+
+        Returns:
+            A distance of scores; infinite where no rounding explains it.
+        """
+
+
+def draw(weights: Weights, number: int) -> Drawn:
+    """The arm that owns a number from 0 to `WHOLE` - 1, arms in order."""
+    arm = int(np.searchsorted(np.cumsum(weights), number, side="right"))
+    return Drawn(arm, int(weights[arm]))
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonMixture:
+    """With a chance of ``share`` billionths any eligible arm, else one with the highest score."""
+
+    share: int
+
+    def weights(self, scores: Scores, eligible: Bools | None) -> Weights:
+        best = highest(scores, eligible)
+        return self._weights(np.equal(scores, best) if eligible is None else (scores == best) & eligible, eligible)
+
+    def weights_around(self, best: int, arms: int) -> Weights:
+        """`weights` where every arm is eligible and ``best`` is known to be the only one with the highest score."""
+        tied = np.zeros(arms, dtype=np.bool_)
+        tied[best] = True
+        return self._weights(tied, None)
+
+    def tie_gap(self, scores: Scores, eligible: Bools | None, number: int, other: Drawn) -> float:
+        best = highest(scores, eligible)
+        allowed = range(len(scores)) if eligible is None else np.flatnonzero(eligible).tolist()
+        gaps = (
+            best - float(scores[arm])
+            for arm in allowed
+            if draw(self._weights(np.arange(len(scores)) == arm, eligible), number) == other
+        )
+        return min(gaps, default=float("inf"))
+
+    def _weights(self, tied: Bools, eligible: Bools | None) -> Weights:
+        count = len(tied) if eligible is None else int(eligible.sum())
+        each = self.share // count
+        weights = np.full(len(tied), each, dtype=np.int64)
+        if eligible is not None:
+            weights[~eligible] = 0
+        best = np.flatnonzero(tied)
+        left, over = divmod(WHOLE - each * count, len(best))
+        weights[best] += left
+        weights[best[:over]] += 1
+        return weights
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Arms by the exponential of their score over ``temperature``."""
+
+    temperature: float
+
+    def weights(self, scores: Scores, eligible: Bools | None) -> Weights:
+        best = highest(scores, eligible)
+        steps = np.rint((best - scores.astype(np.float64)) * (STEPS / self.temperature))
+        parts = _exponentials()[np.clip(np.nan_to_num(steps, nan=_LOWEST), 0, _LOWEST).astype(np.intp)]
+        if eligible is not None:
+            parts = np.where(eligible, parts, 0)
+        there = parts > 0
+        count = int(there.sum())
+        # Below 2^31 10^9, so within 64 bits.
+        weights = np.where(there, 1 + parts * (WHOLE - count) // int(parts.sum()), 0)
+        weights[int(parts.argmax())] += WHOLE - int(weights.sum())
+        return weights
+
+    def tie_gap(self, scores: Scores, eligible: Bools | None, number: int, other: Drawn) -> float:
+        """See `Exploration.tie_gap`: scores may each be a step off, so weights may be off by e^(2/64) at most."""
+        if not 0 <= other.arm < len(scores):
+            return float("inf")
+        weights = self.weights(scores, eligible)
+        owned = int(weights[other.arm])
+        above = int(np.cumsum(weights)[other.arm])
+        # e^(2/64) < 1 + 1/16; every end of an interval moves by less than that share of all numbers.
+        near = above - owned - WHOLE // 16 <= number < above + WHOLE // 16
+        alike = owned > 0 and 16 * abs(other.propensity - owned) <= owned + 16
+        return 0.0 if near and alike else float("inf")
+
+
+def highest(scores: Scores, eligible: Bools | None) -> float:
+    """The highest score of an eligible arm.
+
+    Raises:
+        NoEligibleArm: none is eligible.
+        LearnerError: it is no number.
+    """
+    if eligible is not None and not eligible.any():
+        raise NoEligibleArm(len(scores))
+    found = float(scores.max() if eligible is None else scores[eligible].max())
+    if not np.isfinite(found):
+        raise LearnerError("expected finite scores, got NaN or infinity")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _exponentials() -> Weights:
+    """floor(2^31 e^(-k/64)) for k = 0 to 20 * 64."""
+    context = Context(prec=40)
+    powers = (context.exp(Decimal(-step) / STEPS) for step in range(_LOWEST + 1))
+    return np.array([int(context.multiply(power, Decimal(_LARGEST_WEIGHT))) for power in powers], dtype=np.int64)
