@@ -456,7 +456,7 @@ VARIANTS = (
         features=FEATURES,
         items={"named": True},
         release={"form": "features", "window_units": 5, "sums": "fresh"},
-        slot={"period_seconds": 5.0},
+        slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
     ),
     _colin("colin-counter", "colin", window_seconds=6.0),

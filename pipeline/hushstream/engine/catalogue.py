@@ -186,6 +186,23 @@ class Catalogue:
                     return tenant
         raise UnknownItem(f"row: expected one that had an item at version {version}, got another")
 
+    def likeness(self, row: int, others: NDArray[np.intp]) -> NDArray[np.float64]:
+        """How much each of some other rows' items is like a row's, (n,) weights that sum to 1.
+
+        By public features: the square of the inner product of what a learner would see of the two. All alike where the
+        item has none, or has nothing in common with any of them.
+        """
+        schema = self.rules.features
+        if schema is None or not self._tenants[row][-1].features:
+            return np.full(len(others), 1.0 / len(others))
+        rows = b"".join(self.rules.row_of(self._tenants[one][-1].features) for one in (row, *others.tolist()))
+        blocks = schema.blocks(schema.read(rows))
+        dense = np.zeros((1 + len(others), schema.cells))
+        np.add.at(dense, (np.arange(len(dense))[:, None], blocks.cells), blocks.values)
+        alike = (dense[1:] @ dense[0]) ** 2
+        total = float(alike.sum())
+        return alike / total if total > 0 else np.full(len(others), 1.0 / len(others))
+
     def check(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
         """What a change would make of the catalogue, which stays as it is.
 

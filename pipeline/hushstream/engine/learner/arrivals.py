@@ -147,7 +147,9 @@ class Arrivals:
         named = -1
         if part.topic == self._clicks[0]:
             pieces = self.over(contexts)
-            named = max(piece.columns.after_clicks[row] for piece in pieces for row in piece.rows_of(contexts))
+            rows = (piece.columns.after_clicks[row] for piece in pieces for row in piece.rows_of(contexts))
+            marks = (mark for piece in pieces for mark in piece.columns.phase_ends if mark.offset < contexts.high)
+            named = max([named, *rows, *(mark.after_click for mark in marks)])
         later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
         return cut(part, next(later, part.high))
 

@@ -1,7 +1,7 @@
 """One batch of a learner: it merges the inputs in the order in which they count, and collects what they came to.
 
-Inputs are merged by log time; at equal log times clicks come first, then changes of
-the catalogue, then models, then contexts. A record with an
+Inputs are merged by log time; at equal log times clicks come first, then changes of the catalogue, then models,
+then contexts. A record with an
 earlier log time than its predecessor counts as if it had its predecessor's. A context that names a click
 (``after_click``) comes after that click if the click is at most `CLICK_CLOCK_MARGIN_MS` younger. Only contexts and
 phase ends advance log time, and with it everything that waits for log time; a click never does. So neither a click nor

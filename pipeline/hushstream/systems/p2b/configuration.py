@@ -336,11 +336,11 @@ class P2BConfig:
         expected_items: of all items, as many as the sums are made for; null for all. Public, never a live count.
         click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
             which interaction a slot of declared features holds (`edge.candidates.click_chance`).
-        exploration: whether an arm is chosen by its score alone or with a stated chance.
         named_items: whether items have ids of the application's own, which may be added and retired while it runs
             (`hushstream items`); else they are the numbers from 0.
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
+        exploration: whether an arm is chosen by its score alone or with a stated chance.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -363,9 +363,9 @@ class P2BConfig:
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = later(None)
     click_rate: float | None = later(None)
-    exploration: ExplorationConfig = later(ExplorationConfig())
     named_items: bool = later(False)
     item_features: Any = later(None)
+    exploration: ExplorationConfig = later(ExplorationConfig())
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""

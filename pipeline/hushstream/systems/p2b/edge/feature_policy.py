@@ -187,7 +187,7 @@ class FeaturePolicy:
         return own
 
     def _begin_row(self, state: FeatureState, row: int) -> None:
-        """What a model says of a new item: the mean of the items on offer that it knows, and how far they spread.
+        """What a model says of a new item: the mean of those on offer that it knows, by likeness, and their spread.
 
         Where it knows none: what a user starts from before any release.
         """
@@ -201,9 +201,10 @@ class FeaturePolicy:
         others, table, arms = np.flatnonzero(known), state.model.table, self.arms
         if others.size:
             means, variances = table[:, others].astype(np.float64), table[:, arms + others].astype(np.float64)
-            mean = means.mean(axis=1)
+            weights = catalogue.likeness(row, others)
+            mean = means @ weights
             table[:, row] = mean
-            table[:, arms + row] = variances.mean(axis=1) + ((means - mean[:, None]) ** 2).mean(axis=1)
+            table[:, arms + row] = variances @ weights + (means - mean[:, None]) ** 2 @ weights
         else:
             table[:, [row, arms + row]] = self._cold.table[:, [row, arms + row]]
         state.entries[row] = catalogue.entries[row]

@@ -1,0 +1,146 @@
+"""The catalogue: rows, versions, and when a row may stand for another item."""
+
+from __future__ import annotations
+
+import pytest
+
+from hushstream.engine.catalogue import (
+    BadItem,
+    Catalogue,
+    CatalogueFull,
+    CatalogueRules,
+    ItemChange,
+    RepeatedItem,
+    StaleCatalogue,
+    UnknownItem,
+)
+from hushstream.engine.learner.items import ItemReader, until_next_change
+from hushstream.engine.records import InputRecord, InputSlice
+from hushstream.schemas.errors import HushstreamError
+
+WAIT_MS = 60_000
+RULES = CatalogueRules(2, WAIT_MS, bytes(16))
+CONTEXTS = ("contexts", 0)
+
+
+def offer(item: str, version: int) -> ItemChange:
+    return ItemChange(item, version, offered=True)
+
+
+def retire(item: str, version: int) -> ItemChange:
+    return ItemChange(item, version, offered=False)
+
+
+def catalogue(*changes: tuple[ItemChange, int]) -> Catalogue:
+    found = Catalogue(RULES)
+    for change, log_time_ms in changes:
+        found.take(change, log_time_ms)
+    return found
+
+
+def full() -> Catalogue:
+    return catalogue((offer("a", 1), 0), (offer("b", 2), 0), (retire("b", 3), 1_000))
+
+
+def test_a_row_is_used_again_only_when_nothing_of_its_item_can_be_on_its_way() -> None:
+    found = full()
+    with pytest.raises(CatalogueFull, match="the first is free in 1 s"):
+        found.check(offer("c", 4), 1_000 + WAIT_MS - 1)
+    assert found.take(offer("c", 4), 1_000 + WAIT_MS).row == 1
+    assert found.entries.tolist() == [1, 4]
+    assert found.of_row(1, 3).item == "b"
+    assert found.of_row(1, 4).item == "c"
+    with pytest.raises(UnknownItem):
+        found.item("b")
+    with pytest.raises(CatalogueFull, match="2 of 2 with items"):
+        found.check(offer("d", 5), 10 * WAIT_MS)
+
+
+def test_a_log_whose_time_goes_back_frees_no_row_early() -> None:
+    found = full()
+    found.take(retire("a", 4), 5_000 + WAIT_MS)
+    # The row of the item that was retired first is free; by this record's own time none would be.
+    assert found.take(offer("c", 5), 2_000).row == 1
+
+
+def test_an_item_that_comes_back_before_its_row_is_used_again_is_what_it_was() -> None:
+    found = full()
+    assert found.take(offer("b", 4), 2_000).entered == 2
+    assert found.entries.tolist() == [1, 2]
+    assert found.offered.tolist() == [True, True]
+
+
+def test_of_two_changes_with_one_version_the_first_counts() -> None:
+    found = catalogue((offer("a", 1), 0))
+    for version in (1, 3, 0, -1):
+        with pytest.raises(StaleCatalogue, match="expected a change to version 2"):
+            found.take(offer("b", version), 1)
+    assert (found.version, found.entries.tolist()) == (1, [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (offer("a", 4), RepeatedItem),
+        (retire("b", 4), UnknownItem),
+        (retire("z", 4), UnknownItem),
+        (offer("", 4), BadItem),
+        (offer("x" * (1 << 20), 4), BadItem),
+        (offer("c", 4)._replace(title="t" * 257), BadItem),
+        (offer("c", 4)._replace(features='{"colour": "red"}'), BadItem),
+    ],
+)
+def test_what_can_never_be_taken_changes_nothing_and_is_not_repeated(change: ItemChange, error: type) -> None:
+    found = full()
+    before = found.dump()
+    with pytest.raises(error) as caught:
+        found.take(change, 10 * WAIT_MS)
+    assert found.dump() == before
+    assert len(str(caught.value)) < 200
+
+
+def test_a_catalogue_is_what_it_was_after_a_restart() -> None:
+    found = full()
+    found.take(offer("c", 4), 1_000 + WAIT_MS)
+    again = Catalogue(RULES)
+    again.load(found.dump())
+    assert again.dump() == found.dump()
+    assert again.items() == found.items()
+    assert again.take(retire("c", 5), 0) == found.take(retire("c", 5), 0)
+    with pytest.raises(HushstreamError):
+        Catalogue(CatalogueRules(1, 0, bytes(16))).load(found.dump())
+
+
+def slice_of(topic: str, *times_ms: int) -> InputSlice:
+    records = [InputRecord(offset, at_ms, b"") for offset, at_ms in enumerate(times_ms)]
+    return InputSlice(topic, 0, 0, len(records), records)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "changes", "taken", "left"),
+    [
+        ((5, 6, 7), (1, 5), (3, 2), False),
+        ((5, 6, 7), (5, 6), (1, 1), True),
+        ((5, 6, 7), (7,), (2, 0), True),
+        ((5, 6, 7), (8,), (3, 0), False),
+        # Log time that goes back counts as what it had come to.
+        ((9, 6, 12), (11,), (2, 0), True),
+    ],
+)
+def test_a_batch_decides_under_one_version(
+    contexts: tuple[int, ...], changes: tuple[int, ...], taken: tuple[int, int], left: bool
+) -> None:
+    parts, some_left = until_next_change([slice_of("contexts", *contexts), slice_of("items", *changes)], CONTEXTS, 0)
+    assert [len(part.records) for part in parts] == list(taken)
+    assert [part.high for part in parts] == list(taken)
+    assert some_left == left
+
+
+def test_a_reader_goes_on_where_it_stood() -> None:
+    reader = ItemReader(RULES)
+    assert [one.reason for one in reader.read(slice_of("items", 3, 2))] == ["not_single_object"] * 2
+    again = ItemReader(RULES)
+    again.load(reader.dump())
+    assert again.position == reader.position == 2
+    (late,) = again.read(slice_of("items", 1))
+    assert late.log_time_ms == 3
