@@ -54,6 +54,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kubernetes/build.py --check
 	$(BIN)/python deploy/asyncapi/build.py --check
 	$(BIN)/python deploy/openapi/build.py --check
+	$(BIN)/python deploy/clients/typescript/generate.py --check
 
 # What is made from the code: after a change of topics, records, access rules or metrics.
 manifests: $(VENV)/.installed-dev
@@ -61,6 +62,7 @@ manifests: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kubernetes/build.py
 	$(BIN)/python deploy/asyncapi/build.py
 	$(BIN)/python deploy/openapi/build.py
+	$(BIN)/python deploy/clients/typescript/generate.py
 
 # The documentation as a site: build/docs/index.html. Every warning is an error, every link within it is followed.
 docs: $(VENV)/.installed-docs
