@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.values import ConfigurationError
+from hushstream.gateway.personalizer.settings import PersonalizerSettings
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
@@ -49,6 +50,8 @@ class GatewaySettings(BaseModel):
         remembered_events: the most events that are remembered.
         remember_seconds: how long an event is remembered; by default as long as learners wait for feedback.
         baseline: the item that stands for a request's own baseline where it names none.
+        personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); it is not answered
+            without.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,6 +82,7 @@ class GatewaySettings(BaseModel):
     remembered_events: int = Field(default=500_000, ge=1)
     remember_seconds: float | None = Field(default=None, gt=0)
     baseline: int | None = Field(default=None, ge=0)
+    personalizer: PersonalizerSettings | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> GatewaySettings:
@@ -147,7 +151,9 @@ def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ)
         return GatewaySettings.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[0]
-        place = str(found["loc"][0]) if found["loc"] else ""
-        where = ": ".join(part for part in (origin.get(place, str(path or ENVIRONMENT_PREFIX)), place) if part)
-        known = f"; known are {', '.join(GatewaySettings.model_fields)}" if found["type"] == "extra_forbidden" else ""
+        key = str(found["loc"][0]) if found["loc"] else ""
+        place = ".".join(str(part) for part in found["loc"])
+        where = ": ".join(part for part in (origin.get(key, str(path or ENVIRONMENT_PREFIX)), place) if part)
+        model = GatewaySettings if len(found["loc"]) == 1 else PersonalizerSettings
+        known = f"; known are {', '.join(model.model_fields)}" if found["type"] == "extra_forbidden" else ""
         raise ConfigurationError(f"{where}: {found['msg']}{known}") from None

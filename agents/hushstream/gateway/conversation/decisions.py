@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from hushstream.client import Client, RequestRefused
+from hushstream.client import Client
 from hushstream.client.decisions import PolicyName
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
@@ -18,7 +17,7 @@ from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call,
 from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
 from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
-from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 
 
@@ -144,8 +143,8 @@ class DecisionAnswers:
         self._default = None if settings.baseline is None else self._translation.arm(settings.baseline)
         self._by_call: Mapping[Call, Answer] = {
             DECIDE: self.decide,
-            SHOWN: partial(self._tell, "shown"),
-            REWARD: partial(self._tell, "reward"),
+            SHOWN: self.shown,
+            REWARD: self.reward,
         }
 
     def answer_of(self, call: Call) -> Answer:
@@ -184,22 +183,14 @@ class DecisionAnswers:
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
-        event = self._remembered.of(asked.event_id)
-        if event is None:
-            event = self._remembered.begin(asked.event_id, asked.user, hash(request))
-        elif event.request != hash(request):
-            raise Problem("event-conflict")
-        elif event.logged:
+        event = self._remembered.asked(asked.event_id, asked.user, hash(request))
+        if event.logged:
             known: DecisionAnswered = event.answer
             return known
-        try:
+        with self._remembered.asking(asked.event_id, event):
             found = await self._client.decide(
                 asked.event_id, asked.user, context, eligible, baseline, self._seconds, asked.track
             )
-        except (RequestRefused, LogBusy):
-            # Nothing of it is decided, so the id is free.
-            self._remembered.forget(asked.event_id, event)
-            raise
         if found.policy == "refused":
             self._remembered.forget(asked.event_id, event)
             raise Problem("refused-by-learner")
@@ -214,6 +205,14 @@ class DecisionAnswers:
         )
         event.answer, event.logged = answered, logged
         return answered
+
+    async def shown(self, told: ShownTold) -> Taken:
+        """Answer `SHOWN`."""
+        return await self._tell("shown", told)
+
+    async def reward(self, told: RewardTold) -> Taken:
+        """Answer `REWARD`."""
+        return await self._tell("reward", told)
 
     async def _tell(self, kind: str, told: ShownTold | RewardTold) -> Taken:
         event = self._remembered.of(told.event_id)
