@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from hushstream.gateway.conversation.calls import EventId
-from hushstream.gateway.personalizer.settings import MOST_ACTIONS, ActionId
 from hushstream.gateway.problems import Problem
+from hushstream.gateway.settings import MOST_ACTIONS, ActionId
 
 MOST_SLOTS = 64
 

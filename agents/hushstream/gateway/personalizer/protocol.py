@@ -31,9 +31,9 @@ from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.personalizer import bodies
 from hushstream.gateway.personalizer.features import RequestFeatures
 from hushstream.gateway.personalizer.names import ActionNames
-from hushstream.gateway.personalizer.settings import PersonalizerSettings
 from hushstream.gateway.personalizer.slots import still_fits
 from hushstream.gateway.problems import Problem
+from hushstream.gateway.settings import PersonalizerSettings
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 PREFIX = "/personalizer/"
