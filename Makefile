@@ -20,6 +20,10 @@ picture: demo
 quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart
 
+# A web shop on this machine: 20,000 simulated visitors teach it through the gateway, and one clicks beside them.
+shop: $(VENV)/.installed
+	$(BIN)/python -m hushstream.replay.shop
+
 # Some ten minutes on two processors; CONTRIBUTING.md says what it leaves to test-all.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --part quick

@@ -223,8 +223,8 @@ class GatewayServer:
 
     async def _reply_retired(self, route: Route, asked: Any, caller: str) -> web.Response:
         reply = await route.reply(asked)
-        for _ in range(reply.unlogged):
-            self._metrics.unlogged(route.name)
+        for logged in reply.logged:
+            self._metrics.answered(route.name, logged)
         if reply.body is None:
             return web.Response(status=reply.status, headers=_HEADERS)
         return web.Response(body=reply.body, status=reply.status, headers=_HEADERS, content_type=_JSON)
@@ -239,8 +239,8 @@ class GatewayServer:
         return answered.model_dump_json().encode()
 
     def _note(self, call: Call, answered: Answered) -> None:
-        if not getattr(answered, "logged", True):
-            self._metrics.unlogged(call.name)
+        if not call.tells:
+            self._metrics.answered(call.name, getattr(answered, "logged", True))
 
     async def _read_json(self, request: web.BaseRequest) -> bytes:
         """The body, which says that it is JSON.

@@ -48,12 +48,12 @@ class Reply(NamedTuple):
     Attributes:
         status: of HTTP.
         body: JSON; None where there is none.
-        unlogged: how many decisions in it are not in the log.
+        logged: of each decision in it, whether the log holds it.
     """
 
     status: int
     body: bytes | None = None
-    unlogged: int = 0
+    logged: tuple[bool, ...] = ()
 
 
 NOTHING = Reply(204)
@@ -135,7 +135,7 @@ class PersonalizerCalls:
             for action in _in_order(asked.ids, frozenset(asked.eligible), chosen)
         ]
         answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": chosen}
-        return Reply(201, json.dumps(answer).encode(), int(not found.logged))
+        return Reply(201, json.dumps(answer).encode(), (found.logged,))
 
     async def _reward(self, event_id: str, told: bodies.RewardTold) -> Reply:
         await self._tell(event_id, told.value)
@@ -153,7 +153,7 @@ class PersonalizerCalls:
         context = asked.context_features or ()
         user = self._user(event_id, RequestFeatures(context))
         chosen: list[str] = []
-        unlogged = 0
+        logged: list[bool] = []
         for number, slot in enumerate(asked.slots):
             fit = [
                 action
@@ -165,9 +165,8 @@ class PersonalizerCalls:
             slot_event = _slot_event(event_id, slot.id)
             found, action = await self._decide(slot_event, user, features, fit, baseline)
             chosen.append(action)
-            if not found.logged:
-                unlogged += 1
-            elif not asked.defer_activation:
+            logged.append(found.logged)
+            if found.logged and not asked.defer_activation:
                 await self._answers.shown(ShownTold(event_id=slot_event))
         slots = tuple(slot.id for slot in asked.slots)
         event = self._slots.of(event_id)
@@ -178,7 +177,7 @@ class PersonalizerCalls:
             "slots": [{"id": slot, "rewardActionId": action} for slot, action in zip(slots, chosen, strict=True)],
             "eventId": event_id,
         }
-        return Reply(201, json.dumps(answer).encode(), unlogged)
+        return Reply(201, json.dumps(answer).encode(), tuple(logged))
 
     async def _reward_slots(self, event_id: str, told: bodies.MultiSlotRewardTold) -> Reply:
         slots = self._slots_of(event_id)
