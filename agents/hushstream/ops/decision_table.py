@@ -101,7 +101,7 @@ class DecisionTable:
 
     def _cells(self, row: tuple[_Context, Answer, float]) -> list[Any]:
         context, answer, reward = row
-        eligible = range(self.arms)
+        eligible = list(range(self.arms))
         if context.eligible:
             eligible = np.flatnonzero(eligible_mask(context.eligible, self.arms)).tolist()
         numbers = [f"{number:.9g}" for number in context.features.tolist()]
@@ -230,11 +230,10 @@ def _answers(part: PartitionCopy) -> Iterator[Answer]:
 
 
 def _wait_ms(system: System) -> int:
-    """How long a reward counts: the wait for it, or where rows leave together twice the span of those that do."""
+    """How long a reward can count: the attribution window, and where rows leave together twice the span of those."""
     config = system.config
-    settle = getattr(config, "settle_seconds", None)
-    seconds = config.feedback.attribution_window_seconds if settle is None else 2 * settle
-    return round(seconds * 1000)
+    window = float(getattr(getattr(config, "feedback", None), "attribution_window_seconds", 0.0))
+    return round(1000 * max(window, 2 * float(getattr(config, "settle_seconds", 0.0))))
 
 
 def _owned(path: Path) -> int:
