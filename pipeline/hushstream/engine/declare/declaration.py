@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
+from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
@@ -236,6 +237,8 @@ class Kind:
         facts: what else follows from configuration and artefacts, and is said beside the promises.
         check: refuses what each value of a configuration allows and all together do not.
         notes: what is allowed and serves nobody.
+        plan: what it will bring so many people, before it runs; None for a system that cannot say. It reads public
+            numbers alone, and takes a second or two at most.
         published_key: a key whose public half the artefacts hold, if there is one.
         study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not; None
             for a system that is run and not studied here.
@@ -257,6 +260,7 @@ class Kind:
     facts: Callable[[Any, Artefacts], Sequence[Fact]] = no_facts
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[str]] = no_notes
+    plan: Callable[[Any, Artefacts, Audience], Plan] | None = None
     published_key: PublishedKey | None = None
     unit: str = "unit"
     keys: Mapping[str, str | None] = field(default_factory=dict)

@@ -96,9 +96,7 @@ class Spreads:
 
     def times(self, factor: float) -> Spreads:
         """The same where what can be learned differs by a factor."""
-        return replace(
-            self, arms=factor * self.arms, blocks={name: factor * one for name, one in self.blocks.items()}
-        )
+        return replace(self, arms=factor * self.arms, blocks={name: factor * one for name, one in self.blocks.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ def forecast_features(layout: FeatureLayout, spreads: Spreads, habits: Habits, s
     share = slot_share(spreads, habits)
     private = _features_seen(layout, spreads, sample.slots / habits.arms, share, sample.variance)
     in_clear = _features_seen(layout, spreads, sample.interactions / habits.arms, cold, 0.0)
-    return Forecast(cold, best_reward(spreads, habits.arms, private), best_reward(spreads, habits.arms, in_clear))
+    return _compared(cold, spreads, habits, sample, private, in_clear)
 
 
 def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits, sample: Sample) -> Forecast:
@@ -206,7 +204,15 @@ def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits,
 
     private = seen(sample.slots / habits.arms, slot_share(spreads, habits), sample.variance, kept)
     in_clear = seen(sample.interactions / habits.arms, cold, 0.0, 1.0)
-    return Forecast(cold, best_reward(spreads, habits.arms, private), best_reward(spreads, habits.arms, in_clear))
+    return _compared(cold, spreads, habits, sample, private, in_clear)
+
+
+def _compared(
+    cold: float, spreads: Spreads, habits: Habits, sample: Sample, private: float, in_clear: float
+) -> Forecast:
+    """Rewards from what either model sees; before anything is released or done users start cold."""
+    released = best_reward(spreads, habits.arms, private) if sample.slots > 0 else cold
+    return Forecast(cold, released, best_reward(spreads, habits.arms, in_clear) if sample.interactions > 0 else cold)
 
 
 def slot_share(spreads: Spreads, habits: Habits) -> float:
@@ -240,7 +246,9 @@ def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: 
     if each <= 0:
         return 0.0
     information = each * share * (1 - share)
-    units = [(block, (budget * layout.levels) ** 2) for block, budget in zip(layout.blocks, layout.budgets, strict=True)]
+    units = [
+        (block, (budget * layout.levels) ** 2) for block, budget in zip(layout.blocks, layout.budgets, strict=True)
+    ]
     together = sum(one for block, one in units if block.complete)
     own = (information + variance / together * _residual(share)) / information**2
     seen = spreads.arms**2 * _kept(spreads.arms, np.array([own]), np.ones(1))
@@ -262,10 +270,7 @@ def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: 
 def mean_absolute_sum(dimension: int) -> float:
     """E|e|_1 on the unit sphere of m dimensions, about sqrt(2 m / pi)."""
     return math.exp(
-        math.log(dimension)
-        + math.lgamma(dimension / 2)
-        - math.lgamma((dimension + 1) / 2)
-        - 0.5 * math.log(math.pi)
+        math.log(dimension) + math.lgamma(dimension / 2) - math.lgamma((dimension + 1) / 2) - 0.5 * math.log(math.pi)
     )
 
 
@@ -279,7 +284,7 @@ def visit_shares(block: Block) -> Float64:
         return np.full(block.cells, 1.0 / block.cells)
     if block.usual > 1 and block.cells > 1:
         popular = np.arange(1, block.cells + 1, dtype=np.float64) ** -_TAG_POPULARITY
-        return popular / popular.sum()
+        return np.asarray(popular / popular.sum(), dtype=np.float64)
     if block.places == 1 and block.cells > 1:
         popular = 1.0 / np.arange(1, block.cells, dtype=np.float64)
         return np.append((1 - _MISSING) * popular / popular.sum(), _MISSING)
@@ -296,7 +301,7 @@ def _residual(share: float) -> float:
 
 
 def best_reward(spreads: Spreads, arms: int, seen: float) -> float:
-    """The reward of the item that a model which sees variance C^2 of its log-odds puts first among K; see the module."""
+    """The reward of the first of K items by a model that sees variance C^2 of their log-odds; see the module."""
     whole = spreads.whole
     best = math.sqrt(seen) * _largest(arms)
     unseen = math.sqrt(max(whole * whole - seen, 0.0)) * _normals()
@@ -325,7 +330,7 @@ def _normals() -> Float64:
     even = (np.arange(_QUANTILES // 4) + 0.5) / (_QUANTILES // 4)
     found = np.array([_inverse(one) for one in even])
     # Quantiles at even steps have too little variance: the tails are cut.
-    return np.asarray(found / math.sqrt(float((found**2).mean())))
+    return np.asarray(found / math.sqrt(float((found**2).mean())), dtype=np.float64)
 
 
 def _inverse(quantile: float) -> float:
@@ -361,4 +366,4 @@ def _cold(whole: float, rate: float, arms: int, visits: int, bonus: float) -> fl
 
 
 def _logistic(values: Float64) -> Float64:
-    return np.asarray(1.0 / (1.0 + np.exp(-values)))
+    return np.asarray(1.0 / (1.0 + np.exp(-values)), dtype=np.float64)

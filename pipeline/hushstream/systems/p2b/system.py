@@ -14,6 +14,7 @@ from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b import artefacts as files
+from hushstream.systems.p2b import plan
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -135,12 +136,14 @@ def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A counter whose windows the clock may use up."""
+    """A counter whose windows the clock may use up, and a plan that says no."""
+    found = plan.warnings(config)
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
-        return ()
+        return found
     hours = tree.horizon * release.window_seconds / 3600
     return (
+        *found,
         f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
         f"as many as the deployment's life has, or sums: fresh",
@@ -168,6 +171,7 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
+    plan=lambda config, artefacts, audience: plan.plan(config, audience),
     published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )
