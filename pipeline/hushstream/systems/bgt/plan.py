@@ -10,7 +10,7 @@ from functools import partial
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_day, lives_of, ranged
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.advice import ITEM_SPREAD, LEAST_GAIN, Advice, advise, sizes
-from hushstream.systems.bgt.price.budget import promise_of
+from hushstream.systems.bgt.price.budget import lifetime_guarantee
 from hushstream.systems.bgt.slots import slot_bytes
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
@@ -54,7 +54,7 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         unit="users",
         paid="set of three slots",
         noise=(end.factors_text,),
-        lives=lives_of(lambda day: min(1, audience.of_one(day)), lambda _: promise_of(config).life_prices),
+        lives=lives_of(lambda day: min(1, audience.of_one(day)), lambda _: lifetime_guarantee(config).life_prices),
         sizes=_sizes(config),
         assumed=(
             f"item offsets differ by {ITEM_SPREAD:g}, as rated, and popularity falls as 1/(rank + 10), as in FilmTrust "

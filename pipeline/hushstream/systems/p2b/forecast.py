@@ -27,8 +27,9 @@ item that lie in k cells bear k times a cell's noise. Its LinUCB does not shrink
 argmax does not ask for the scale: C = S_model^2 / sqrt(S_model^2 + V), V the sum over the item's own effect and d - 1
 directions.
 
-**Cold learners** are played: a user whose items' log-odds stay as they are meets K items, of which at most as many as
-there are visits differ from the unseen rest, with LinUCB's own bonus.
+**Cold learners** are played: a user whose items' log-odds stay as they are (with codes, whose contexts are drawn anew
+at each visit, the items' own effects alone) meets K items, of which at most as many as there are visits differ from the
+unseen rest, with LinUCB's own bonus.
 
 Where it ends: with few slots (below some 10,000 with eight features) the posterior of the spreads themselves is wide,
 which this does not know; and a warm learner goes on learning tastes, which this leaves out. Errors against the whole
@@ -150,6 +151,7 @@ class Habits:
         before_slot: T, interactions before a slot.
         chance: h, with which a slot prefers a rewarded interaction; None where it is drawn uniformly.
         bonus: deviation of a cold learner's score of an item that was never shown.
+        returning: whether a user's contexts stay much as they are; where they do not, only items' own effects do.
     """
 
     arms: int
@@ -157,6 +159,7 @@ class Habits:
     before_slot: int
     chance: float | None
     bonus: float = 1.0
+    returning: bool = True
 
 
 def forecast_features(layout: FeatureLayout, spreads: Spreads, habits: Habits, sample: Sample) -> Forecast:
@@ -343,21 +346,28 @@ def cold_reward(spreads: Spreads, habits: Habits, visits: int) -> float:
     A score is the posterior mean and deviation of an item's reward under a normal prior of deviation ``bonus`` and
     rewards of variance 1, as LinUCB with ridge 1 and alpha 1 has it where contexts stay as they are.
     """
-    return _cold(round(spreads.whole, 9), spreads.rate, habits.arms, min(visits, _MOST_VISITS), habits.bonus)
+    steady = spreads.whole if habits.returning else spreads.arms
+    sizes = (round(spreads.whole, 9), round(steady, 9))
+    return _cold(sizes, spreads.rate, habits.arms, min(visits, _MOST_VISITS), habits.bonus)
 
 
 @lru_cache(maxsize=256)
-def _cold(whole: float, rate: float, arms: int, visits: int, bonus: float) -> float:
+def _cold(sizes: tuple[float, float], rate: float, arms: int, visits: int, bonus: float) -> float:
     # Items that nobody was shown are alike: of these one more than there are visits is as good as all.
     arms = min(arms, visits + 1)
     draw = np.random.default_rng(20_000)
-    chances = _logistic(base(whole, rate) + whole * draw.standard_normal((_USERS, arms)))
+    whole, steady = sizes
+    odds = base(whole, rate) + steady * draw.standard_normal((_USERS, arms))
+    changing = math.sqrt(max(whole**2 - steady**2, 0.0))
+    chances = _logistic(odds)
     shown, earned = np.zeros((_USERS, arms)), np.zeros((_USERS, arms))
     everyone, together = np.arange(_USERS), 0.0
     for _ in range(visits):
         spread = 1.0 / (bonus**-2 + shown)
         scores = earned * spread + np.sqrt(spread) + 1e-6 * draw.random((_USERS, arms))
         chosen = scores.argmax(axis=1)
+        if changing:
+            chances = _logistic(odds + changing * draw.standard_normal((_USERS, arms)))
         chance = chances[everyone, chosen]
         together += float(chance.mean())
         shown[everyone, chosen] += 1

@@ -91,6 +91,7 @@ class Forecaster:
             before_slot=config.slot.after_interactions,
             chance=click_chance(rate) if features and rate is not None else None,
             bonus=bonus,
+            returning=features,
         )
 
     def slots(self, day: float) -> float:

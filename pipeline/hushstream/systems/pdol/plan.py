@@ -10,7 +10,7 @@ from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_day, lives_of, ranged
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.advice import WORST, Advice, advise
-from hushstream.systems.pdol.budget import promise_of
+from hushstream.systems.pdol.budget import lifetime_guarantee
 from hushstream.systems.pdol.configuration import PdolConfig
 
 FACTORS = (1 / WORST, 1.0, WORST)
@@ -108,7 +108,7 @@ def _noise(end: Advice | None) -> tuple[str, ...]:
 
 
 def _prices(config: PdolConfig, records: int) -> Prices:
-    return promise_of(replace(config, records=replace(config.records, records_per_user=records))).life_prices
+    return lifetime_guarantee(replace(config, records=replace(config.records, records_per_user=records))).life_prices
 
 
 def _without_noise(config: PdolConfig, audience: Audience) -> Plan:

@@ -58,7 +58,7 @@ def _beside(promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[
     """What stands below the promise, under headings of its own."""
     parts = {
         "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
-        "What it gives": [fact.text for fact in facts],
+        "What it gives": [line for fact in facts for line in fact.text.splitlines()],
         "Conversions": conversion_lines(promise, conversion_rows(promise)),
     }
     return [

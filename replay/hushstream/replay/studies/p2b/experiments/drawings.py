@@ -54,6 +54,7 @@ def draw_curve(rows: Sequence[Row], sheet: Sheet) -> None:
 
 def draw_forecast(rows: Sequence[Row], sheet: Sheet) -> None:
     """A point a configuration: the forecast with true spreads, and the range of assumed ones, against the gain."""
+    rows = [row for row in rows if row["form"] == "features"]
     (axes,) = sheet.panels(1, height=340)
     gains = [row["gain"] for row in rows]
     most = 1.1 * max(*gains, *(row["assumed_high"] for row in rows))
