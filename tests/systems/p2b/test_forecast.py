@@ -37,7 +37,7 @@ HABITS = Habits(10, 10, 10, 0.8)
 @pytest.mark.slow
 def test_with_true_spreads_the_gain_is_within_fifteen_percent_of_the_whole_simulation():
     """A seeded sample of `hushstream experiment p2b-forecast`: two worlds, none of which anything was fitted on."""
-    (found,) = judged([SAMPLE])
+    (found,) = judged([SAMPLE], processes=1)
     assert abs(found.forecast / found.gain - 1) < 0.15
     assert found.low <= found.gain <= found.high
 

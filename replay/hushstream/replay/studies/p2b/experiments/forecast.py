@@ -121,14 +121,14 @@ SAMPLE = Case(Task("mixed", 8, 0, evaluated=1_500), Line("linear", 10_000, 2.0),
 """A small one, for a test."""
 
 
-def judged(cases: Sequence[Case], progress: Progress | None = None) -> list[Judged]:
-    """Play every world of every case once, and forecast it."""
+def judged(cases: Sequence[Case], progress: Progress | None = None, processes: int | None = None) -> list[Judged]:
+    """Play every world of every case once, and forecast it; ``processes`` as in `play_all`."""
     together: dict[Task, dict[Line, None]] = {}
     for case in cases:
         for task in case.played():
             together.setdefault(replace(task, lines=()), {}).update(dict.fromkeys(task.lines))
     tasks = {bare: replace(bare, lines=tuple(lines)) for bare, lines in together.items()}
-    found = play_all(play, tasks.values(), NAME, progress)
+    found = play_all(play, tasks.values(), NAME, progress, processes)
     return [_judge(case, [found[tasks[replace(task, lines=())]] for task in case.played()]) for case in cases]
 
 
@@ -248,7 +248,8 @@ def _spreads_of(point: Point, seed: int) -> Spreads:
     world = point.world.make(point.users, point.rounds, point.dimension, point.arms, seed)
     users = np.arange(5_000, dtype=np.int64)
     contexts = world.contexts(users, 0).astype(np.float64)
-    chances = np.stack([world.expected(users, 0, np.full(len(users), arm)) for arm in range(point.arms)], axis=1)
+    means = [world.expected(users, 0, np.full(len(users), arm)) for arm in range(point.arms)]
+    chances = np.stack([one for one in means if one is not None], axis=1)
     odds = np.log(chances / (1 - chances))
     fit = contexts @ np.linalg.lstsq(contexts, odds, rcond=None)[0]
     arms = fit.mean(axis=0)
