@@ -41,6 +41,9 @@ class Commands(LazyGroup):
             ("hushstream.cli.configure.plans",),
             "What a deployment will bring, before it runs, from public numbers alone.",
         ),
+        "model": Part(
+            ("hushstream.cli.operate.models",), "What a released model prefers, for whom, and how sure it is."
+        ),
         "prepare": Part(
             _DEPLOYMENTS, "Make a deployment's folder: check the configuration, and prepare what its system needs."
         ),

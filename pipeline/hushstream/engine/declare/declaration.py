@@ -112,6 +112,7 @@ class System:
         words: what it says of itself in the statement.
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
+        models: how its released models are read by people; None where nobody wrote that.
         core: the system's own object, which its machines work from.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
@@ -142,6 +143,7 @@ class System:
     core: Any
     public_dataset: bool
     holdout: HoldoutView | None = None
+    models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
@@ -196,6 +198,21 @@ class HoldoutView:
 
     topics: tuple[str, ...]
     read: Callable[[Iterable[bytes]], HoldoutReport]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """How released models are read.
+
+    Attributes:
+        topic: that holds them.
+        read: one version of it, from the values of its records; the newest where the number is None.
+        change: what differs between an older and a newer one of these.
+    """
+
+    topic: str
+    read: Callable[[Iterable[bytes], int | None], Report]
+    change: Callable[[Any, Any], Report]
 
 
 class Report(Protocol):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, System, Words
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
@@ -22,6 +22,7 @@ from hushstream.systems.p2b.feature_facts import facts_of
 from hushstream.systems.p2b.form import FeaturesForm, require_code_sizes, require_feature_sizes
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
+from hushstream.systems.p2b.model_report import change_of, read_model
 from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
@@ -54,6 +55,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
+        models=ModelView("models", lambda values, version: read_model(values, core, version), change_of),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 
