@@ -37,6 +37,13 @@ class Commands(LazyGroup):
             "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
         ),
         "guarantee": Part(_PROMISES, "What a configuration promises, to whom, over a lifetime, before anything runs."),
+        "plan": Part(
+            ("hushstream.cli.configure.plans",),
+            "What a deployment will bring, before it runs, from public numbers alone.",
+        ),
+        "model": Part(
+            ("hushstream.cli.operate.models",), "What a released model prefers, for whom, and how sure it is."
+        ),
         "prepare": Part(
             _DEPLOYMENTS, "Make a deployment's folder: check the configuration, and prepare what its system needs."
         ),

@@ -30,6 +30,7 @@ from hushstream.privacy.mechanisms.guarantee import (
     slot_sums_guarantee,
     tuples_guarantee,
 )
+from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.privacy.mechanisms.tuples import curve_epsilon, smallest_threshold
 from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices
@@ -91,6 +92,30 @@ def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
     return best_tree(PureEpsilon(epsilon), horizon, sums, sensitivity)
 
 
+def noise_variance(config: P2BConfig, windows: int) -> float:
+    """Variance of the noise in one sum of the first so many windows of all partitions together, in the sums' units.
+
+    Fresh windows add up; with a counter it is what the counter says of its total at that window.
+    """
+    if windows < 1:
+        return 0.0
+    tree = window_tree_of(config)
+    if tree is None:
+        epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
+        one = windows * laplace_variance(*laplace_scale(epsilon, sums_of(config)[1]))
+    else:
+        windows = min(windows, tree.horizon)
+        before = (windows - 1) * tree.mean_square(windows - 1) if windows > 1 else 0.0
+        one = windows * tree.mean_square(windows) - before
+    return one * config.partitions.shuffler
+
+
+def life_prices(config: P2BConfig, slots: int) -> Prices:
+    """What so many slots of one user cost together, with the lift where there is a hold-out."""
+    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
+    return Promises(_guarantee_for(config, slots), lift).together
+
+
 def sums_of(config: P2BConfig) -> tuple[int, int]:
     """How many sums a window has, and how far one slot moves them together in L1."""
     levels = config.release.levels
@@ -121,12 +146,11 @@ def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
     Raises:
         ConfigurationError: the budget pays for no slot.
     """
-    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
-
-    def life_of(slots: int) -> Prices:
-        return Promises(_guarantee_for(config, slots), lift).together
-
-    promise = with_cap(_guarantee_for(config, lifetime_slots_of(config)), "privacy.units_per_person", life_of)
+    promise = with_cap(
+        _guarantee_for(config, lifetime_slots_of(config)),
+        "privacy.units_per_person",
+        lambda slots: life_prices(config, slots),
+    )
     return promise.with_contents(p2b_contents(config, public_dataset))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, System, Words
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
@@ -15,6 +15,7 @@ from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b import artefacts as files
+from hushstream.systems.p2b import plan
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import grid_size
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -22,6 +23,7 @@ from hushstream.systems.p2b.feature_facts import facts_of
 from hushstream.systems.p2b.form import FeaturesForm, require_code_sizes, require_feature_sizes
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
+from hushstream.systems.p2b.model_report import change_of, read_model
 from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
@@ -54,6 +56,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
+        models=ModelView("models", lambda values, version: read_model(values, core, version), change_of),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 
@@ -143,12 +146,14 @@ def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A counter whose windows the clock may use up."""
+    """A counter whose windows the clock may use up, and a plan that says no."""
+    found = plan.warnings(config)
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
-        return ()
+        return found
     hours = tree.horizon * release.window_seconds / 3600
     return (
+        *found,
         f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
         f"as many as the deployment's life has, or sums: fresh",
@@ -176,6 +181,7 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
+    plan=lambda config, artefacts, audience: plan.plan(config, audience),
     published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )
