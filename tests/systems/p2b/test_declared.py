@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.requests import BadContext
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.gateway.conversation.translation import Translation
+from hushstream.learners.sparse import MOST_STEPS
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -186,17 +188,41 @@ def test_a_forged_slot_is_a_slot_and_moves_no_sum(rigs: Any) -> None:
     forged = slot_columns(layout, 1)
     forged["level"], forged["units"][:, 0] = 1, 5 * 4096
     found = []
-    for content in (forged[0].tobytes(), pack_null(layout)):
+    for content, counted in ((forged[0].tobytes(), 4), (pack_null(layout), 0)):
         rig = rigs.ShufflerRig(system)
         for number in range(4):
             put_slot(rig, number, content)
         seen = rig.fold()
         assert not seen.reasons
+        assert seen.counts.get("forged_slot", 0) == counted
         (crowd,) = seen.records("crowds", "LinearSums")
         found.append(np.frombuffer(crowd["ones"], "<i8"))
         assert (crowd["slots"], crowd["mode"]) == (4, "linear-sums")
     # Scale 4096/20: beyond 20 scales a draw is with probability below 1e-8.
     assert max(np.abs(sums).max() for sums in found) < 4096
+
+
+def test_forged_slots_are_a_zone_private_count() -> None:
+    assert OUTCOMES["forged_slot"] == "zone-private"
+
+
+def test_an_agent_that_forgot_its_first_interactions_is_restored_to_the_last_bit() -> None:
+    """300 interactions, of which the newest 256 are kept: the bytes and the next choice are those of before."""
+    system = system_of()
+    policy = system.policy()
+    version, state = policy.begin("private")
+    for number in range(300):
+        context = row(system, COUNTRIES[number % 3], 16.0 + number % 80)
+        state = policy.learned(state, context, number % ARMS, float(number % 2))
+    dumped = policy.dump_own(state)
+    assert len(dumped) == 4 + MOST_STEPS * (4 + 4 * system.linear.layout.cells + 4)
+    again = policy.load_own("private", version, dumped)
+    assert policy.dump_own(again) == dumped
+    context = row(system, "fr", 41.0)
+    for number in range(3):
+        gaps = [policy.score_gap(one, context, 0, 1 + number) for one in (state, again)]
+        assert gaps[0] == gaps[1]
+        state, again = (policy.learned(one, context, number, 1.0) for one in (state, again))
 
 
 def test_a_slot_of_another_length_or_form_is_a_dead_letter(rigs: Any) -> None:

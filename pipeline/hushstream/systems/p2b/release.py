@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,11 +47,27 @@ FIRST_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class WindowRelease:
-    """The release of one window: its id, the crowd as record fields, and whether it is as private as is stated."""
+    """The release of one window.
+
+    Attributes:
+        window_id: its name.
+        crowd: record fields.
+        private_as_stated: whether it is.
+        forged: how many of its slots held neither a report nor null; zone-private.
+    """
 
     window_id: bytes
     crowd: Mapping[str, Any]
     private_as_stated: bool
+    forged: int
+
+
+class _Released(NamedTuple):
+    """Sums that leave, the variance of the noise in one of them, and how many slots were forged."""
+
+    sums: CellSums | LinearSums
+    variance: float
+    forged: int = 0
 
 
 def release_window(
@@ -78,11 +94,11 @@ def release_window(
         epoch: of the noise.
     """
     address = window_address(system, key, genesis_nonce, partition, closed, epoch)
-    sums, variance = _release(system, key, address, closed, running)
+    released = _FORMS[system.config.release.form](system, key, address, closed, running)
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(terms_of(system), key, window_id, sums, variance, len(closed.contents))
+    return _crowd(terms_of(system), key, window_id, released, len(closed.contents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,46 +176,39 @@ def window_address(
     return replace(place, window=closed.window, content=content)
 
 
-def _release(
-    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> tuple[CellSums | LinearSums, float]:
-    """The sums that leave, and the variance of the noise in one of them."""
-    return _FORMS[system.config.release.form](system, key, address, closed, running)
-
-
 def _of_codes(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> tuple[CellSums, float]:
+) -> _Released:
     release, terms = system.config.release, terms_of(system)
     reports = _sampled(system, key, address, closed)
     everyone = np.ones(len(reports), dtype=np.bool_)
     if release.mode == "tuples":
-        return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
+        return _Released(tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0)
     if release.mode == "paper":
-        return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
+        return _Released(tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0)
     shape = (2, *system.form.shape)
     if running is not None:
         exact = slot_sums(reports)
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
-        return CellSums(ones, zeros), step.variance
+        return _Released(CellSums(ones, zeros), step.variance)
     noise, variance = _noise(terms, key, address, shape)
-    return noised(slot_sums(reports), noise.reshape(shape)), variance
+    return _Released(noised(slot_sums(reports), noise.reshape(shape)), variance)
 
 
 def _of_features(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> tuple[LinearSums, float]:
+) -> _Released:
     terms, layout = terms_of(system), system.linear.layout
     reports = unpack_reports(layout, closed.contents)
     exact = linear_sums(layout, reports, _coins(terms, key, address, closed))
-    shape = (2, *system.form.shape)
+    shape, forged = (2, *system.form.shape), int(reports.forged.sum())
     if running is not None:
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
-        return LinearSums(ones, zeros), step.variance
+        return _Released(LinearSums(ones, zeros), step.variance, forged)
     noise, variance = _noise(terms, key, address, shape)
-    return noised_sums(exact, noise.reshape(shape)), variance
+    return _Released(noised_sums(exact, noise.reshape(shape)), variance, forged)
 
 
 def _noise(
@@ -212,7 +221,7 @@ def _noise(
     return noise, laplace_variance(numerator, denominator)
 
 
-_FORMS: Mapping[str, Callable[..., tuple[CellSums | LinearSums, float]]] = {
+_FORMS: Mapping[str, Callable[..., _Released]] = {
     "codes": _of_codes,
     "features": _of_features,
 }
@@ -247,21 +256,19 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
     return {**parameters, "threshold": system.threshold}
 
 
-def _crowd(
-    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums | LinearSums, variance: float, slots: int
-) -> WindowRelease:
+def _crowd(terms: ReleaseTerms, key: Key, window_id: bytes, released: _Released, slots: int) -> WindowRelease:
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
     as_stated = terms.private_as_stated and not key.reproducible
     crowd = {
         **terms.crowd,
         "window_id": window_id,
         "slots": slots,
-        "ones": sums.ones.astype("<i8").tobytes(),
-        "zeros": sums.zeros.astype("<i8").tobytes(),
-        "variance": variance,
+        "ones": released.sums.ones.astype("<i8").tobytes(),
+        "zeros": released.sums.zeros.astype("<i8").tobytes(),
+        "variance": released.variance,
         "private_as_stated": as_stated,
     }
-    return WindowRelease(window_id, crowd, as_stated)
+    return WindowRelease(window_id, crowd, as_stated, released.forged)
 
 
 def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.learners.errors import LearnerError
-from hushstream.learners.sparse import OwnSteps, SparseContext, SparseModel, SparseUCB, contexts_of
+from hushstream.learners.sparse import MOST_STEPS, OwnSteps, SparseContext, SparseModel, SparseUCB, contexts_of
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports
 from hushstream.systems.p2b.edge.feature_state import FeatureState
@@ -97,11 +97,14 @@ class FeaturePolicy:
         return pack_null(self._layout)
 
     def dump_own(self, state: FeatureState) -> bytes:
-        """See `SharedPolicy.dump_own`: the number of steps, their arms, vectors and gains."""
+        """See `SharedPolicy.dump_own`: the number of steps plus the oldest one's row, then arms, vectors and gains.
+
+        The oldest is row 0 until `MOST_STEPS` are taken, so the sum tells both.
+        """
         assert state.own is not None, "a shared state is nobody's own"
         arms, vectors, gains = state.own.taken
         parts = (arms.astype("<i4"), vectors.astype("<f4"), gains.astype("<f4"))
-        return _COUNT.pack(state.own.count) + b"".join(part.tobytes() for part in parts)
+        return _COUNT.pack(state.own.count + state.own.oldest) + b"".join(part.tobytes() for part in parts)
 
     def load_own(self, track: str, version: int, dumped: bytes) -> FeatureState:
         """See `SharedPolicy.load_own`.
@@ -109,18 +112,17 @@ class FeaturePolicy:
         Raises:
             LearnerError: not such bytes.
         """
-        cells, count = self._layout.cells, 0
+        cells, told = self._layout.cells, 0
         if len(dumped) >= _COUNT.size:
-            (count,) = _COUNT.unpack_from(dumped)
+            (told,) = _COUNT.unpack_from(dumped)
+        count = min(told, MOST_STEPS)
         expected = _COUNT.size + count * (4 + 4 * cells + 4)
         if len(dumped) != expected:
             raise LearnerError(f"expected {expected} bytes of {count} steps, got {len(dumped)}")
         arms = np.frombuffer(dumped, "<i4", count, _COUNT.size)
         vectors = np.frombuffer(dumped, "<f4", count * cells, _COUNT.size + 4 * count).reshape(count, cells)
         gains = np.frombuffer(dumped, "<f4", count, _COUNT.size + 4 * count + 4 * count * cells)
-        own = OwnSteps(cells)
-        for arm, vector, gain in zip(arms, vectors, gains, strict=True):
-            own.append(vector, float(gain), int(arm))
+        own = OwnSteps.restored(arms, vectors, gains, told - count)
         return FeatureState(self._models.held(track, version).model, own)
 
     def dump_models(self) -> list[dict[str, Any]]:

@@ -141,7 +141,7 @@ class ShufflerMachine(ReleasingRole):
         # 1. Charge: each window pays for itself, or all for the counter that they run through.
         asked = releases.ask(0 if self.running_sums is not None else closed.window)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        outputs = () if asked.refused else self._outputs(closed, asked)
+        outputs = () if asked.refused else self._outputs(closed, asked, gathered)
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         # 3. Journal.
         fields = {
@@ -154,7 +154,7 @@ class ShufflerMachine(ReleasingRole):
         if self.released(high, fields, outputs, asked, gathered):
             self.open_noise()
 
-    def _outputs(self, closed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, closed: ClosedWindow, asked: Asked, gathered: Gathered) -> tuple[Output, ...]:
         key, nonce, running, epoch = (
             self.releases.key,
             self.releases.nonce,
@@ -162,6 +162,8 @@ class ShufflerMachine(ReleasingRole):
             self.releases.epoch.number,
         )
         release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
+        if release.forged:
+            gathered.counts[Outcome.FORGED_SLOT] += release.forged
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (
