@@ -287,7 +287,7 @@ def test_nothing_is_fitted_for_declared_features(tmp_path: Path) -> None:
     system = prepare(tmp_path / "shop", parse_config(VALUES))
     assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == ["deployment.yaml"]
     assert system.core.digest == prepare(tmp_path / "again", parse_config(VALUES)).core.digest
-    assert system.facts["slot_bytes"] == slot_bytes(system.core.linear.layout)
+    assert system.facts["slot_bytes"] == slot_bytes(system.core.linear.layout.places)
 
 
 def test_a_configuration_of_declared_features_is_written_as_it_is_read() -> None:

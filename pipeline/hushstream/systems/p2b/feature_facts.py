@@ -10,7 +10,8 @@ from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.form import FeaturesForm
-from hushstream.systems.p2b.promise import expected_windows, sums_of, window_tree_of
+from hushstream.systems.p2b.promise import expected_windows, window_tree_of
+from hushstream.systems.p2b.summed import summed_of
 
 _MOST_NOISE = 0.5
 """Of an item's slots: with more noise than that its total says little."""
@@ -51,7 +52,7 @@ def _deviation(config: P2BConfig) -> float:
     windows, tree = expected_windows(config), window_tree_of(config)
     if tree is None:
         epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
-        variance = windows * laplace_variance(*laplace_scale(epsilon, sums_of(config)[1]))
+        variance = windows * laplace_variance(*laplace_scale(epsilon, summed_of(config).sums[1]))
     else:
         before = (windows - 1) * tree.mean_square(windows - 1) if windows > 1 else 0.0
         variance = windows * tree.mean_square(windows) - before

@@ -26,7 +26,6 @@ from hushstream.privacy.mechanisms.noise import (
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
 from hushstream.systems.p2b.contribution.slots import unpack_all
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.promise import mechanism_of, sums_of
 from hushstream.systems.p2b.running import RunningSums
 from hushstream.systems.p2b.shuffler.linear_sums import LinearSums, linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import (
@@ -40,6 +39,7 @@ from hushstream.systems.p2b.shuffler.sums import (
     tuples,
 )
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow
+from hushstream.systems.p2b.summed import summed_of
 
 FIRST_EPOCH = 0
 """A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
@@ -129,13 +129,13 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
     release = config.release
     return ReleaseTerms(
         sampling_units=probability_units(release.sampling),
-        scale=laplace_scale(system.noise_epsilon, sums_of(config)[1]) if release.mode == "slot-sums" else None,
+        scale=laplace_scale(system.noise_epsilon, summed_of(config).sums[1]) if release.mode == "slot-sums" else None,
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
         private_as_stated=price.private_as_stated,
         crowd={
             "config_digest": system.digest,
-            "mode": mechanism_of(config),
+            "mode": summed_of(config).mechanism,
             **system.form.domain,
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
@@ -150,7 +150,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
         deployment=system.config.deployment,
         genesis_nonce=genesis_nonce,
         system="p2b",
-        mechanism=mechanism_of(system.config),
+        mechanism=summed_of(system.config).mechanism,
         parameters=terms_of(system).parameters,
         config_digest=system.digest,
         epoch=epoch,
@@ -251,7 +251,7 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
     if tree is not None:
         return {**parameters, **_plain(tree.parameters)}
     if release.mode == "slot-sums":
-        numerator, denominator = laplace_scale(system.noise_epsilon, sums_of(system.config)[1])
+        numerator, denominator = laplace_scale(system.noise_epsilon, summed_of(system.config).sums[1])
         return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
     return {**parameters, "threshold": system.threshold}
 
