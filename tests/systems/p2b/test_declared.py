@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.configuration import canonical_form
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.requests import BadContext
 from hushstream.engine.values import ConfigurationError
@@ -48,7 +49,6 @@ VALUES: dict[str, Any] = {
     "items": {"capacity": ARMS},
     "features": FEATURES,
     "expected_slots": 2_000,
-    "release": {"form": "features"},
     "feedback": {"click_rate": 0.1},
 }
 
@@ -313,6 +313,18 @@ def test_every_setting_of_declared_features_moves_the_digest() -> None:
     assert len(digests) == len(changes)
 
 
+def test_features_by_name_are_summed_as_features_unless_a_form_is_named() -> None:
+    """What a configuration says and what it leaves out have one digest, and histograms keep theirs."""
+    said = {**VALUES, "release": {"form": "features"}}
+    assert parse_config(VALUES).release.form == "features"
+    assert P2BSystem.declared(parse_config(VALUES)).digest == P2BSystem.declared(parse_config(said)).digest
+    plain = {name: value for name, value in VALUES.items() if name != "feedback"} | {"features": {"dimension": 3}}
+    left_out, named = (parse_config({**plain, "release": release}) for release in ({}, {"form": "codes"}))
+    assert left_out.release.form == "codes"
+    assert canonical_form(left_out, False) == canonical_form(named, False)
+    assert b"form" not in canonical_form(left_out, False)
+
+
 def test_sums_are_made_for_the_items_that_are_expected() -> None:
     """The arm's share of a slot follows from a public number, never from how many items are there."""
     few = parse_config({**VALUES, "items": {"capacity": 400, "expected": 4}, "expected_slots": 200})
@@ -325,8 +337,11 @@ def test_sums_are_made_for_the_items_that_are_expected() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"release": {}}, "release.form: expected features where features are declared by name, else codes, got"),
-        ({"features": {"dimension": 4}}, "release.form: expected features where"),
+        (
+            {"release": {"form": "codes"}},
+            "release.form: expected features where features are declared by name, else codes, got",
+        ),
+        ({"features": {"dimension": 4}, "release": {"form": "features"}}, "release.form: expected features where"),
         ({"features": {**FEATURES, "dimension": 4}}, "features.dimension"),
         ({"features": {"age": {"kind": "number", "range": [96, 16]}}}, "features.age.range"),
         ({"features": {"a": {"kind": "category", "vocabulary": ["x"], "from_rows": ["vocabulary"]}}}, "from_rows"),
