@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -38,6 +38,11 @@ mutants: $(VENV)/.installed-dev
 # Through how many files and functions a record walks, and sizes, each with its ceiling and goal.
 paths: $(VENV)/.installed-dev
 	$(BIN)/python tests/engine/paths.py
+	$(BIN)/python tests/engine/life_of_a_record.py --check
+
+# The pages on the life of a record (deploy/docs/life), made from traced runs: after a change of what a record passes.
+life: $(VENV)/.installed-dev
+	$(BIN)/python tests/engine/life_of_a_record.py
 
 # The suite under other clocks, locales, users, paths and Pythons (some hours); what is missing here is named at the end.
 test-elsewhere: $(VENV)/.installed-dev
@@ -105,7 +110,7 @@ test-kafka: $(VENV)/.installed-dev
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --min-session-ms 1000
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_BOOTSTRAP=$$(cat .kafka/bootstrap) \
-	  $(BIN)/python -m pytest tests/agents/test_faults.py tests/agents/test_worker.py tests/agents/test_unopened.py \
+	  $(BIN)/python -m pytest tests/agents/test_faults.py tests/agents/test_worker.py tests/agents/test_compressed_batches.py \
 	  tests/engine/third_system/test_crashes.py tests/engine/third_system/test_on_a_broker.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --secured

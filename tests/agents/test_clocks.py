@@ -18,14 +18,14 @@ AGENTS = Path(hushstream.agents.partition.driver.__file__).parents[2]
 
 READS_A_CLOCK = {
     "agents/observe/metrics.py": "the default of a clock that is passed in",
-    "agents/observe/quiet.py": "the default of a clock that is passed in; and a filter for logging, which passes none",
+    "agents/observe/rate_limited_log.py": "the default of a clock that is passed in; a logging filter is passed none",
     "agents/partition/tools.py": "the default of a clock that is passed in",
     "agents/recovery/state_topic.py": "the default of a clock that is passed in; and the wall clock, beside log time",
     "agents/security.py": "whether a certificate has ended by the wall clock",
     "agents/worker/homes.py": "runs recoveries and reloads",
     "agents/worker/preflight.py": "runs the loop that waits for brokers",
     "agents/worker/roles.py": "what gauges show by the wall clock, once a look",
-    "agents/worker/vital_signs.py": "looks now and then, and hands down when",
+    "agents/worker/health.py": "looks now and then, and hands down when",
     "agents/worker/worker.py": "runs the loop that watches the group",
     "ops/access/acls.py": "runs the loop that waits for brokers",
 }
@@ -80,12 +80,12 @@ async def test_a_named_record_is_waited_for_from_when_it_was_first_missed(base: 
 def test_nobody_answers_where_a_question_lies_for_too_long(base: float) -> None:
     circuit = Circuit()
     assert not circuit.is_open(base + 100.0), "nothing was asked"
-    circuit.asked(base)
+    circuit.on_request(base)
     assert not circuit.is_open(base + SILENT_SECONDS / 2)
     late = base + 2 * SILENT_SECONDS
     assert circuit.is_open(late)
     assert circuit.probes(late)
     assert not circuit.probes(late + PROBE_SECONDS / 2)
     assert circuit.probes(late + 2 * PROBE_SECONDS)
-    circuit.heard()
+    circuit.on_answer()
     assert not circuit.is_open(late + 100.0)

@@ -105,9 +105,9 @@ def test_a_rebalance_starts_a_new_epoch_so_that_older_fetches_are_not_delivered(
     assert intake.get(("p", 0)) is None
 
 
-async def test_a_waiting_fetcher_is_woken_by_room() -> None:
+async def test_a_waiting_fetcher_is_woken_by_capacity() -> None:
     intake = Intake()
-    waiting = asyncio.create_task(intake.wait_for_room(30))
+    waiting = asyncio.create_task(intake.wait_for_capacity(30))
     await asyncio.sleep(0)
-    intake.notify_room()
+    intake.notify_capacity()
     await asyncio.wait_for(waiting, patience(1))

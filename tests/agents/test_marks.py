@@ -22,9 +22,9 @@ from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.metrics import Labels, Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.marks import ReleaseMarks, mark_key
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -93,7 +93,7 @@ class Run:
         machine = self.maker(0)
         self.genesis = machine.genesis(bytes(4))
         machine.start(self.genesis)
-        self.held = Held(machine, self.genesis, 0, 1)
+        self.recovered = RecoveredMachine(machine, self.genesis, 0, 1)
 
         async def nothing(*_: Any) -> Any:
             return {}
@@ -101,11 +101,11 @@ class Run:
         tools = Tools(
             settings=settings, sender=self.brokers, snapshots=SnapshotStore(settings, self.maker), marks=self.marks,
             states=None, metrics=Metrics(Labels("counting", partitions=1)), observe=lambda *_: None,
-            end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing, notify_room=lambda: None,
+            end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing, notify_capacity=lambda: None,
             lost=lambda _, reason: self.lost.append(reason),
         )  # fmt: skip
         self.end = 0
-        self.driver = PartitionDriver(0, self.held, tools)
+        self.driver = PartitionDriver(0, self.recovered, tools)
         (self.buffer,) = self.driver.inputs
         self.buffer.sought()
 
@@ -123,7 +123,7 @@ class Run:
 @asynccontextmanager
 async def running(machines: Any, folder: Path) -> AsyncIterator[Run]:
     run = Run(machines, folder)
-    await run.marks.begin(0, Standing(), run.held.journal, 0, False)
+    await run.marks.begin(0, Standing(), run.recovered.journal, 0, False)
     run.driver.start()
     try:
         yield run
@@ -195,28 +195,28 @@ async def test_a_mark_that_the_broker_refuses_lets_nothing_out(machines: Any, tm
 
 async def test_every_portion_of_a_recovery_is_noted_before_it_is_sent(machines: Any, tmp_path: Path) -> None:
     run, unused = Run(machines, tmp_path), Any
-    await run.marks.begin(0, Standing(), run.held.journal, 0, False)
+    await run.marks.begin(0, Standing(), run.recovered.journal, 0, False)
     recovery = Recovery(run.marks.settings, run.maker, run.brokers, unused, lambda: True, run.marks)  # type: ignore[arg-type]
     for sequence in (3, 5):
-        run.held.sequence = sequence
-        await recovery._send(run.held, a_release())
+        run.recovered.sequence = sequence
+        await recovery._send(run.recovered, a_release())
     assert run.brokers.topics() == [TOPIC, TOPIC, "counts", TOPIC, "counts"]
     assert run.raised() == [0, 3, 5]
 
 
-async def test_a_record_that_turns_the_key_is_marked_though_nothing_is_released_with_it(
+async def test_a_record_that_rotates_the_key_is_marked_though_nothing_is_released_with_it(
     machines: Any, tmp_path: Path
 ) -> None:
     """Else, once the key before it is destroyed, no mark is left that can be read, and a whole journal is refused."""
     async with running(machines, tmp_path) as run:
-        fold = run.held.machine.fold
-        for turns in (False, True):
-            run.held.machine.fold = lambda slices, turns=turns: [  # type: ignore[method-assign]
-                replace(step, releases=(), turns=turns) for step in fold(slices)
+        fold = run.recovered.machine.fold
+        for key_rotated in (False, True):
+            run.recovered.machine.fold = lambda slices, key_rotated=key_rotated: [  # type: ignore[method-assign]
+                replace(step, releases=(), key_rotated=key_rotated) for step in fold(slices)
             ]
             await run.arrive()
             await settled(run)
-            assert run.raised() == ([0, 2] if turns else [0])
+            assert run.raised() == ([0, 2] if key_rotated else [0])
 
 
 # On a broker: what the next owner reads.
@@ -547,7 +547,9 @@ async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands
     rebuilt = Mark("aa", 8, generation=1, accepted=True)
     await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))
     standing = await read(zone.worker())
-    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), "with it the doubt that opens an epoch"
+    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), (
+        "with it the suspected rollback that opens an epoch"
+    )
     assert await taken_up(zone.worker(), sequence=8) == 1
     with pytest.raises(OlderThanPaid, match="ends at record 7, but a release was sent with record 8"):
         await taken_up(zone.worker(), sequence=7)

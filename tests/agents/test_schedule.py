@@ -100,17 +100,17 @@ TIMES = st.lists(st.integers(0, 9), max_size=12)
 @given(lead=TIMES, left=TIMES, right=TIMES, records=st.integers(1, 5))
 def test_live_comes_to_the_end_and_never_takes_what_comes_after_something_left(lead, left, right, records) -> None:
     logs = {LEAD: lead, LEFT: left, RIGHT: right}
-    turns = {source: _turns(source, times) for source, times in logs.items()}
+    keys = {source: _order_keys(source, times) for source, times in logs.items()}
     buffers = [buffer(source, times) for source, times in logs.items()]
     schedule = live(buffers, records)
     while batch := fold(schedule, buffers):
-        taken = [turns[topic, 0][high - 1] for topic, _, high in batch]
-        left_over = [turns[b.source][b.low] for b in buffers if len(b)]
+        taken = [keys[topic, 0][high - 1] for topic, _, high in batch]
+        left_over = [keys[b.source][b.low] for b in buffers if len(b)]
         assert not left_over or max(taken) <= min(left_over)
     assert not any(len(b) for b in buffers)
 
 
-def _turns(source: tuple[str, int], times: Sequence[int]) -> list[tuple[int, bool, tuple[str, int]]]:
+def _order_keys(source: tuple[str, int], times: Sequence[int]) -> list[tuple[int, bool, tuple[str, int]]]:
     return [(max(times[: i + 1]), source == LEAD, source) for i in range(len(times))]
 
 

@@ -20,7 +20,7 @@ from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsRepl
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import state_topic
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
@@ -134,33 +134,38 @@ class Worker:
         ends = OutputEnds(self.settings, topics)
         self.states = PublishedStates(self.settings, STATE[0], self.zone, partition, self.snapshots, ends)
         self.recovery = Recovery(self.settings, self.zone, partition, self.snapshots, lambda: True, states=self.states)
-        self.held: Held
+        self.recovered: RecoveredMachine
 
     def note_seal(self) -> NoteSeal:
         return NoteSeal(self.settings.deployment, self.settings.role, 0, self.zone.state_keys())
 
     async def take_up(self) -> Worker:
-        self.held = await self.recovery.run(0, [])
+        self.recovered = await self.recovery.run(0, [])
         return self
 
     async def work(self, values: list[bytes]) -> Worker:
         """Let these come, and fold and journal them."""
-        held, machine, partition = self.held, self.held.machine, self.partition
+        recovered, machine, partition = self.recovered, self.recovered.machine, self.partition
         low, records = machine.positions().get(INPUT, 0), []
         for value in values:
             sent = await partition.broker.send_and_wait(partition.prefix + INPUT[0], value, partition=0)
             records.append(InputRecord(sent.offset, sent.timestamp, value))
         (step,) = machine.fold([InputSlice(*INPUT, low, records[-1].offset + 1, tuple(records))])
         await (await partition.send(Output(*JOURNAL, step.journal)))
-        held.sequence, held.journal_offset = held.sequence + 1, held.journal_offset + 1
-        held.record = record_digest(step.journal)
+        recovered.sequence, recovered.journal_offset = recovered.sequence + 1, recovered.journal_offset + 1
+        recovered.record = record_digest(step.journal)
         return self
 
     def save(self) -> Snapshot:
-        held = self.held
-        folded = sum(held.machine.positions().values())
+        recovered = self.recovered
+        folded = sum(recovered.machine.positions().values())
         snapshot = Snapshot(
-            held.sequence, held.journal_offset, held.genesis, held.machine.snapshot(), folded, held.record
+            recovered.sequence,
+            recovered.journal_offset,
+            recovered.genesis,
+            recovered.machine.snapshot(),
+            folded,
+            recovered.record,
         )
         self.snapshots.save(0, snapshot)
         return snapshot
@@ -186,13 +191,15 @@ async def test_another_worker_goes_on_where_the_inputs_are_deleted(partition: Pa
     await first.work(VALUES)
     assert await first.publish()
     await first.work(VALUES[:3])
-    state = first.held.machine.snapshot()
+    state = first.recovered.machine.snapshot()
     await partition.delete("events", len(VALUES))
     other = await partition.worker("b").take_up()
-    assert (other.held.sequence, other.held.replayed) == (2, 1)
-    assert other.held.machine.snapshot() == state
+    assert (other.recovered.sequence, other.recovered.replayed) == (2, 1)
+    assert other.recovered.machine.snapshot() == state
     await other.work(VALUES)
-    assert (await partition.worker("a").take_up()).held.sequence == 3, "an older state is always safe to go on from"
+    assert (await partition.worker("a").take_up()).recovered.sequence == 3, (
+        "an older state is always safe to go on from"
+    )
 
 
 async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_left_alone(partition: Partition) -> None:
@@ -204,11 +211,11 @@ async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_le
     await other.publish()
     await partition.delete("events")
     again = await partition.worker("a").take_up()
-    assert (again.held.sequence, again.held.replayed) == (2, 0)
+    assert (again.recovered.sequence, again.recovered.replayed) == (2, 0)
     await again.work(VALUES)
     again.save()
-    assert (await partition.worker("a").take_up()).held.replayed == 0
-    assert (await partition.worker("b").take_up()).held.replayed == 1
+    assert (await partition.worker("a").take_up()).recovered.replayed == 0
+    assert (await partition.worker("b").take_up()).recovered.replayed == 1
 
 
 async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_same_bytes(partition: Partition) -> None:
@@ -220,11 +227,11 @@ async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_sam
     journal = await partition.records(JOURNAL)
     await partition.delete(JOURNAL[0], before=3)  # what stays is the record that the state stands on, and what follows
     other = await partition.worker("b").take_up()
-    assert (other.held.sequence, other.held.replayed) == (4, 1)
-    assert other.held.machine.snapshot() == first.held.machine.snapshot()
+    assert (other.recovered.sequence, other.recovered.replayed) == (4, 1)
+    assert other.recovered.machine.snapshot() == first.recovered.machine.snapshot()
     await other.work(VALUES)
     assert [record for record in await partition.records(JOURNAL) if record[0] < 5] == journal[3:]
-    assert (await partition.worker("c").take_up()).held.sequence == 5
+    assert (await partition.worker("c").take_up()).recovered.sequence == 5
     await partition.delete(JOURNAL[0], before=4)
     gone = r"begins at offset 4, and holds no record 3 as the snapshot in topic p\d+\.state-counting ends with"
     with pytest.raises(JournalTruncated, match=gone):
@@ -297,20 +304,20 @@ async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_ref
     with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:12-15: nothing will follow from them"):
         await partition.worker("a", accept=("0:events/0:12-14",)).take_up()
     accepting = await partition.worker("a", accept=("0:events/0:12-15",)).take_up()
-    assert accepting.held.begins == {INPUT: 15}
+    assert accepting.recovered.begins == {INPUT: 15}
     noted = await partition.records(JOURNAL)
     (note,) = [found for _, _, value in noted if (found := accepting.note_seal().unpack(value)) is not None]
     assert (note.kind, note.source, note.low, note.high) == ("lost", INPUT, 12, 15)
     assert note.after_ms > 0
     again = await partition.worker("a").take_up()  # it is said once, and by whoever comes next it is read
-    assert again.held.begins == {INPUT: 15}
+    assert again.recovered.begins == {INPUT: 15}
     assert await partition.records(JOURNAL) == noted
     await again.work(VALUES[:2])
-    state = again.held.machine.snapshot()
+    state = again.recovered.machine.snapshot()
     for disk in ("a", "b"):  # from the state on disk, and from the published one, both from before the loss
         other = await partition.worker(disk).take_up()
-        assert (other.held.sequence, other.held.machine.snapshot()) == (2, state)
-    assert again.held.machine.positions()[INPUT] == 17
+        assert (other.recovered.sequence, other.recovered.machine.snapshot()) == (2, state)
+    assert again.recovered.machine.positions()[INPUT] == 17
 
 
 async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition: Partition) -> None:
@@ -339,7 +346,7 @@ async def test_what_is_not_whole_is_passed_over_for_an_older_state(
         assert not await first.publish(parts=2)
     elif fault == "other key":
         stranger = partition.worker("a", Key(b"\x09" * 31 + b"\x02"))
-        stranger.held, stranger.states._last = first.held, first.states._last
+        stranger.recovered, stranger.states._last = first.recovered, first.states._last
         await stranger.publish()
     else:
         await first.publish()
@@ -350,8 +357,8 @@ async def test_what_is_not_whole_is_passed_over_for_an_older_state(
     await partition.delete("events", len(VALUES))
     if older:
         other = await partition.worker("b").take_up()
-        assert (other.held.sequence, other.held.replayed) == (2, 1)
-        assert other.held.machine.snapshot() == first.held.machine.snapshot()
+        assert (other.recovered.sequence, other.recovered.replayed) == (2, 1)
+        assert other.recovered.machine.snapshot() == first.recovered.machine.snapshot()
         return
     why = {"altered part": "expected part of a state as it was sealed, got altered content", "altered head": "altered"}
     with pytest.raises(InputsDeleted, match=f"holds states that are of no use: offset .*{why[fault]}"):
@@ -393,7 +400,7 @@ async def test_a_compacted_topic_holds_few_states_and_nothing_of_the_older_ones(
         # A state that grows, and then shrinks: keys that were counted are gone.
         await worker.work([b"k%d" % number for number in range(4000 if round_ == 2 else 1)])
         if round_ > 2:
-            worker.held.machine._state.clear()
+            worker.recovered.machine._state.clear()
         await worker.publish()
         sizes.append(worker.states._last[0].size)
     assert sizes[2] > 2 * sizes[-1], "it shrank"
@@ -424,7 +431,7 @@ async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alon
     await _again(partition, written[: before + 1])
     kept = sleeper.states._last[0].slots
     owner = partition.worker("b")
-    owner.held, owner.states._last = sleeper.held, {0: state_topic._Last(0, 1, None, -1e9, kept)}
+    owner.recovered, owner.states._last = sleeper.recovered, {0: state_topic._Last(0, 1, None, -1e9, kept)}
     for _ in range(2):
         await owner.work(VALUES)
         await owner.publish()
@@ -435,7 +442,7 @@ async def test_a_sleeper_that_goes_on_with_its_publication_damages_one_slot_alon
         await (await partition.send(Output(*STATE, value, key)))
     assert slot_key(1, HEAD) in compacted
     heir = await partition.worker("c").take_up()
-    assert (heir.held.sequence, heir.held.replayed) == (4, 0), "the newest state is in another slot"
+    assert (heir.recovered.sequence, heir.recovered.replayed) == (4, 0), "the newest state is in another slot"
 
 
 async def test_due_is_a_rate_and_a_day(partition: Partition, base: float) -> None:
@@ -528,8 +535,8 @@ async def test_the_machine_of_a_journal_is_the_one_that_keeps_its_users_on_disk(
 
     worker.zone._make = lambda number: Keeping(number, "test", 1)
     worker.zone.of_journal = lambda number, genesis, resumed=False: Keeping(number, "test", 1)
-    held = (await worker.take_up()).held
-    assert held.machine.kept is worker.snapshots.users(0)
+    recovered = (await worker.take_up()).recovered
+    assert recovered.machine.kept is worker.snapshots.users(0)
 
 
 async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
@@ -554,6 +561,6 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
     worker.zone._make = lambda number: Keeping(number, "test", 1)
     worker.zone.of_journal = lambda number, genesis, resumed=False: Keeping(number, "test", 1)
     monkeypatch.setattr(Beginning, "_bring", meanwhile)
-    held = (await worker.take_up()).held
+    recovered = (await worker.take_up()).recovered
     with pytest.raises(UsersLost, match="another owner"):
-        held.machine.kept.get(user.key)
+        recovered.machine.kept.get(user.key)

@@ -14,7 +14,7 @@ from scipy import stats
 from hushstream.privacy.audits.structure import surprise_limit
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.audits.draws import fresh_nonce
-from hushstream.replay.audits.roles.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, doubting
+from hushstream.replay.audits.roles.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, requesting_epoch
 from hushstream.systems.catalogue import kinds
 
 FORKS = {audit.name: fork for audit in all_audits() for fork in audit.subjects if isinstance(fork, Fork)}
@@ -22,7 +22,7 @@ SAME = 0.5
 """Independent noise of one place agrees with at most this probability: that of a lattice of one step at epsilon 1."""
 
 AHEAD = ("forked-counted-windows", "forked-lift", "forked-node-negative-digit")
-"""Protected by a doubt alone."""
+"""Protected by a suspected rollback alone."""
 
 
 @pytest.fixture(scope="module", params=FORKS)
@@ -53,7 +53,7 @@ def _agreed(fork, other):
     same = []
     while sum(map(len, same)) < 100:
         nonce = fresh_nonce()
-        here, there = fork.play(AS_IT_WAS, nonce), fork.play(doubting(other), nonce)
+        here, there = fork.play(AS_IT_WAS, nonce), fork.play(requesting_epoch(other), nonce)
         same.append((here == there).ravel())
     return np.concatenate(same).mean()
 
@@ -61,11 +61,11 @@ def _agreed(fork, other):
 @pytest.mark.parametrize(
     "name", [name for name in FORKS if name not in (*AHEAD, "forked-counters", "forked-edge-counters")]
 )
-def test_noise_that_is_named_by_ids_and_contents_needs_no_doubt(name):
-    """The branches of the audit begin with a doubt each; it changes nothing here, so what is found is the names'."""
+def test_noise_that_is_named_by_ids_and_contents_needs_no_suspected_rollback(name):
+    """The other branches of the audit each request an epoch. That changes nothing here: the names keep noise apart."""
     for branch in BRANCHES[1:]:
         nonce = fresh_nonce()
-        assert np.array_equal(FORKS[name].play(branch, nonce), FORKS[name].play(doubting(branch), nonce))
+        assert np.array_equal(FORKS[name].play(branch, nonce), FORKS[name].play(requesting_epoch(branch), nonce))
 
 
 def test_two_branches_that_share_noise_are_found():

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 

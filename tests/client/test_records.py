@@ -147,7 +147,7 @@ def test_an_answer_is_taken_from_the_home_of_who_asked_and_from_the_record_that_
         client._awaited.ask(NAMES[place], "ann", home)
         for partition, records in journals.items():
             for record in records:
-                client._awaited.hear(partition, record.offset, record.value)
+                client._awaited.on_prediction(partition, record.offset, record.value)
         client._awaited.sent(NAMES[place], offset)
         answer = client._awaited.waiting[NAMES[place]].answer
         return answer.done() and answer.exception() is None

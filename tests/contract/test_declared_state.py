@@ -2,8 +2,8 @@
 
 Each role's machine is driven over the recorded inputs of a small closed loop (`recordings`), record by record: once as
 it is, and once stopped after every record, packed, and restored into a new machine. That is in the midst of windows and
-steps, and also after the zone's key was rotated, in an epoch that a doubt has opened, and with most users spilled. What
-both write (journal records, outputs, dead letters, counts) and how both are packed must be the same bytes.
+steps, and also after the zone's key was rotated, in an epoch that was requested, and with most users spilled. What both
+write (journal records, outputs, dead letters, counts) and how both are packed must be the same bytes.
 
 A field that is missing from the packed state may show in no output of a small recording. So the restored machine is
 also compared with the one that it goes on for, attribute by attribute, through all objects of ours (`attributes`):
@@ -25,7 +25,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of, kinds
 from hushstream.systems.colin.rows import Rows
-from machine_drive import PLAIN, ROTATED_AND_DOUBTED, SPILLED, Rig, Scenario, require_undisturbed
+from machine_drive import PLAIN, ROTATED_AND_SUSPECTED, SPILLED, Rig, Scenario, require_undisturbed
 from recordings import VARIANTS, Variant, form_of, recorded, require_all
 
 pytestmark = pytest.mark.slow
@@ -123,7 +123,7 @@ def scenarios(variant: Variant) -> Iterator[tuple[int, str, int, Scenario]]:
     for place, (role, home) in enumerate(recorded(variant).homes()):
         yield place, role.name, home, PLAIN
         if role.marks is not None:
-            yield place, role.name, home, ROTATED_AND_DOUBTED
+            yield place, role.name, home, ROTATED_AND_SUSPECTED
         if spilling(Rig(recorded(variant), role, home).machine) is not None:
             yield from ((place, role.name, home, spilled) for spilled in SPILLED)
 
@@ -211,7 +211,7 @@ def is_noticed(rig: Rig, form: Form, state: dict[str, Any], field: str, start: A
 _DIVERGED = "set where a journal record is adopted that its inputs no longer give, and tested where that is"
 _PHASES = "of a system without phases"
 UNCHANGED: Mapping[tuple[str, str], str] = {
-    ("a collector's state", "ended"): "set where the budget has no room for a round, and tested where that is",
+    ("a collector's state", "ended"): "set where the budget cannot pay for a round, and tested where that is",
     ("a rating aggregator's state", "stopped"): "set where a model cannot be made, and tested where that is",
     ("a P-DAP learner's state", "epoch"): "it releases nothing under noise",
     ("a domain's state", "diverged"): _DIVERGED,
@@ -238,7 +238,7 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
                 form, start = read_state(rig, rig.machine.snapshot())
                 states = [(rig, state) for state in states_of(rig)]
                 if role.marks is not None:
-                    other = Rig(recorded(variant), role, home, ROTATED_AND_DOUBTED)
+                    other = Rig(recorded(variant), role, home, ROTATED_AND_SUSPECTED)
                     states += [(other, state) for state in states_of(other)]
                 every |= {(form.what, field) for field in start}
                 for field in start:

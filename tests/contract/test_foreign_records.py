@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.recovery.branches import sequence_of
+from hushstream.agents.recovery.journal_forks import sequence_of
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.client.logs.journals import JournalReader
 from hushstream.engine.declare.declaration import topic_of

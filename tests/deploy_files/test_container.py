@@ -126,13 +126,13 @@ def test_a_worker_is_ready_once_it_runs_every_partition_that_it_was_given(deploy
 def test_a_worker_that_no_broker_answers_is_not_ready_and_is_left_alive(deploy: Path, worker: Worker) -> None:
     worker.metrics.partitions(assigned=2, held=2, stopped=0)
     for sign in ("fetch_age_seconds", "group_heartbeat_age_seconds"):
-        worker.metrics.signs(**{sign: 25.0})
+        worker.metrics.health(**{sign: 25.0})
         assert health(deploy, worker.port).returncode == 0
-        worker.metrics.signs(**{sign: 30.0})
+        worker.metrics.health(**{sign: 30.0})
         answer = health(deploy, worker.port)
         assert (answer.returncode, answer.stderr) == (1, "unhealthy: no broker has answered for 30 s\n")
         assert health(deploy, worker.port, "--live").returncode == 0, "a restart brings no broker back"
-        worker.metrics.signs(**{sign: 0.0})
+        worker.metrics.health(**{sign: 0.0})
 
 
 def test_a_worker_is_alive_however_long_its_recovery_takes_and_dead_when_its_loop_hangs(

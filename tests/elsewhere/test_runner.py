@@ -36,7 +36,7 @@ def test_a_share_is_the_same_for_a_commit_and_another_for_another(runner) -> Non
 
 def test_a_share_holds_no_file_that_is_slow_or_needs_more_than_python(runner) -> None:
     files = runner.files_of_tests(RUN.parents[2])
-    assert "tests/agents/test_gathering.py" in files
+    assert "tests/agents/test_linger.py" in files
     assert not [name for name in files if name.startswith(("tests/kafka/", "tests/chaos/"))]
     assert all("mark.slow" not in (RUN.parents[2] / name).read_text(encoding="utf-8") for name in files)
 

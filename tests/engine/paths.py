@@ -21,6 +21,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -90,21 +91,36 @@ COMPREHENSIONS = {"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
 # Traced paths.
 
 
-def walks() -> Iterator[tuple[str, Walk]]:
-    """The walk of each path through the first recording of each system."""
+class Call(NamedTuple):
+    """A function of ours that a batch passes through, and from how deep in others of ours it is called."""
+
+    code: CodeType
+    depth: int
+
+
+def walk_along(calls: Sequence[Call]) -> Walk:
+    """What a reader of these calls walks through."""
+    files = [call.code.co_filename for call in calls]
+    return Walk(
+        len(set(files)), len({call.code for call in calls}), sum(one != other for one, other in pairwise(files))
+    )
+
+
+def walks() -> Iterator[tuple[str, str, Sequence[Call]]]:
+    """The calls of each path through the first recording of each system, with the kind and the path."""
     first = {variant.kind: variant for variant in reversed(VARIANTS)}
     for kind, variant in sorted(first.items()):
         with variant.registered():
             recording = recorded(variant)
             for role in recording.system.roles:
                 for path in (PUBLISHES,) if role.key_zone is None else (ANSWERS, RELEASES):
-                    walk = walk_of(recording, role, path)
-                    if walk is not None:
-                        yield f"{kind}: {path}", walk
+                    calls = calls_of(recording, role, path)
+                    if calls is not None:
+                        yield kind, path, calls
 
 
-def walk_of(recording: Recording, role: Role, path: str) -> Walk | None:
-    """The walk of the longest batch of a role, the last of equals, that goes all along a path.
+def calls_of(recording: Recording, role: Role, path: str) -> Sequence[Call] | None:
+    """The calls of the longest batch of a role, the last of equals, that goes all along a path.
 
     The first such batch is left out, as recordings begin with records that are refused; None where there is no other.
     """
@@ -134,13 +150,13 @@ def goes_along(path: str, written: Written, noised: set[str]) -> bool:
     return written.journal is not None
 
 
-def traced(rig: Rig, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Walk:
-    """What a machine passes through while it takes what has arrived."""
-    codes: list[CodeType] = []
+def traced(rig: Rig, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) -> Sequence[Call]:
+    """The functions of ours that a machine calls while it takes what has arrived, in order."""
+    calls: list[Call] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            codes.append(frame.f_code)
+        if event == "call" and is_ours(frame.f_code):
+            calls.append(Call(frame.f_code, depth_of(frame)))
 
     while slices := rig.waiting(arrived):
         # What the collector closes would be counted where it happens to run.
@@ -151,11 +167,18 @@ def traced(rig: Rig, arrived: Mapping[TopicPartition, Sequence[InputRecord]]) ->
         finally:
             sys.setprofile(None)
             gc.enable()
-    calls = [code for code in codes if is_ours(code)]
-    files = [code.co_filename for code in calls]
-    return Walk(len(set(files)), len(set(calls)), sum(one != other for one, other in pairwise(files)))
+    return calls
 
 
+def depth_of(frame: FrameType) -> int:
+    """How many functions of ours are at work above this one, up to whoever traces."""
+    depth, above = 0, frame.f_back
+    while above is not None and above.f_code is not traced.__code__:
+        depth, above = depth + is_ours(above.f_code), above.f_back
+    return depth
+
+
+@cache
 def is_ours(code: CodeType) -> bool:
     """Whether it is a function of the product or of a toy."""
     path = Path(code.co_filename)
@@ -213,7 +236,7 @@ def main() -> int:
     """Print both tables; 1 when a figure is above its ceiling."""
     above = []
     print(f"{'files / functions / changes of file':44}{'now':>18}{'ceiling':>18}{'goal':>18}")
-    found = dict(walks())
+    found = {f"{kind}: {path}": walk_along(calls) for kind, path, calls in walks()}
     for name, walk in found.items():
         ceiling, goal = CEILINGS.get(name, Walk(0, 0, 0)), GOALS[name.partition(": ")[2]]
         print(f"{name:44}{_shown(walk):>18}{_shown(ceiling):>18}{_shown(goal):>18}")

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from hushstream.engine.noise.budget import BudgetConfig, OwnScope, Place, filter_of, largest_that
+from hushstream.engine.noise.budget import BudgetConfig, ChargeKey, OwnScope, filter_of, largest_that
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units
 from hushstream.privacy.bounds import exp_above, exp_below
@@ -108,10 +108,10 @@ def test_slots_of_one_user_may_meet_so_zcdp_has_room_for_fewer(rigs):
 def test_windows_lie_side_by_side_and_a_counter_over_windows_is_one_charge(rigs):
     fresh = rigs.make_system(release={"window_slots": 4, "sums": "fresh"})
     running = rigs.make_system(release={"window_slots": 4, "sums": "counter", "windows": 50})
-    assert fresh.slot_terms.own_scope(3, Place(0, 17)) == "window/3/17"
+    assert fresh.slot_terms.own_scope(3, ChargeKey(0, 17)) == "window/3/17"
     assert (fresh.slot_terms.releases, running.slot_terms.releases) == (1, 50)
-    assert running.slot_terms.own_scope(3, Place(2)) == "epoch/3/2"
-    assert running.slot_terms.own_scope(3, Place(2, 0, 1)) == "epoch/3/2/renewal/1"
+    assert running.slot_terms.own_scope(3, ChargeKey(2)) == "epoch/3/2"
+    assert running.slot_terms.own_scope(3, ChargeKey(2, 0, 1)) == "epoch/3/2/renewal/1"
     assert "any number of windows" in fresh.budgets[0].as_text()
     assert "at most 50 windows" in running.budgets[0].as_text()
 

@@ -21,7 +21,7 @@ from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
-DOUBT, OTHER_DOUBT = bytes(range(16)), bytes(range(1, 17))
+EPOCH_NONCE, OTHER_NONCE = bytes(range(16)), bytes(range(1, 17))
 RUNNING = {"window_slots": 4, "sums": "counter", "windows": 64, "epsilon": 0.05}
 COUNTERS = {
     "negative-digit": {},
@@ -158,38 +158,38 @@ def test_coins_of_two_branches_are_thrown_apart(rigs):
 # Windows that run through a counter.
 
 
-def test_a_counter_over_windows_meets_its_noise_again_unless_its_machine_doubts(rigs):
-    """Both halves: without the doubt the attack reads the difference exactly, with it not."""
+def test_a_counter_over_windows_meets_its_noise_again_unless_its_machine_requests_an_epoch(rigs):
+    """Both halves: without the suspected rollback the attack reads the difference exactly, with it not."""
     exact = exact_sums(rigs, LOST) - exact_sums(rigs, FOUND)
     seen = {}
-    for doubt in (b"", DOUBT):
+    for epoch_nonce in (b"", EPOCH_NONCE):
         lost, kept = windows_of(rigs, RUNNING)
-        if doubt:
-            assert kept.machine.distrust(doubt)
+        if epoch_nonce:
+            assert kept.machine.request_epoch(epoch_nonce)
         one, two = next_window(rigs, lost, 100, LOST), next_window(rigs, kept, 200, FOUND)
-        seen[doubt] = told(one, two, exact)
+        seen[epoch_nonce] = told(one, two, exact)
     assert seen[b""] == 1
-    assert seen[DOUBT] < 0.25
+    assert seen[EPOCH_NONCE] < 0.25
 
 
-def test_two_workers_who_doubt_at_the_same_place_share_no_noise(rigs):
+def test_two_workers_who_request_an_epoch_at_the_same_place_share_no_noise(rigs):
     """The journal is lost twice: both branches open epoch 1 after the same record."""
     lost, kept = windows_of(rigs, RUNNING)
     again = cut(lost, rigs.ShufflerMachine(lost.system, 0, lost.key), 1, [("reports", 0)])
-    kept.machine.distrust(DOUBT)
-    again.machine.distrust(OTHER_DOUBT)
+    kept.machine.request_epoch(EPOCH_NONCE)
+    again.machine.request_epoch(OTHER_NONCE)
     one, two = next_window(rigs, kept, 100, LOST), next_window(rigs, again, 200, FOUND)
     assert told(one, two, exact_sums(rigs, LOST) - exact_sums(rigs, FOUND)) < 0.25
     scopes = [codec.decode(rig.journal[-1])[1]["debit"]["scope"] for rig in (kept, again)]
-    assert scopes == [f"epoch/0/1/renewal/1/{nonce.hex()}" for nonce in (DOUBT, OTHER_DOUBT)]
+    assert scopes == [f"epoch/0/1/renewal/1/{nonce.hex()}" for nonce in (EPOCH_NONCE, OTHER_NONCE)]
 
 
 @pytest.mark.parametrize("release", [RUNNING, {"window_slots": 4, "epsilon": 0.05}], ids=["counter", "fresh"])
-def test_the_epoch_of_a_doubt_pays_again_and_any_replay_opens_it(rigs, release):
+def test_a_requested_epoch_pays_again_and_any_replay_opens_it(rigs, release):
     _, kept = windows_of(rigs, release)
-    assert kept.machine.distrust(OTHER_DOUBT, forked=True)
-    assert kept.machine.distrust(DOUBT, forked=True), "asking twice costs once, and the last names it"
-    assert not kept.machine.answers(1)
+    assert kept.machine.request_epoch(OTHER_NONCE, forked=True)
+    assert kept.machine.request_epoch(EPOCH_NONCE, forked=True), "asking twice costs once, and the last names it"
+    assert not kept.machine.opened_epoch_since(1)
     restored = rigs.ShufflerMachine(kept.system, 0, kept.key)
     restored.start(kept.genesis)
     restored.restore(kept.machine.snapshot())
@@ -197,31 +197,31 @@ def test_the_epoch_of_a_doubt_pays_again_and_any_replay_opens_it(rigs, release):
     assert kept.machine.spending.redraws == 1
     next_window(rigs, kept, 200, FOUND)
     next_window(rigs, kept, 300, LOST)
-    assert kept.machine.spending.redraws == 2, "the doubt's epoch paid, once"
+    assert kept.machine.spending.redraws == 2, "the suspected rollback's epoch paid, once"
     scope = codec.decode(kept.journal[1])[1]["debit"]["scope"]
-    assert scope.endswith(f"/renewal/1/{DOUBT.hex()}")
+    assert scope.endswith(f"/renewal/1/{EPOCH_NONCE.hex()}")
     fresh = rigs.ShufflerMachine(kept.system, 0, kept.key)
     again = kept.replayed(fresh)
     assert again.releases("crowds")[1:] == kept.seen.releases("crowds")
     assert fresh.snapshot() == kept.machine.snapshot()
-    assert fresh.answers(1), "the doubt arose behind record 1"
-    assert not fresh.answers(2), "the next one will have an epoch of its own"
+    assert fresh.opened_epoch_since(1), "the suspected rollback arose behind record 1"
+    assert not fresh.opened_epoch_since(2), "the next one will have an epoch of its own"
 
 
-def test_fresh_windows_need_no_doubt_where_no_fork_was_seen(rigs):
+def test_fresh_windows_need_no_suspected_rollback_where_no_fork_was_seen(rigs):
     _, kept = windows_of(rigs, {"window_slots": 4, "epsilon": 0.05})
-    assert not kept.machine.distrust(DOUBT)
+    assert not kept.machine.request_epoch(EPOCH_NONCE)
     next_window(rigs, kept, 200, FOUND)
     assert kept.machine.spending.redraws == 1
 
 
-def test_without_room_in_the_budget_nothing_is_released_after_a_doubt(rigs):
+def test_with_too_small_a_budget_nothing_is_released_after_a_suspected_rollback(rigs):
     system = rigs.make_system(release=RUNNING)
     rig = rigs.ShufflerRig(system, rigs.Key(b"\x07" * 31 + b"\x01"))
     for number in range(4):
         rig.slot(number, None)
     rig.fold()
-    rig.machine.distrust(DOUBT)
+    rig.machine.request_epoch(EPOCH_NONCE)
     assert rig.machine.refused is not None
     for number in range(4, 12):
         rig.slot(number, None)
@@ -234,7 +234,7 @@ def test_without_room_in_the_budget_nothing_is_released_after_a_doubt(rigs):
 def test_a_nonce_of_another_size_is_refused(rigs):
     _, kept = windows_of(rigs, RUNNING)
     with pytest.raises(HushstreamError, match="nonce of 16 random bytes, got 3"):
-        kept.machine.distrust(b"abc")
+        kept.machine.request_epoch(b"abc")
 
 
 # Counters at a trusted role.
@@ -284,13 +284,13 @@ def both_branches(related, lost, kept, other_id=7):
 def test_two_counters_on_one_genesis_do_not_differ_by_the_exact_difference_of_a_reward(related, name):
     """A sum has noise of more than 2^20 units: that one of three agrees by chance has a probability below 1e-5."""
     lost, kept = steps_of(related, name)
-    assert kept.machine.distrust(DOUBT) == (name in AHEAD)
+    assert kept.machine.request_epoch(EPOCH_NONCE) == (name in AHEAD)
     assert both_branches(related, lost, kept) == 0
 
 
 @pytest.mark.parametrize("name", COUNTERS)
 def test_under_noise_that_is_named_by_its_place_alone_they_would(related, name, monkeypatch):
-    """The mutant, and why trees with negative digits need the doubt: they are named so."""
+    """The mutant, and why trees with negative digits need a requested epoch: they are named so."""
     monkeypatch.setattr(KeyedNodes, "histories", lambda self, before, leaves, origin: [before] * len(leaves))
     lost, kept = steps_of(related, name)
     assert both_branches(related, lost, kept) == 1
@@ -314,9 +314,9 @@ def test_equal_rewards_of_other_events_have_other_noise(related, name):
 
 
 @pytest.mark.parametrize("name", ["negative-digit", "honaker", "blt"])
-def test_the_epoch_of_a_counters_doubt_pays_again_and_any_replay_opens_it(related, name):
+def test_a_requested_epoch_of_a_counter_pays_again_and_any_replay_opens_it(related, name):
     _, kept = steps_of(related, name)
-    assert kept.machine.distrust(DOUBT, forked=True)
+    assert kept.machine.request_epoch(EPOCH_NONCE, forked=True)
     restored = kept.fresh()
     restored.start(kept.genesis)
     restored.restore(kept.machine.snapshot())
@@ -325,7 +325,7 @@ def test_the_epoch_of_a_counters_doubt_pays_again_and_any_replay_opens_it(relate
     assert kept.machine.spending.redraws == 2
     debits = [codec.decode(value)[1]["debit"] for value in kept.journal]
     assert [debit["epsilon_micro"] > 0 for debit in debits] == [True, True, False]
-    assert {debit["scope"] for debit in debits[1:]} == {f"epoch/0/1/renewal/1/{DOUBT.hex()}"}
+    assert {debit["scope"] for debit in debits[1:]} == {f"epoch/0/1/renewal/1/{EPOCH_NONCE.hex()}"}
     fresh = kept.fresh()
     again = kept.replayed(fresh)
     assert again.releases("releases")[1:] == kept.seen.releases("releases")
@@ -335,31 +335,31 @@ def test_the_epoch_of_a_counters_doubt_pays_again_and_any_replay_opens_it(relate
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-def test_what_answers_a_doubt_is_in_the_journal_whatever_was_released_before_it(related, name):
+def test_which_epoch_was_requested_is_in_the_journal_whatever_was_released_before_it(related, name):
     """Of a counter, also where its inputs no longer give the record that opened the epoch."""
     _, kept = steps_of(related, name, epochs=5)
-    kept.machine.distrust(DOUBT, forked=True, lives=3)
-    assert not kept.machine.answers(1)
+    kept.machine.request_epoch(EPOCH_NONCE, forked=True, incarnations=3)
+    assert not kept.machine.opened_epoch_since(1)
     step_after(related, kept, [(1, everyone(related, 1))])
     assert kept.machine.spending.redraws == 4, "three lives are known to have been paid for, this is the next"
-    assert codec.decode(kept.journal[1])[1]["debit"]["scope"] == f"epoch/0/1/renewal/3/{DOUBT.hex()}"
+    assert codec.decode(kept.journal[1])[1]["debit"]["scope"] == f"epoch/0/1/renewal/3/{EPOCH_NONCE.hex()}"
     fresh = kept.fresh()
     kept.replayed(fresh)
-    assert fresh.answers(1)
+    assert fresh.opened_epoch_since(1)
     assert fresh.snapshot() == kept.machine.snapshot()
     kept.altered(1, contexts=bytes(4 * 4 * related.DIMENSION))
     adopting = kept.fresh()
     adopting.start(kept.genesis)
     related.recover(kept, adopting)
-    assert adopting.answers(1)
+    assert adopting.opened_epoch_since(1)
     assert adopting.spending.redraws == 4
 
 
-def test_two_counters_that_doubt_at_the_same_place_share_no_noise(related):
+def test_two_counters_that_request_an_epoch_at_the_same_place_share_no_noise(related):
     lost, kept = steps_of(related, "negative-digit")
     again = cut(lost, lost.fresh(), 1, [("rewards", 0)])
-    kept.machine.distrust(DOUBT)
-    again.machine.distrust(OTHER_DOUBT)
+    kept.machine.request_epoch(EPOCH_NONCE)
+    again.machine.request_epoch(OTHER_NONCE)
     assert both_branches(related, kept, again) == 0
 
 
@@ -393,13 +393,13 @@ def edge_sums(related, rig, prefix, reward):
 @pytest.mark.parametrize("name", COUNTERS)
 def test_two_learners_on_one_genesis_do_not_differ_by_the_exact_difference_of_a_reward(related, name):
     lost, kept = learner_of(related, **COUNTERS[name])
-    assert kept.machine.distrust(DOUBT) == (name in AHEAD)
+    assert kept.machine.request_epoch(EPOCH_NONCE) == (name in AHEAD)
     one, exact_one = edge_sums(related, lost, "lost", 1.0)
     two, exact_two = edge_sums(related, kept, "found", 0.3)
     assert told(one, two, exact_one - exact_two) == 0
 
 
-def test_without_a_doubt_the_default_counter_at_the_edge_meets_its_noise_again(related):
+def test_without_a_suspected_rollback_the_default_counter_at_the_edge_meets_its_noise_again(related):
     """The cut lies before the users' second leaves, whose nodes are drawn ahead."""
     lost, kept = learner_of(related)
     one, exact_one = edge_sums(related, lost, "lost", 1.0)
@@ -448,7 +448,7 @@ def test_a_noisy_reward_of_another_event_or_content_has_noise_of_its_own(related
             rig.interact(f"{reward}-{number}", related.USERS[0], reward, np.full((related.ARMS, 3), 0.5, np.float32))
         rig.end_phase(0)
         rig.fold()
-        assert not rig.machine.distrust(DOUBT)
+        assert not rig.machine.request_epoch(EPOCH_NONCE)
         sums = [related.arrays_of(release)[1][0, 0] for release in rig.seen.records("releases", "Release")]
         pairs.append(sums[-1])
     law = rig.machine.noised_sums._law
@@ -457,9 +457,9 @@ def test_a_noisy_reward_of_another_event_or_content_has_noise_of_its_own(related
     assert round((pairs[0] - pairs[1]) / (unit * 2.0**23)) != (24 if law.law == "laplace" else 0)
 
 
-def test_the_epoch_of_a_learners_doubt_pays_again_and_any_replay_opens_it(related):
+def test_a_requested_epoch_of_a_learner_pays_again_and_any_replay_opens_it(related):
     _, kept = learner_of(related)
-    assert kept.machine.distrust(DOUBT)
+    assert kept.machine.request_epoch(EPOCH_NONCE)
     restored = kept.fresh()
     restored.start(kept.genesis)
     restored.restore(kept.machine.snapshot())
@@ -504,39 +504,39 @@ def round_of(rigs, rig, prefix, reward):
 def test_two_lifts_on_one_genesis_do_not_differ_by_the_exact_difference_of_a_click(rigs):
     """Four sums, with noise of scale above 200: one agrees by chance with a probability below 2 %, all below 1e-7."""
     seen = {}
-    for doubt in (b"", DOUBT):
+    for epoch_nonce in (b"", EPOCH_NONCE):
         lost, kept = lift_rig(rigs)
-        if doubt:
-            assert kept.machine.distrust(doubt)
+        if epoch_nonce:
+            assert kept.machine.request_epoch(epoch_nonce)
         one, exact_one, _ = round_of(rigs, lost, "lost", 1.0)
         two, exact_two, _ = round_of(rigs, kept, "found", 0.0)
         assert (exact_one != exact_two).any()
-        seen[doubt] = told(one, two, exact_one - exact_two)
-    assert seen[b""] == 1, "what the doubt is for"
-    assert seen[DOUBT] < 1
+        seen[epoch_nonce] = told(one, two, exact_one - exact_two)
+    assert seen[b""] == 1, "what the suspected rollback is for"
+    assert seen[EPOCH_NONCE] < 1
 
 
-def test_slots_and_phase_ends_that_leave_answer_no_doubt_at_the_edge(rigs, related):
+def test_slots_and_phase_ends_that_leave_open_no_requested_epoch_at_the_edge(rigs, related):
     """They raise the mark, and debit nothing."""
     _, kept = lift_rig(rigs)
     _, other = learner_of(related)
     for rig in (kept, other):
-        rig.machine.distrust(DOUBT, forked=True)
+        rig.machine.request_epoch(EPOCH_NONCE, forked=True)
         before = len(rig.journal)
         rig.end_phase(7) if rig is other else rig.decide("alone", "zoe", rigs.point(0), baseline=2)
         rig.fold()
         assert len(rig.journal) > before
-        assert not rig.machine.answers(before)
+        assert not rig.machine.opened_epoch_since(before)
         fresh = type(rig.machine)(rig.system, 0, rig.key) if rig is kept else rig.fresh()
         rig.replayed(fresh)
-        assert not fresh.answers(before), "nor for who has the journal alone"
+        assert not fresh.opened_epoch_since(before), "nor for who has the journal alone"
     round_of(rigs, kept, "found", 0.0)
-    assert kept.machine.answers(before)
+    assert kept.machine.opened_epoch_since(before)
 
 
-def test_a_lift_goes_on_counting_over_the_epoch_of_a_doubt(rigs):
+def test_a_lift_goes_on_counting_over_a_requested_epoch(rigs):
     lost, kept = lift_rig(rigs)
-    kept.machine.distrust(DOUBT)
+    kept.machine.request_epoch(EPOCH_NONCE)
     _, exact_lost, record_lost = round_of(rigs, lost, "lost", 1.0)
     _, exact_kept, record_kept = round_of(rigs, kept, "lost", 1.0)
     assert exact_lost.tolist() == exact_kept.tolist(), "all that was counted is counted again, once"

@@ -41,7 +41,7 @@ class Turning:
         self.rig.machine = self.resumed(ring, self.rig.machine.snapshot())
 
     @property
-    def turns(self):
+    def rotations(self):
         return [record["turned_to"] for record in self.rig.seen.journals]
 
     @property
@@ -91,7 +91,7 @@ def turning(request, rigs, related):
 
 
 def test_the_first_record_after_a_restart_names_the_new_key_and_the_next_opens_an_epoch(turning):
-    assert turning.turns == [b"", b"", NEW.key_id, b"", b""]
+    assert turning.rotations == [b"", b"", NEW.key_id, b"", b""]
     assert turning.epochs == [0, 0, 0, 1, 1]
 
 
@@ -109,7 +109,7 @@ def test_readers_follow_the_journal_and_not_their_own_file(turning):
     turning.rig.machine = ahead
     turning.step(5)
     turning.step(6)
-    assert turning.turns[-2:] == [next_key(NEW, 2).key_id, b""]
+    assert turning.rotations[-2:] == [next_key(NEW, 2).key_id, b""]
     assert turning.epochs[-2:] == [1, 2]
 
 
@@ -165,7 +165,7 @@ def test_a_restart_inside_an_open_step_turns_at_its_end(related):
     made.rig.rewards(101, related.some_rewards(101, 1))
     made.rig.fold()
     made.step(2)
-    assert made.turns == [b"", NEW.key_id, b""]
+    assert made.rotations == [b"", NEW.key_id, b""]
     again = made.make(OLD, TURNED)
     assert made.rig.replayed(again).outputs == made.rig.seen.outputs
 
@@ -220,7 +220,7 @@ def test_a_turn_opens_no_way_around_a_budget_that_is_spent(related):
         seen = made.step(number)
         assert not seen.releases("releases")
         assert seen.counts["release_withheld"] == 1
-    assert NEW.key_id in made.turns
+    assert NEW.key_id in made.rotations
 
 
 def test_the_same_slots_under_both_keys_have_other_noise(rigs):

@@ -100,65 +100,67 @@ def begun(*marks: Mark) -> Standing:
 
 def test_a_journal_that_holds_all_that_was_released_is_gone_on_with() -> None:
     standing = begun(Mark("a", 7), Mark("a", 3))
-    assert not standing.doubt("a", 7)
-    assert not standing.doubt("a", 12)
+    assert not standing.suspicion("a", 7)
+    assert not standing.suspicion("a", 12)
     assert standing.highest("a") == 7
 
 
 def test_a_journal_that_ends_before_a_mark_is_an_older_copy() -> None:
-    assert "ends at record 6, but a release was sent with record 7" in begun(Mark("a", 7)).doubt("a", 6)
+    assert "ends at record 6, but a release was sent with record 7" in begun(Mark("a", 7)).suspicion("a", 6)
     noted = Standing((Mark("a", 0),), (Mark("a", 7),))
-    assert "older copy" in noted.doubt("a", 6), "what this disk alone knows counts"
+    assert "older copy" in noted.suspicion("a", 6), "what this disk alone knows counts"
 
 
 def test_a_new_journal_where_another_has_marks_is_refused_whether_it_has_a_record_or_not() -> None:
     for journal, sequence in ((None, 0), ("b", 0), ("b", 9)):
-        assert "another journal has released here (a)" in begun().doubt(journal, sequence)
-        assert "another journal" in Standing((Mark("b", 0),), (Mark("a", 3),)).doubt("b", 9)
+        assert "another journal has released here (a)" in begun().suspicion(journal, sequence)
+        assert "another journal" in Standing((Mark("b", 0),), (Mark("a", 3),)).suspicion("b", 9)
 
 
 def test_a_journal_with_records_and_no_mark_has_lost_its_marks() -> None:
-    assert not Standing().doubt(None, 0)
-    assert not Standing().doubt("a", 0)
-    assert "the topic of marks holds none of it" in Standing().doubt("a", 1)
+    assert not Standing().suspicion(None, 0)
+    assert not Standing().suspicion("a", 0)
+    assert "the topic of marks holds none of it" in Standing().suspicion("a", 1)
 
 
 def test_a_disk_that_knows_more_than_the_topic_shows_that_the_topic_was_lost() -> None:
     for shared in ((), (Mark("a", 9),)):
         standing = Standing(shared, (Mark("a", 9, generation=1),))
-        assert "that the topic lacks" in standing.doubt("a", 9)
-    assert "that the topic lacks" in Standing((), (Mark("a", 1),)).doubt(None, 0)
+        assert "that the topic lacks" in standing.suspicion("a", 9)
+    assert "that the topic lacks" in Standing((), (Mark("a", 1),)).suspicion(None, 0)
 
 
 def test_other_signs_speak_against_a_new_journal_and_against_none_that_has_a_mark() -> None:
     signs = ("the group has committed work on journal a", "topic crowds is not empty")
     for journal in (None, "b"):
-        assert Standing(signs=signs).doubt(journal, 0) == "; ".join(signs)
-    assert not Standing((Mark("b", 0),), signs=signs).doubt("b", 5)
+        assert Standing(signs=signs).suspicion(journal, 0) == "; ".join(signs)
+    assert not Standing((Mark("b", 0),), signs=signs).suspicion("b", 5)
 
 
 def test_an_operators_word_makes_one_journal_count_and_lasts_until_the_next_loss() -> None:
     lost = (Mark("a", 0), Mark("a", 30))
     accepted = Standing((*lost, Mark("a", 12, 1, accepted=True)))
-    assert not accepted.doubt("a", 12)
+    assert not accepted.suspicion("a", 12)
     assert accepted.accepted_at("a") == 12
     assert accepted.accepted_at("b") is None
-    assert "another journal" in accepted.doubt("b", 40)
+    assert "another journal" in accepted.suspicion("b", 40)
     gone_on = Standing((*lost, Mark("a", 12, 1, accepted=True), Mark("a", 14, 1)), (Mark("a", 30),))
-    assert gone_on.accepted_at("a") == 12, "what was sent since answers no doubt: the journal says what did"
-    assert not gone_on.doubt("a", 14), "marks of the lost history count no more, wherever they are"
-    assert "record 14" in gone_on.doubt("a", 13)
+    assert gone_on.accepted_at("a") == 12, (
+        "what was sent since answers no suspected rollback: the journal says what did"
+    )
+    assert not gone_on.suspicion("a", 14), "marks of the lost history count no more, wherever they are"
+    assert "record 14" in gone_on.suspicion("a", 13)
 
 
 def test_commits_that_are_ahead_of_a_journal_speak_against_it_as_marks_do() -> None:
     standing = Standing((Mark("a", 0), Mark("a", 5)), committed=(Mark("a", 9), Mark("b", 80)))
-    assert "ends at record 5, but the group has committed all up to record 9" in standing.doubt("a", 5)
-    assert not standing.doubt("a", 9), "what another journal has committed says nothing of this one"
+    assert "ends at record 5, but the group has committed all up to record 9" in standing.suspicion("a", 5)
+    assert not standing.suspicion("a", 9), "what another journal has committed says nothing of this one"
     gone_on = Standing((*standing.shared, Mark("a", 5, 1, accepted=True)), committed=standing.committed)
-    assert not gone_on.doubt("a", 5), "commits of a lost history count no more"
+    assert not gone_on.suspicion("a", 5), "commits of a lost history count no more"
     assert "a generation that the topic of marks lacks" in Standing(
         standing.shared, committed=(Mark("a", 5, 2),)
-    ).doubt("a", 5)
+    ).suspicion("a", 5)
 
 
 def test_an_operators_word_names_a_generation_of_which_nobody_has_heard() -> None:
@@ -170,14 +172,14 @@ def test_an_operators_word_names_a_generation_of_which_nobody_has_heard() -> Non
 
 def test_a_life_is_counted_for_each_generation_that_has_paid_or_of_which_nothing_is_known() -> None:
     first, accepted = Mark("a", 7, paid=True), Mark("a", 4, 1, accepted=True, paid=True)
-    assert begun(first).lives(1) == 1
-    assert begun(Mark("a", 7)).lives(1) == 0
-    assert begun(first, accepted).lives(2) == 1, "nothing was sent since the operator's word"
-    assert begun(first, accepted, Mark("a", 5, 1, paid=True)).lives(2) == 2
-    assert Standing((accepted,)).lives(1) == 1, "marks of the first are lost, or under a key that was destroyed"
+    assert begun(first).incarnations(1) == 1
+    assert begun(Mark("a", 7)).incarnations(1) == 0
+    assert begun(first, accepted).incarnations(2) == 1, "nothing was sent since the operator's word"
+    assert begun(first, accepted, Mark("a", 5, 1, paid=True)).incarnations(2) == 2
+    assert Standing((accepted,)).incarnations(1) == 1, "marks of the first are lost, or under a key that was destroyed"
 
 
 def test_two_journals_that_were_accepted_at_once_are_both_refused() -> None:
     standing = Standing((Mark("a", 3, 1, accepted=True), Mark("b", 0, 1, accepted=True)))
     for journal in ("a", "b"):
-        assert "another journal" in standing.doubt(journal, 3)
+        assert "another journal" in standing.suspicion(journal, 3)

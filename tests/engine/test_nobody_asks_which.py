@@ -23,7 +23,7 @@ DECLARING = (
 DECLARING += ("declare.role", "records", "system")
 ORIGINS = (
     "hushstream.systems",
-    "hushstream.agents.recovery.held",
+    "hushstream.agents.recovery.recovered_machine",
     *(f"hushstream.engine.{name}" for name in DECLARING),
 )
 """Where systems, configurations, machines, and what a machine can do are defined."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hushstream.engine.machine import releasing
-from hushstream.engine.noise.budget import Place, SpendingTerms
+from hushstream.engine.noise.budget import ChargeKey, SpendingTerms
 from hushstream.engine.noise.spending import Spending
 from hushstream.engine.records import InputRange, ReplayMismatch
 from hushstream.privacy.amounts import Cost
@@ -34,14 +34,14 @@ PAID, COVERED, REFUSED, STILL = (1_000_000, True, True), (0, True, False), (0, F
 
 def test_an_epoch_is_paid_once_and_its_steps_are_covered():
     spending = Spending(terms(), 3)
-    assert played(spending, [Place(0)] * 4) == [PAID, COVERED, COVERED, COVERED]
-    assert spending.ask(Place(0)).debit.scope == "epoch/3/0"
+    assert played(spending, [ChargeKey(0)] * 4) == [PAID, COVERED, COVERED, COVERED]
+    assert spending.ask(ChargeKey(0)).debit.scope == "epoch/3/0"
     assert spending.spent == PRICE.cost
 
 
 def test_steps_of_an_epoch_whose_price_was_refused_stay_withheld_and_cost_nothing():
     spending = Spending(terms(), 0)
-    redraws = [Place(epoch, 0, epoch) for epoch in range(3)]
+    redraws = [ChargeKey(epoch, 0, epoch) for epoch in range(3)]
     assert played(spending, redraws) == [PAID, PAID, REFUSED]
     assert played(spending, [redraws[2]] * 3) == [STILL] * 3
     asked = spending.ask(redraws[2])
@@ -54,68 +54,73 @@ def test_steps_of_an_epoch_whose_price_was_refused_stay_withheld_and_cost_nothin
 
 def test_an_epoch_that_a_turned_key_begins_is_paid_for_its_own_units_and_renews_nothing():
     spending = Spending(terms(fits=1), 0)
-    assert played(spending, [Place(0), Place(1), Place(1), Place(2)]) == [PAID, PAID, COVERED, PAID]
+    assert played(spending, [ChargeKey(0), ChargeKey(1), ChargeKey(1), ChargeKey(2)]) == [PAID, PAID, COVERED, PAID]
     assert spending.spent == PRICE.cost
-    assert played(spending, [Place(3, 0, 1), Place(4, 0, 1)]) == [REFUSED, REFUSED], "a refused redraw stays refused"
+    assert played(spending, [ChargeKey(3, 0, 1), ChargeKey(4, 0, 1)]) == [REFUSED, REFUSED], (
+        "a refused redraw stays refused"
+    )
 
 
 def test_windows_lie_side_by_side_and_each_pays_its_own_scope():
     spending = Spending(terms("window", 1, fits=1), 0)
-    assert played(spending, [Place(0, window) for window in range(50)]) == [PAID] * 50
+    assert played(spending, [ChargeKey(0, window) for window in range(50)]) == [PAID] * 50
     assert spending.spent == PRICE.cost
-    assert spending.ask(Place(0, 50)).debit.scope == "window/0/50"
-    assert spending.ask(Place(0, 50)).refused is not None, "no window is released twice"
+    assert spending.ask(ChargeKey(0, 50)).debit.scope == "window/0/50"
+    assert spending.ask(ChargeKey(0, 50)).refused is not None, "no window is released twice"
 
 
 def test_a_charge_pays_for_so_many_releases_and_no_more():
     spending = Spending(terms(releases=3), 0)
-    assert played(spending, [Place(0)] * 5) == [PAID, COVERED, COVERED, STILL, STILL]
-    assert "asked one more release" in str(spending.refusal(Place(0)))
+    assert played(spending, [ChargeKey(0)] * 5) == [PAID, COVERED, COVERED, STILL, STILL]
+    assert "asked one more release" in str(spending.refusal(ChargeKey(0)))
 
 
 def test_a_price_beyond_the_whole_limit_is_refused_from_the_first_release_on():
     spending = Spending(terms(fits=0), 0)
-    assert played(spending, [Place(0)] * 2 + [Place(1, 0, 1)]) == [REFUSED, STILL, REFUSED]
+    assert played(spending, [ChargeKey(0)] * 2 + [ChargeKey(1, 0, 1)]) == [REFUSED, STILL, REFUSED]
     assert spending.spent == Cost(0)
 
 
 @pytest.mark.parametrize("composition", [BasicFilter, ConcentratedFilter.for_cost, RenyiFilter.for_cost])
-def test_a_renewal_brings_the_lives_of_which_this_journal_has_no_record(composition):
+def test_a_renewal_brings_the_incarnations_of_which_this_journal_has_no_record(composition):
     """Two lives in one go cost what they cost one after the other, in the units of each filter."""
     one_life = replace(terms(), limit=composition(Cost(30_000_000, 1 << 60)))
     behind, whole = Spending(one_life, 0), Spending(one_life, 0)
-    assert played(behind, [Place(1, 0, 2)]) == [PAID]
-    assert played(whole, [Place(0), Place(1, 0, 1), Place(2, 0, 2)]) == [PAID] * 3
+    assert played(behind, [ChargeKey(1, 0, 2)]) == [PAID]
+    assert played(whole, [ChargeKey(0), ChargeKey(1, 0, 1), ChargeKey(2, 0, 2)]) == [PAID] * 3
     assert behind.spent == whole.spent
     assert behind.redraws == whole.redraws == 3
     again = Spending(one_life, 0)
     again.load(behind.dump())
-    assert again.refusal(Place(2, 0, 3)) == whole.refusal(Place(3, 0, 3))
-    assert played(Spending(terms(fits=2), 0), [Place(1, 0, 2)]) == [REFUSED], "and out of the same limit"
+    assert again.refusal(ChargeKey(2, 0, 3)) == whole.refusal(ChargeKey(3, 0, 3))
+    assert played(Spending(terms(fits=2), 0), [ChargeKey(1, 0, 2)]) == [REFUSED], "and out of the same limit"
 
 
 def test_what_was_asked_last_is_never_undercut():
     spending = Spending(terms(), 0)
-    spending.ask(Place(2))
+    spending.ask(ChargeKey(2))
     for call in (spending.ask, spending.refusal, spending.adopt):
         with pytest.raises(LedgerError, match="or a later charge, got"):
-            call(Place(1))
+            call(ChargeKey(1))
 
 
 def test_what_the_journal_says_was_paid_is_taken_whatever_the_limit():
     spending = Spending(terms(fits=1), 0)
-    spending.adopt(Place(0))
-    spending.adopt(Place(1, 0, 1))
+    spending.adopt(ChargeKey(0))
+    spending.adopt(ChargeKey(1, 0, 1))
     assert (spending.spent, spending.redraws) == (PRICE.cost + PRICE.cost, 2)
-    assert played(spending, [Place(2, 0, 2)]) == [REFUSED]
+    assert played(spending, [ChargeKey(2, 0, 2)]) == [REFUSED]
 
 
 def test_the_state_is_small_whatever_was_released_and_comes_back_whole():
     one, many = Spending(terms("window", 1), 0), Spending(terms("window", 1), 0)
-    played(one, [Place(0, 0)])
-    played(many, [Place(0, window) for window in range(2_000)])
+    played(one, [ChargeKey(0, 0)])
+    played(many, [ChargeKey(0, window) for window in range(2_000)])
     assert len(many._ledger.totals()) == len(one._ledger.totals()) == 2
-    for spending, places in ((many, [Place(0, 2_000), Place(1, 0, 1)]), (Spending(terms(), 0), [Place(5)] * 2)):
+    for spending, places in (
+        (many, [ChargeKey(0, 2_000), ChargeKey(1, 0, 1)]),
+        (Spending(terms(), 0), [ChargeKey(5)] * 2),
+    ):
         again = Spending(spending.terms, 0)
         again.load(spending.dump())
         assert again.dump() == spending.dump()

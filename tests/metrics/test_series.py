@@ -6,7 +6,7 @@ from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
-from hushstream.engine.noise.budget import Place
+from hushstream.engine.noise.budget import ChargeKey
 from hushstream.engine.noise.epochs import NoiseEpoch
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.system import declare as declare_p2b
@@ -114,5 +114,5 @@ def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter
         assert shown["reward_limit_micro_epsilon"] == 3 * price
         seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
         machine.releases.epoch = NoiseEpoch(redraw, redraw)
-        machine.spending.ask(Place(redraw, redraw=redraw))
+        machine.spending.ask(ChargeKey(redraw, redraw=redraw))
     assert seen == [(0, False), (1, False), (2, False), (3, False), (3, True)]

@@ -164,11 +164,11 @@ def test_a_journal_that_was_gone_on_with_after_a_loss_leaves_a_ledger_that_is_to
         assert "add what was spent on what is lost" in found.lost[0].reason
 
 
-def test_the_price_of_a_fork_says_how_many_lives_were_paid_though_their_entries_are_lost(rigs: Any) -> None:
+def test_the_price_of_a_fork_says_how_many_incarnations_were_paid_though_their_entries_are_lost(rigs: Any) -> None:
     """The ledger was put back with the journal: its first entry is that of the third life."""
     system = rigs.make_system(release={"window_slots": 4, "epsilon": 0.05}, budget=BudgetConfig(8.0, 1e-6))
     rig = rigs.ShufflerRig(system)
-    rig.machine.distrust(bytes(range(16)), forked=True, lives=2)
+    rig.machine.request_epoch(bytes(range(16)), forked=True, incarnations=2)
     for number in range(8):
         rig.slot(number, Report(number % 4, 0, 1))
     rig.fold()

@@ -23,7 +23,7 @@ def test_every_refused_record_is_listed_with_its_place_and_reason(deployment: An
     assert {letter.zone for letter in letters} == {"edge"}
     assert all(letter.partition == letter.filed_partition and letter.times == 1 for letter in letters)
     reasons = {letter.reason for letter in letters if letter.topic == "contexts"}
-    assert {str(Refusal.UNKNOWN_TRACK), str(Reason.NOT_SINGLE_OBJECT)} <= reasons
+    assert {str(Refusal.UNKNOWN_LINE), str(Reason.NOT_SINGLE_OBJECT)} <= reasons
     for letter in letters:
         value = deployment.log.slice(letter.topic, letter.partition, letter.offset, letter.offset + 1).records[0].value
         assert deployment.keys.key("edge").digest("dead-letter", value).hex() == letter.digest

@@ -20,8 +20,8 @@ from hushstream.privacy.key_files import KeyRing
 from recordings import KEYS, Recording
 from storage import SEAL
 
-DOUBT = bytes(range(16))
-"""Names the epoch of a doubt."""
+EPOCH_NONCE = bytes(range(16))
+"""Names the epoch of a suspected rollback."""
 
 
 class RotatedKeys(KeySource):
@@ -40,21 +40,21 @@ class Scenario(NamedTuple):
     Attributes:
         name: in the ids of tests.
         rotates: the zone's key is rotated.
-        doubted: a rollback is suspected after half of the input, so that an epoch of the noise is opened.
+        suspected: a rollback is suspected after half of the input, so that an epoch of the noise is opened.
         spills: where users go of whom more than `RESIDENT_USERS` are in memory; empty where all stay.
     """
 
     name: str
     rotates: bool = False
-    doubted: bool = False
+    suspected: bool = False
     spills: Literal["", "memory", "disk"] = ""
 
 
 PLAIN = Scenario("plain")
-ROTATED_AND_DOUBTED = Scenario("rotated-and-doubted", rotates=True, doubted=True)
+ROTATED_AND_SUSPECTED = Scenario("rotated-and-suspected", rotates=True, suspected=True)
 SPILLED = (
     Scenario("spilled-to-memory", spills="memory"),
-    Scenario("spilled-to-disk", rotates=True, doubted=True, spills="disk"),
+    Scenario("spilled-to-disk", rotates=True, suspected=True, spills="disk"),
 )
 RESIDENT_USERS = 2
 COMPARED_EVERY = 3
@@ -73,7 +73,7 @@ class Written(NamedTuple):
     @classmethod
     def by(cls, step: Step) -> Written:
         counts = {str(name): number for name, number in step.counts.items() if number}
-        return cls(step.journal, tuple(step.releases), tuple(step.dead_letters), counts, step.turns)
+        return cls(step.journal, tuple(step.releases), tuple(step.dead_letters), counts, step.key_rotated)
 
 
 @dataclass
@@ -140,9 +140,9 @@ class Rig:
         arrived: dict[TopicPartition, list[InputRecord]] = {place: [] for place in self.machine.positions()}
         every = self.input()
         for number, (place, record) in enumerate(every):
-            doubted = self.scenario.doubted and number == len(every) // 2
-            if doubted and (releases := releasing(self.machine)) is not None:
-                releases.distrust(DOUBT, forked=True)
+            suspected = self.scenario.suspected and number == len(every) // 2
+            if suspected and (releases := releasing(self.machine)) is not None:
+                releases.request_epoch(EPOCH_NONCE, forked=True)
             arrived[place].append(record)
             yield [Written.by(step) for steps in self._folds(arrived) for step in steps]
 

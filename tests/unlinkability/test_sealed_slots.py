@@ -138,7 +138,7 @@ def three_minutes(rigs, system: P2BSystem) -> Any:
     return rig
 
 
-def test_a_key_turns_under_a_running_deployment_and_every_slot_counts(rigs):
+def test_a_key_rotates_under_a_running_deployment_and_every_slot_counts(rigs):
     before = sealed_system(rigs, slot={"period_seconds": 60.0}, release=NEARLY_EXACT)
     last = rigs.START_MS // 60_000 + 2
     turned = P2BSystem.of(before.config, rigs.lattice(), before.sealing.followed_by(OTHER, last, (KEY,)))

@@ -1,4 +1,4 @@
-"""The folder of snapshots, tried before a worker joins its group: a full disk shows while nothing is at stake."""
+"""Tests the folder of snapshots before a worker joins its group: a full disk shows before partitions are owned."""
 
 from __future__ import annotations
 

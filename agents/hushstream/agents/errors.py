@@ -1,4 +1,4 @@
-"""Why a worker or one of its partitions stops; every message is one line that an operator can act on."""
+"""Errors that stop a worker or one of its partitions; each message is one line that an operator can act on."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Everything that is wrong with a configuration, in words: each wrong key with what was expected and what came.
+"""Lists everything that is wrong with a configuration: each wrong key, with what was expected and what came.
 
-A class checks its values one after the other and stops at the first. So what is wrong is left out, where it has a
-default, and the rest looked at again; whoever writes a configuration then mends it in one go.
+A configuration class checks its values one after the other and stops at the first wrong one. So this module leaves a
+wrong value out where it has a default, and checks the rest again; an operator then corrects all of it at once.
 """
 
 from __future__ import annotations

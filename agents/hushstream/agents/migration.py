@@ -1,6 +1,6 @@
-"""A ``deployment.yaml`` with its keys as they are called now: comments and the texts of values stay.
+"""Rewrites a ``deployment.yaml`` to the current names of keys; comments and the texts of values stay.
 
-Only names and places of keys change, so a configuration and its digest stay what they were.
+Only names and places of keys change, so the configuration and its digest stay the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A temporary file whose content nobody can read: what is gathered on disk is sealed under a key that dies with it."""
+"""A temporary file that nobody else can read: its content is sealed under a key that exists only in this process."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class WorkerSettings(BaseModel):
         in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
             their outputs: two for each, so that none waits for the others' round trips.
         gather_milliseconds: how long a record of the leading input waits for others to share a journal record with it,
-            at most, and only at a pace at which one can be expected by then (`hushstream.agents.partition.gathering`).
+            at most, and only at a pace at which one can be expected by then (`hushstream.agents.partition.linger`).
         session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.worker.session`.
         named_wait_seconds: how long a context may hold its partition back by naming a click that is not there: a little
             below the 2 s after which whoever waits behind it has to have an answer.

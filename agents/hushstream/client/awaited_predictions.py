@@ -127,7 +127,7 @@ class AwaitedPredictions:
                 del self.waiting[question.event_id]
                 self._passed_over(question.home).settled(question.event_id)
 
-    def hear(self, partition: int, offset: int, value: bytes) -> None:
+    def on_prediction(self, partition: int, offset: int, value: bytes) -> None:
         """Take one record of a home's journal."""
         reader = self._readers.setdefault(partition, JournalReader("Predictions"))
         for fields in reader.read(offset, value):

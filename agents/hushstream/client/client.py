@@ -254,7 +254,7 @@ class Client:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
         loop = asyncio.get_running_loop()
         question = self._waiting[event_id] = _Question(user, loop.create_future())
-        self._circuit_of(user).asked(loop.time())
+        self._circuit_of(user).on_request(loop.time())
         self._unsent.pop(event_id, None)
         task = asyncio.create_task(self._send(event_id, question, value))
         self._sending.add(task)
@@ -267,7 +267,7 @@ class Client:
             offset = await self._log.append(self._asked, partition, value)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
             # It never reached the log: it may be asked again, and it says nothing of learners.
-            self._circuit_of(question.user).heard()
+            self._circuit_of(question.user).on_answer()
             self._fail(event_id, error)
             return
         if self._waiting.get(event_id) is not question:
@@ -406,7 +406,7 @@ class Client:
     def _on_decisions(self, partition: int, offset: int, value: bytes) -> None:
         reader = self._readers.setdefault(partition, DecisionReader())
         for head, answers in reader.read(offset, value):
-            self._circuits.setdefault(partition, Circuit()).heard()
+            self._circuits.setdefault(partition, Circuit()).on_answer()
             for answer in answers:
                 self._answered(partition, head, answer)
             passed = self._passed_over(partition)

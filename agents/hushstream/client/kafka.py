@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.kafka.acl_check import READ, WRITE, check_rights
 from hushstream.agents.kafka.broker_check import why_unreachable
-from hushstream.agents.kafka.unopened import unopened
-from hushstream.agents.observe.quiet import Quiet, quieten
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
@@ -73,7 +73,7 @@ class KafkaEventLog:
         self._answers: AnswersFollowed | None = None
         self._reader: asyncio.Task[None] | None = None
         self._partitions = 0
-        self._quiet = Quiet(_log)
+        self._limited_log = RateLimitedLog(_log)
 
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
         """Connect; from now on, decisions of each partition are delivered that something is asked in.
@@ -83,11 +83,11 @@ class KafkaEventLog:
             HushstreamError: no broker answers, the deployment's topics do not exist there, or it is of another
                 configuration.
         """
-        quieten("aiokafka")
+        limit_warnings("aiokafka")
         self._producer = self._make_producer()
         self._consumer = AIOKafkaConsumer(
             auto_offset_reset="latest",
-            key_deserializer=unopened,
+            key_deserializer=batches_stay_compressed,
             enable_auto_commit=False,
             fetch_max_wait_ms=100,
             **self._cluster.client_options(),
@@ -114,7 +114,7 @@ class KafkaEventLog:
             raise
         if self._topics.answers is not None:
             answers = physical(self._prefix, self._topics.answers)
-            self._answers = AnswersFollowed(self._consumer, answers, on_answers, self._quiet)
+            self._answers = AnswersFollowed(self._consumer, answers, on_answers, self._limited_log)
             self._reader = asyncio.create_task(self._answers.run())
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
@@ -158,7 +158,7 @@ class KafkaEventLog:
             try:
                 await fresh.start()
             except KafkaError:
-                self._quiet.warning("client: no broker answers a fresh producer; the next record tries again")
+                self._limited_log.warning("client: no broker answers a fresh producer; the next record tries again")
                 return
             self._producer = fresh
             task = asyncio.create_task(stop())

@@ -10,8 +10,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.kafka.acl_check import READ, check_rights
-from hushstream.agents.kafka.unopened import unopened
-from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.security import Cluster, Security
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.engine.declare.conversation import Conversation
@@ -44,7 +44,7 @@ class KafkaSlotLog:
         self._names = {physical(prefix, topic): topic for topic in PUBLISHED}
         self._consumer: AIOKafkaConsumer | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._quiet = Quiet(_log)
+        self._limited_log = RateLimitedLog(_log)
 
     async def start(self, on_record: OnRecord) -> None:
         """See `SlotLog.start`.
@@ -58,7 +58,7 @@ class KafkaSlotLog:
             await check_rights(self._cluster, {name: {READ} for name in self._names})
             self._consumer = AIOKafkaConsumer(
                 auto_offset_reset="earliest",
-                key_deserializer=unopened,
+                key_deserializer=batches_stay_compressed,
                 enable_auto_commit=False,
                 fetch_max_wait_ms=100,
                 **self._cluster.client_options(),
@@ -103,7 +103,7 @@ class KafkaSlotLog:
             try:
                 await self._deliver(consumer, on_record)
             except (KafkaError, ConnectionError, TimeoutError) as error:
-                self._quiet.warning("client: reading what is published failed (%s), again", type(error).__name__)
+                self._limited_log.warning("client: reading what is published failed (%s), again", type(error).__name__)
                 await asyncio.sleep(0.5)
 
     async def _deliver(self, consumer: AIOKafkaConsumer, on_record: OnRecord) -> None:

@@ -66,7 +66,7 @@ class RecordClient:
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
-        await self._log.start(self._awaited.hear)
+        await self._log.start(self._awaited.on_prediction)
         return self
 
     async def __aexit__(

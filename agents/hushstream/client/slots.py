@@ -29,7 +29,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.edge.agent import Sent
-from hushstream.systems.bgt.edge.hearing import ROUNDS_TOPIC, Heard
+from hushstream.systems.bgt.edge.received import ROUNDS_TOPIC, Received
 from hushstream.systems.bgt.errors import BadSlots, BgtError
 from hushstream.systems.bgt.rounds import Model, Round
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
@@ -82,7 +82,7 @@ class SlotClient:
         self._log = log
         self._system = system
         self._generation = codec.require_generation(schema_generation)
-        self._heard = Heard(system)
+        self._received = Received(system)
         self._opened: set[int] = set()
         self._news = asyncio.Event()
         self._failed: HushstreamError | None = None
@@ -95,7 +95,7 @@ class SlotClient:
         """
         await self._log.start(self._on_record)
         try:
-            self._require_heard()
+            self._require_received()
         except BaseException:
             await self._log.stop()
             raise
@@ -125,7 +125,7 @@ class SlotClient:
     @property
     def model(self) -> Model:
         """The newest one that is published; of zeros before the first."""
-        return self._heard.model
+        return self._received.model
 
     async def rounds(self) -> AsyncIterator[Round]:
         """The round that is open, then each that is opened; ends once no more will be asked for and its model is here.
@@ -135,10 +135,10 @@ class SlotClient:
         """
         number = -1
         while True:
-            while self._heard.number <= number:
+            while self._received.number <= number:
                 await self._next_news()
-            number = self._heard.number
-            asked = self._heard.round(number)
+            number = self._received.number
+            asked = self._received.round(number)
             if asked is None:
                 return
             yield asked
@@ -154,14 +154,14 @@ class SlotClient:
             BgtError: it was made for another configuration; it was not sent.
             HushstreamError: see `__aenter__`; or the log refused the record.
         """
-        self._require_heard()
+        self._require_received()
         if sent.digest != self._system.digest:
             raise BgtError("slot: expected one of this deployment, got another configuration's")
-        asked = self._heard.round(sent.round) if sent.round == self._heard.number else None
+        asked = self._received.round(sent.round) if sent.round == self._received.number else None
         if asked is None:
             raise RoundOver(f"slot: expected one of the open round, got round {sent.round}; it was not sent")
         self._require_taken(sent, asked)
-        opening = self._heard.opening(sent.round)
+        opening = self._received.opening(sent.round)
         if opening is not None and sent.round not in self._opened:
             # No slot can come before its round: whoever comes first puts it there, and the others agree.
             await self._log.append(*_COLLECTOR, opening)
@@ -176,30 +176,30 @@ class SlotClient:
         if why:
             raise BadSlots(f"slot: expected {_WHY[Refusal(why)]}, got others; it was not sent")
 
-    def _require_heard(self) -> None:
+    def _require_received(self) -> None:
         if self._failed is not None:
             raise self._failed
 
     async def _next_news(self) -> None:
         await self._news.wait()
-        self._require_heard()
+        self._require_received()
 
     def _on_record(self, topic: str, record: InputRecord) -> None:
         try:
-            self._hear(topic, record)
+            self._fold_record(topic, record)
         except HushstreamError as error:
             self._failed = error  # raised to whoever waits, or sends
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _hear(self, topic: str, record: InputRecord) -> None:
+    def _fold_record(self, topic: str, record: InputRecord) -> None:
         if topic == ROUNDS_TOPIC[0]:
             try:
-                self._heard.read_round(record)
+                self._received.read_round(record)
             except (CodecError, BgtError):
                 return  # no round of this deployment: raters write it to their dead letters
         else:
-            self._heard.read_models(InputSlice(topic, 0, record.offset, record.offset + 1, (record,)))
+            self._received.read_models(InputSlice(topic, 0, record.offset, record.offset + 1, (record,)))
 
 
 def connect_slots(

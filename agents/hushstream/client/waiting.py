@@ -25,12 +25,12 @@ class Circuit:
         self._asked_at: float | None = None
         self._probe_at = 0.0
 
-    def asked(self, now: float) -> None:
+    def on_request(self, now: float) -> None:
         """A question goes out, at a time in seconds on a clock that only goes forward."""
         if self._asked_at is None:
             self._asked_at = now
 
-    def heard(self) -> None:
+    def on_answer(self) -> None:
         """The journal grew; or the log refused the question, which says nothing of learners."""
         self._asked_at, self._probe_at = None, 0.0
 

@@ -4,7 +4,8 @@ Without its marks nobody can tell whether a journal is what was released from, o
 how far it goes; that it went no further once, nothing does. So a mark of a new generation is written for each partition
 whose marks are missing, as an operator's word that its journal is gone on with: what may have been released behind its
 end stands, and whatever is released next is under noise of its own, which is charged once more, whatever it is about
-(`hushstream.engine.machine.Machine.distrust`). No mark is lowered: one of a lost generation is of no journal any more.
+(`hushstream.engine.machine.ReleasingMachine.request_epoch`). No mark is lowered: one of a lost generation is of no
+journal any more.
 
 No worker of the role may run meanwhile: its marks would go on in the generation before, which no longer counts.
 """

@@ -8,7 +8,7 @@ beyond t is no look into the future: what is released is the exact sum plus that
 Such a node is drawn before its leaves are all there, so content cannot name it, and a counter that goes on from an
 older state over other leaves would meet its noise again: after b^l leaves two branches would differ by exactly what
 their leaves differ by. So whoever cannot confirm that nothing was released beyond a state opens an epoch, with noise of
-its own, at its price (`hushstream.engine.machine.ReleasingMachine.distrust`). The binary tree has no such node:
+its own, at its price (`hushstream.engine.machine.ReleasingMachine.request_epoch`). The binary tree has no such node:
 `counting.completed`.
 
 Sensitivity. A = L R with R the 0-1 matrix of nodes and leaves and L the signs (the exact sum is L R x by the

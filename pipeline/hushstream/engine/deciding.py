@@ -1,7 +1,7 @@
-"""What all learners have in common: contexts and clicks of one partition, published models, a journal of decisions.
+"""The part that all learners share: contexts and clicks of one partition, published models, a journal of decisions.
 
-A learner folds a batch (`hushstream.engine.learner.batch`) as every role that answers does
-(`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their turns in its
+A learner folds a batch (`hushstream.engine.learner.batch`) as every answering role does
+(`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their items in its
 own file, and `end_decisions` writes the journal record that covers them.
 """
 
@@ -15,7 +15,7 @@ from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.answering import AnsweredBatch, AnsweringRole
 from hushstream.engine.learner.arrivals import Arrivals, DecodedContexts
-from hushstream.engine.learner.batch import Batch, ClickTurns, ModelTurns
+from hushstream.engine.learner.batch import Batch, FeedbackCursor, ModelCursor
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.spending import Spending
@@ -154,8 +154,8 @@ class DecisionRole(AnsweringRole):
     def charged(self) -> Cost | None:
         return None if self.spending is None else self.spending.spent
 
-    def answers(self, sequence: int) -> bool:
-        return self.epoch.answers(sequence)
+    def opened_epoch_since(self, sequence: int) -> bool:
+        return self.epoch.opened_epoch_since(sequence)
 
     @property
     def awaited(self) -> Awaited | None:
@@ -173,7 +173,7 @@ class DecisionRole(AnsweringRole):
 
     def begin_decisions(self, slices: Sequence[InputSlice]) -> Batch:
         """The batch that these slices are; the next record of the journal covers it."""
-        return self._in_turns(self.begin(slices))
+        return self._ordered(self.begin(slices))
 
     def begin_decisions_again(self, value: bytes, slices: Sequence[InputSlice]) -> Batch:
         """The batch that a journal record covers: where scores are as good as equal, the journaled arm stands.
@@ -183,17 +183,20 @@ class DecisionRole(AnsweringRole):
         whole = self.begin_again(value, slices)
         assert whole.journaled is not None
         if whole.journaled["debits"] and self.spending is not None:
-            # The record's first release opens an epoch if it did so; a record without releases answers no doubt.
+            # The record's first release opens an epoch if it did so then; a record without releases opens none.
             scope = whole.journaled["debits"][0]["scope"]
             self.epoch.follow(whole.journaled["head"]["epoch"], scope, self.spending.terms.own)
-        return self._in_turns(whole)
+        return self._ordered(whole)
 
-    def _in_turns(self, whole: AnsweredBatch) -> Batch:
+    def _ordered(self, whole: AnsweredBatch) -> Batch:
         contexts, clicks = (whole.slices[place] for place in self.inputs)
-        models = ModelTurns((reader, whole.slices[reader.topic]) for reader in self.models)
+        models = ModelCursor((reader, whole.slices[reader.topic]) for reader in self.models)
         pieces = self._arrivals.over(contexts) if contexts.records else ()
         return Batch(
-            whole, pieces, (contexts, ClickTurns(clicks, self.last_click_ms), models), (self.system.digest, self.arms)
+            whole,
+            pieces,
+            (contexts, FeedbackCursor(clicks, self.last_click_ms), models),
+            (self.system.digest, self.arms),
         )
 
     def end_decisions(self, batch: Batch, policy: str) -> Step:

@@ -144,26 +144,28 @@ class ReleasingMachine(Protocol):
 
     @property
     def refused(self) -> Exhausted | None:
-        """Why the next release would be withheld; None while the budget has room for it, or where there is none."""
+        """Why the next release would be withheld; None while the budget pays for it, or where there is none."""
 
-    def answers(self, sequence: int) -> bool:
-        """Whether a doubt that arose behind a journal record has had its epoch (`hushstream.engine.noise.epochs`)."""
+    def opened_epoch_since(self, sequence: int) -> bool:
+        """Whether a requested epoch was opened behind a journal record (`hushstream.engine.noise.epochs`)."""
 
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """Doubt that the journal ends where it ended: something may have been released beyond it, on other data.
+    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
+        """Request an epoch of noise, because the journal may have been rolled back and more released on other data.
 
-        For whoever takes a journal up, after it was replayed and before the next fold. Noise that is named by the
-        content that it covers meets no other data: there a fork has cost those whom both branches released one price
-        more, and nothing has to be done unless it is seen. Noise that is drawn ahead of its content (trees with
-        negative digits) would: the next release opens an epoch, with noise of its own, and pays its price again; where
-        the budget has no room for it, nothing is released. The journal record that opens the epoch says so: a replay
-        opens it there too. A doubt that nothing has answered yet is asked again at every take-up; asking twice costs
-        once, under the name that was given last.
+        A worker calls this when it takes a journal up: after the replay, before the next fold.
+
+        Noise that is named by the content that it covers never meets other data. There a fork costs the units that both
+        branches released one price more, and only a fork that is known is charged. Noise that is drawn ahead of its
+        content (trees with negative digits) would cover other data a second time, and the difference of two releases
+        would be exact. There the next release opens an epoch with noise of its own and pays its price again; where the
+        budget cannot pay for it, nothing is released. The journal record that opens the epoch says so, so a replay
+        opens it, too. A worker requests the epoch again at every take-up until the journal holds that record; two
+        requests open one epoch, under the nonce of the last.
 
         Args:
             nonce: 16 random bytes, which name the epoch (`hushstream.engine.noise.epochs`).
-            forked: whether a lost branch is known, not only possible: then its price is charged in any case.
-            lives: how many lives have been paid for before, as far as the zone's marks know: the epoch that opens is
+            forked: whether a lost branch is known, not only possible. Then the epoch opens for any kind of noise.
+            incarnations: how many have paid before, as far as the zone's marks know: the epoch that opens is
                 one more, and those that this journal has no record of are charged with it.
 
         Returns:
@@ -212,7 +214,7 @@ def waiting(machine: Machine) -> Waits | None:
 
 def releasing(machine: Machine) -> ReleasingMachine | None:
     """The machine, if it releases with noise."""
-    found: ReleasingMachine | None = _able(machine, "distrust")
+    found: ReleasingMachine | None = _able(machine, "request_epoch")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What all machines with one input and running digests have in common: the shuffler, the counter, the aggregators."""
+"""The part of a machine that reads one input log and keeps a running digest: all but learners share it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from hushstream.schemas.codec import CodecError
 START = bytes(16)
 """A running digest before its first record."""
 
-PLACE: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
-"""Fields of a state: whose it is, and how far it has come."""
+POSITION: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
+"""Fields of a state: whose journal it is of, and how far its input was read and journaled."""
 
 
 class Read(NamedTuple):
@@ -43,7 +43,7 @@ class Read(NamedTuple):
 
 
 class Gathered:
-    """What happens in a fold: its steps, and what the next one will say beside what it journals and releases.
+    """Collects the steps of a fold, and the dead letters and counts that the next step will carry.
 
     Attributes:
         steps: that were made.
@@ -68,9 +68,9 @@ class Gathered:
         self.dead.append(self._letters.letter(reason, *self._source, record.offset, value=record.value))
         self.counts[Outcome.REJECTED] += 1
 
-    def step(self, journal: bytes | None, releases: Sequence[Output] = (), turns: bool = False) -> None:
-        """Make the step that says so; nothing has happened since."""
-        self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, turns))
+    def step(self, journal: bytes | None, releases: Sequence[Output] = (), key_rotated: bool = False) -> None:
+        """Make a step of what was collected, and begin to collect anew."""
+        self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, key_rotated))
         self.dead, self.counts = [], Counter()
 
 

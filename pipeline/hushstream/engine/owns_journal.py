@@ -1,4 +1,4 @@
-"""What all machines have in common that write one journal: its first record, its entries, and which is its last."""
+"""The part that all machines with one journal share: the first record, the entries, and the test for the last one."""
 
 from __future__ import annotations
 

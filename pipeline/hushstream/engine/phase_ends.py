@@ -1,4 +1,4 @@
-"""The ends of a phase, one from each learner partition: only together do they end it."""
+"""Collects the ends of a phase, one from each learner partition; the phase ends when all have come."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Roles that publish versions of something made of what is public: their journal is what they publish.
+"""Roles that publish versions of something made from public input; their journal is what they publish.
 
-A version follows from single records, or from the end of a phase; a role's own ``fold`` says when, and calls `publish`
-from there. The journal holds public values only, so its digests need no key. A recomputed version may differ from the
-journaled one by a rounding of its floats (another CPU's), and the journaled one stands.
+A version follows from single records, or from the end of a phase. A role's own ``fold`` says when, and calls `publish`.
+The journal holds public values only, so its digests need no key. A recomputed version may differ from the journaled one
+by a rounding of its floats (on another CPU); the journaled version then stands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.batch import EXACT, Replayed, Rounding, append, replaying
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.digests import PublicDigester
-from hushstream.engine.one_input import PLACE, Gathered, OneInput
+from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import Refused
@@ -29,7 +29,7 @@ REMEMBERED_IDS = 100_000
 
 
 PUBLISHING: Mapping[str, Field] = {
-    **PLACE,
+    **POSITION,
     "version": integer("int", disk="model_version"),
     "phase_ends": Flat(PHASE_ENDS),
     "known": recent_ids(),
@@ -102,7 +102,7 @@ class PublishingRole(OneInput, ABC):
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        gathered.counts[Outcome.PHASE_END] += 1
+        gathered.counts[Outcome.SEAL] += 1
         return complete
 
     def publish(

@@ -80,8 +80,8 @@ class Step:
     dead_letters: tuple[Output, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     """How many events had which outcome, by names from a fixed list (`hushstream.engine.declare.outcomes`)."""
-    turns: bool = False
-    """Whether the zone's next key is in force from here on: that is marked as a release is, whatever was released."""
+    key_rotated: bool = False
+    """Whether the journal record rotates the key. It is then marked as a release is, even if nothing was released."""
 
 
 class ReplayMismatch(HushstreamError):

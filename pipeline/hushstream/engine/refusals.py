@@ -1,7 +1,7 @@
-"""Dead letters: which record was refused and why, without a byte of what it held.
+"""Dead letters: they say which record was refused and why, without a byte of what it held.
 
-The digest is keyed with the zone's key, so that the operator of that zone can find the record again, and
-nobody else can learn it by guessing (PRIVACY rule 10).
+The digest is keyed with the zone's key: the operator of that zone can find the record again, and nobody else can learn
+its content by guessing (PRIVACY rule 10).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DeadLetters:
         self._digester = digester
         self._encode = encode
 
-    def turn_to(self, digester: Digester) -> None:
+    def rotate_to(self, digester: Digester) -> None:
         """Name records under another key from now on."""
         self._digester = digester
 

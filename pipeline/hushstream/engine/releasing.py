@@ -1,18 +1,18 @@
 """Roles that release with noise: they gather, close, charge, add noise, journal, and only then release.
 
-A role's own ``fold`` says what happens to its input, and calls from there what all of them share (`Releases`):
+A role's own ``fold`` shows what happens to its input, and calls the shared steps (`Releases`):
 
-    1. ``opens_epoch``: answer a suspected rollback; 2. ``ask``: charge the price; then the role draws; 3. ``journal``:
+    1. ``opens_epoch``: open an epoch that is due; 2. ``ask``: charge the price; then the role draws; 3. ``journal``:
     write the record, or compare it with the one that is replayed, and rotate the key if the record says so.
 
-A journal record is written when what was gathered closes, and only then: before that the state is a fold of the input
-that anyone with the log can repeat. The record names the range and a keyed digest of its input, the debit, and a keyed
-digest of what is released; noise is named by the journal's genesis nonce, the epoch and the place within it, so the
-same log gives the same release, never a second draw (PRIVACY rules 5 to 7).
+A journal record is written only when a window or a step closes; until then anyone with the log can fold the input
+again. The record names the range and a keyed digest of its input, the debit, and a keyed digest of what is released.
+The journal's genesis nonce, the epoch and the place within it name the noise. So the same log gives the same release,
+and never a second draw (PRIVACY rules 5 to 7).
 
-Where the zone's key has turned (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
-released under the new key in an epoch of its own. Where a rollback cannot be ruled out (`ReleasingMachine.distrust` of
-`hushstream.engine.machine`), whatever draws ahead of its input begins an epoch that it pays for.
+When the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
+released under the new key in an epoch of its own. When a rollback is suspected (`ReleasingMachine.request_epoch` of
+`hushstream.engine.machine`), a role that draws noise ahead of its input begins an epoch, and pays for it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Asked, Spending
-from hushstream.engine.one_input import PLACE, START, Gathered, OneInput
+from hushstream.engine.one_input import POSITION, START, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import Field, Several, State, after
@@ -101,7 +101,7 @@ class Releases:
 
     def ask(self, window: int = 0) -> Asked:
         """Charge a release to a charge of this epoch. What was paid is in the state, so a replay is told the same."""
-        return self.spending.ask(self.epoch.place(window))
+        return self.spending.ask(self.epoch.charge_key(window))
 
     def journal(self, batch: Batch, asked: Asked) -> tuple[bytes, bool]:
         """Write the journal record of a release, or follow the one that is replayed; the outputs are sent behind it.
@@ -121,7 +121,7 @@ class Releases:
         fields = {**batch.fields, "debit": debit_fields(asked.debit), "turned_to": turned_to}
         batch = replace(batch, fields=fields, epoch=self.epoch.number)
         value = append(self._chain, batch) if self.replayed is None else self.replayed.follow(batch)
-        return value, self._turned_to(turned_to)
+        return value, self._rotate_to(turned_to)
 
     def put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id.
@@ -129,15 +129,15 @@ class Releases:
         Raises:
             KeyFileError: it was destroyed, or the zone never had it.
         """
-        key = self.keys.turn_to(key_id)
-        self._chain.turn_to(key)
-        self._letters.turn_to(key)
+        key = self.keys.rotate_to(key_id)
+        self._chain.rotate_to(key)
+        self._letters.rotate_to(key)
 
-    def _turned_to(self, key_id: bytes) -> bool:
+    def _rotate_to(self, key_id: bytes) -> bool:
         if key_id == STAYS:
             return False
         self.put_key(key_id)
-        self.epoch.turn()
+        self.epoch.rotate()
         return True
 
     # After a restart.
@@ -183,7 +183,7 @@ class Releases:
         self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self._chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self.epoch.place(window))
+            self.spending.adopt(self.epoch.charge_key(window))
         if fields["turned_to"] == STAYS:
             return False
         # No epoch of its own: the next release opens one in any case.
@@ -192,7 +192,7 @@ class Releases:
 
 
 _BEFORE: Mapping[str, Field] = {
-    **PLACE,
+    **POSITION,
     "keys": Several(
         {"key_id": "bytes"},
         lambda role: {"key_id": role.releases.key.key_id},
@@ -285,14 +285,14 @@ class ReleasingRole(OneInput, ABC):
 
     @property
     def refused(self) -> Exhausted | None:
-        return self.spending.refusal(self.epoch.next_place(self.charge))
+        return self.spending.refusal(self.epoch.next_charge_key(self.charge))
 
-    def answers(self, sequence: int) -> bool:
-        return self.epoch.answers(sequence)
+    def opened_epoch_since(self, sequence: int) -> bool:
+        return self.epoch.opened_epoch_since(sequence)
 
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
+    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         if forked or self.draws_ahead:
-            self.epoch.ask(nonce, lives)
+            self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
     def start(self, genesis: bytes) -> None:
@@ -327,9 +327,9 @@ class ReleasingRole(OneInput, ABC):
         Raises:
             ReplayMismatch: the record that is replayed is another one.
         """
-        journal, turns = self.releases.journal(self.batch(high, fields, outputs), asked)
-        gathered.step(journal, outputs, turns)
-        return turns
+        journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), asked)
+        gathered.step(journal, outputs, key_rotated)
+        return key_rotated
 
     def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
         """See `OneInput.finished`.
@@ -367,6 +367,6 @@ class ReopeningRole(ReleasingRole):
         self._undigested.clear()
         self.position = fields["head"]["inputs"][0]["high"]
         self.journaled, self.running = self.position, START
-        turns = self.releases.adopt(fields, charge)
+        key_rotated = self.releases.adopt(fields, charge)
         gathered.counts[Outcome.DIVERGED] += 1
-        return Step(None, (), (), gathered.counts, turns)
+        return Step(None, (), (), gathered.counts, key_rotated)

@@ -1,4 +1,4 @@
-"""What a machine knows of its deployment, whatever system it is of."""
+"""What a machine knows of its deployment, in every system."""
 
 from __future__ import annotations
 

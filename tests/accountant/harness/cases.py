@@ -29,8 +29,8 @@ from hushstream.privacy.filters import RenyiFilter
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.noise import laplace_scale
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.price.budget import promise_of as bgt_promise
-from hushstream.systems.bgt.price.guarantee import guarantee_of as bgt_guarantee
+from hushstream.systems.bgt.price.budget import lifetime_guarantee as bgt_promise
+from hushstream.systems.bgt.price.guarantee import epoch_guarantee as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of

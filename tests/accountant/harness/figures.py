@@ -85,7 +85,7 @@ Figures = Iterator[Figure]
 
 @dataclass(frozen=True)
 class Refused:
-    """The budget had room for nothing, or no counter is that coarse."""
+    """The budget pays for nothing, or no counter is that coarse."""
 
 
 @cache
@@ -714,10 +714,10 @@ def _bgt(config: Any, promises: Any, budgets: Any) -> Figures:
 
 
 def _bgt_epoch(config: Any) -> tuple[Guarantee, tuple[Guarantee, ...]]:
-    """Of an epoch, and of its first rounds: configurations whose budget has room for so many are not needed for it."""
-    from hushstream.systems.bgt.price.guarantee import guarantee_of
+    """Of an epoch, and of its first rounds: configurations whose budget pays for so many are not needed for it."""
+    from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 
-    steps = tuple(guarantee_of(config, rounds=rounds) for rounds in (1, 2, 3))
+    steps = tuple(epoch_guarantee(config, rounds=rounds) for rounds in (1, 2, 3))
     return steps[-1], steps
 
 

@@ -130,7 +130,7 @@ def test_key_files_are_made_checked_and_used_for_its_zone(folder: Path, cli: Com
     role_work("board", system, KeySource(folder / "nowhere"))
 
 
-def test_its_key_turns_as_any_zones_does(folder: Path, cli: Command) -> None:
+def test_its_key_rotates_as_any_zones_does(folder: Path, cli: Command) -> None:
     cli("keys", "generate", folder / "keys", "--zone", "ballots")
     system, keys = load(folder), KeySource(folder / "keys")
     maker = role_work("tally", system, keys).make_machine

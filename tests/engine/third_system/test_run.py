@@ -105,7 +105,7 @@ def test_a_machine_that_is_restored_goes_on_as_one_that_was_not(played: Any) -> 
             assert outputs[0] == outputs[1]
             releases = releasing(last)
             assert (releases is not None) == (role.name == "tally")
-            assert releases is None or releases.distrust(bytes(16), forked=True)
+            assert releases is None or releases.request_epoch(bytes(16), forked=True)
 
 
 def test_verify_finds_all_that_was_published_and_names_what_was_not(played: Any) -> None:

@@ -217,7 +217,9 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     output = (await asyncio.wait_for(process.communicate(), 40))[0].decode()
     await acls.create_async(admin, [rule])
     assert process.returncode == 1, output
-    assert output.splitlines() == [
+    began, *said = output.splitlines()
+    assert began.endswith("metrics ports (None, None)"), "its metrics are there before it can be refused"
+    assert said == [
         f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and "
         f"DescribeConfigs, there is none; `hushstream topics apply`, run by an administrator, creates the access rules "
         f"of every role (--principals names whom they are for)"

@@ -65,8 +65,8 @@ class ClosedByClick(Counter):
         self.clicked = self.clicked or bool(outcomes.rewards.any())
 
     @property
-    def room(self):
-        return 0 if self.clicked and not self.window and self.taken >= 10 else super().room
+    def capacity_left(self):
+        return 0 if self.clicked and not self.window and self.taken >= 10 else super().capacity_left
 
 
 class SizedByRewards(Counter):

@@ -103,7 +103,7 @@ def test_the_loop_gives_what_the_stages_give_one_by_one(faults: Faults) -> None:
         row, domain = stream.rows.part(place, place + 1), domains[int(stream.nodes[place])]
         right += int(predictions(scores(row, aggregate.model.weights))[0] == row.labels[0])
         domain.fold(row, aggregate.model.weights)
-        if not domain.room:
+        if not domain.capacity_left:
             aggregate.on_release(domain.release())
             if aggregate.due:
                 aggregate.publish()
@@ -121,7 +121,7 @@ def test_nodes_that_learn_for_themselves_side_by_side_learn_as_they_would_one_by
         right.append(predictors.step(node, row, aggregate.model.weights)[0, -1] == row.labels[0])
         domain = domains[int(node[0])]
         domain.fold(row, aggregate.model.weights)
-        if not domain.room:
+        if not domain.capacity_left:
             aggregate.on_release(domain.release())
             if aggregate.due:
                 aggregate.publish()

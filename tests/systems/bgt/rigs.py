@@ -197,7 +197,7 @@ def all_rounds(
         for value in outputs_of(rater.fold(), "updates"):
             collector.put("updates", value)
         if number == lost:
-            collector.machine.distrust(bytes(16), forked=True)
+            collector.machine.request_epoch(bytes(16), forked=True)
         seen = server.give(outputs_of(collector.fold(), "releases"))
         models = server.genesis, *server.journal
         rater.logs["models", 0] = []

@@ -27,8 +27,8 @@ def test_each_round_gives_a_version_and_the_next_round(films, played):
     assert len(rater.slots()) == 180
     model = parse_model(versions[-1], server.system.config)
     assert model.factors.shape == (films.ITEMS, films.FACTORS)
-    assert rater.machine.heard.ended
-    assert np.array_equal(rater.machine.heard.model.factors, model.factors), "what is published is the model"
+    assert rater.machine.received.ended
+    assert np.array_equal(rater.machine.received.model.factors, model.factors), "what is published is the model"
 
 
 def test_a_journal_and_a_snapshot_lead_to_the_same_versions_and_rounds(played):
@@ -65,7 +65,7 @@ def test_where_the_budget_refuses_a_round_the_model_of_the_first_stands_and_noth
     assert versions[-1]["next_kind"] == "none"
     assert versions[-1]["factors"] == b""
     assert versions[-1]["biases"] == versions[0]["biases"]
-    assert rater.machine.heard.ended
+    assert rater.machine.received.ended
     assert len(rater.slots()) == 60 * (lost + 1), "nobody answers a round that is not asked for"
     assert rater.machine.ended_rounds == 3
     fresh = server.fresh()

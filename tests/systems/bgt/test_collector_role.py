@@ -145,7 +145,7 @@ def test_a_rolled_back_collector_meets_other_noise_on_other_slots(films):
     assert np.count_nonzero(left[0] != left[1]) > films.ITEMS
 
 
-# What was journaled, and what a doubt costs.
+# What was journaled, and what a suspected rollback costs.
 
 
 def test_a_journal_and_a_snapshot_taken_within_a_round_lead_to_the_same_bytes(films, rig):
@@ -175,7 +175,7 @@ def test_a_journal_and_a_snapshot_taken_within_a_round_lead_to_the_same_bytes(fi
 def test_a_fork_opens_an_epoch_that_pays_again_and_where_it_may_not_the_round_ends_without(films, budget, released):
     rig = films.CollectorRig(films.make_system(budget=budget, epochs=1 if budget is None else 2))
     rig.play(1)
-    assert rig.machine.distrust(bytes(range(16)), forked=True)
+    assert rig.machine.request_epoch(bytes(range(16)), forked=True)
     rig.open(films.rounds_of(rig.system.config)[1])
     rig.slot(1, asked=1)
     rig.end(1)
@@ -195,7 +195,7 @@ def test_an_epoch_of_its_own_has_noise_of_its_own(films):
     for forked in (False, True):
         rig = films.CollectorRig(system, films.SECRET)
         if forked:
-            rig.machine.distrust(bytes(range(16)), forked=True)
+            rig.machine.request_epoch(bytes(range(16)), forked=True)
         rig.play(1)
         left.append(sums(rig.released()[0], (2, -1)))
     assert np.count_nonzero(left[0] != left[1]) > films.ITEMS

@@ -31,7 +31,7 @@ from hushstream.systems.bgt.slots import null_slots
 
 RECORDED = Path(__file__).parent / "recorded" / "collector_0_contents.json"
 ROUNDS = (0, 1, 2)
-DOUBT = bytes(range(16))
+EPOCH_NONCE = bytes(range(16))
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_journal_of_an_earlier_release_gives_the_bytes_that_it_gave(recorded):
 def test_beside_an_earlier_release_a_worker_journals_and_releases_its_very_bytes(recorded):
     """Both may own the partition while releases are mixed: neither finds a record that it would have made otherwise."""
     machine = taken_up(recorded)
-    assert machine.draws_ahead, "noise without ids answers doubts as noise without a name"
+    assert machine.draws_ahead, "noise without ids answers suspected rollbacks as noise without a name"
     steps = machine.fold(rest_of(recorded, 0))
     assert journaled(steps) == recorded.journal
     assert [one.value for step in steps for one in step.releases if one.topic == "releases"] == recorded.was_released
@@ -226,9 +226,9 @@ def test_a_record_that_is_off_the_chain_changes_no_name(recorded):
     assert not machine.draws_ahead
 
 
-def test_a_doubt_of_a_round_without_ids_opens_an_epoch(recorded):
-    doubting = taken_up(recorded)
-    replayed(recorded, doubting, recorded.journal[:1])
-    assert doubting.distrust(DOUBT), "as noise that is drawn ahead"
-    found = journaled(doubting.fold(rest_of(recorded, doubting.position)))
+def test_a_suspected_rollback_of_a_round_without_ids_opens_an_epoch(recorded):
+    suspecting = taken_up(recorded)
+    replayed(recorded, suspecting, recorded.journal[:1])
+    assert suspecting.request_epoch(EPOCH_NONCE), "as noise that is drawn ahead"
+    found = journaled(suspecting.fold(rest_of(recorded, suspecting.position)))
     assert codec.decode(found[0])[1]["head"]["epoch"] == 1

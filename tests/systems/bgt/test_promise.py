@@ -14,7 +14,7 @@ from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promises.promise import NOT_PRIVATE
 from hushstream.systems.bgt.configuration import BgtConfig, ModelConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.price.advice import advise
-from hushstream.systems.bgt.price.guarantee import guarantee_of
+from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 from hushstream.systems.bgt.price.sensitivity import deviation_of, rho_micro
 
 NAN, INF = float("nan"), float("inf")
@@ -30,7 +30,7 @@ def test_the_three_rounds_share_out_the_rho_of_epsilon_at_half_of_delta(epsilon:
     parts = [rho_micro(number, config.release) / 1e6 for number in range(3)]
     assert sum(parts) == pytest.approx(rho, abs=1e-4)
     assert [part / sum(parts) for part in parts] == pytest.approx([0.3, 0.3, 0.4], abs=1e-3)
-    promise = guarantee_of(config)
+    promise = epoch_guarantee(config)
     assert promise.cost.epsilon_micro <= epsilon * 1e6
     assert promise.cost.epsilon_micro > 0.999 * epsilon * 1e6
     assert promise.marks == ()
@@ -40,7 +40,7 @@ def test_the_three_rounds_share_out_the_rho_of_epsilon_at_half_of_delta(epsilon:
 def test_accountants_of_others_find_no_more(epsilon: float) -> None:
     """dp-accounting composes Gaussian mechanisms of the noise that is drawn: RDP at all orders, and exact PLD."""
     config = config_of(epsilon)
-    promise = guarantee_of(config)
+    promise = epoch_guarantee(config)
     multipliers = [1 / math.sqrt(2 * rho_micro(number, config.release) / 1e6) for number in range(3)]
     assert multipliers[0] == pytest.approx(deviation_of(0, "items", config), rel=1e-12)
     orders = [1 + step / 50 for step in range(1, 1000)] + list(range(22, 2000, 5))
@@ -52,7 +52,7 @@ def test_accountants_of_others_find_no_more(epsilon: float) -> None:
 
 
 def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho() -> None:
-    against = guarantee_of(config_of(10.0)).replace_one.epsilon_micro / 1e6
+    against = epoch_guarantee(config_of(10.0)).replace_one.epsilon_micro / 1e6
     orders = [1 + step / 50 for step in range(1, 1000)]
     accountant = RdpAccountant(orders)
     for number in range(3):
@@ -62,15 +62,15 @@ def test_slots_of_a_user_against_other_slots_cost_four_times_the_rho() -> None:
 
 
 def test_sums_without_noise_promise_nothing() -> None:
-    promise = guarantee_of(config_of(1.0, noise="exact"))
+    promise = epoch_guarantee(config_of(1.0, noise="exact"))
     assert promise.marks == (NOT_PRIVATE,)
     assert promise.unnoised == ("releases", "models", "rounds")
     assert promise.cost.delta_units == 1 << 80
 
 
 def test_where_ratings_are_open_follows_from_the_deployment() -> None:
-    assert any("operator" in fact for fact in guarantee_of(config_of(1.0)).not_protected)
-    assert not any("operator" in fact for fact in guarantee_of(config_of(1.0), "edge").not_protected)
+    assert any("operator" in fact for fact in epoch_guarantee(config_of(1.0)).not_protected)
+    assert not any("operator" in fact for fact in epoch_guarantee(config_of(1.0), "edge").not_protected)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Deployment:
 
     def window(self, change=None):
         """Fill and close a window; ``change`` may alter its clicks, which are drawn before it is asked."""
-        found = self.answer(self.counter.room)
+        found = self.answer(self.counter.capacity_left)
         chances = 0.1 + 0.8 * found.arms / self.config.arms
         clicks = (self.draws.random(len(chances)) < chances).astype(np.int64)
         clicks = clicks if change is None else change(clicks)

@@ -175,15 +175,15 @@ class TestWindows:
         assert len(counter.pending) == 0
         assert len(counter.close(2).blocks) == 0
 
-    def test_room_counts_down_to_the_close(self, pdap):
+    def test_capacity_counts_down_to_the_close(self, pdap):
         counter = Counter(pdap.config(first_window=30), pdap.keyed(pdap.config(first_window=30)))
-        assert counter.room == 30
+        assert counter.capacity_left == 30
         counter.take(outcomes(12))
-        assert counter.room == 18
+        assert counter.capacity_left == 18
         counter.take(outcomes(18))
-        assert counter.room == 0
+        assert counter.capacity_left == 0
         counter.close(0)
-        assert counter.room == 15
+        assert counter.capacity_left == 15
 
     def test_arrivals_are_published_as_they_were(self, pdap):
         counter = Counter(pdap.config(), pdap.keyed(pdap.config()))

@@ -132,7 +132,7 @@ def test_where_nothing_may_be_released_a_change_is_passed_on_all_the_same(shops)
     rig = shops.BlockCounterRig(shops.make_system())
     rig.outcomes(0, shops.some_rewards(1, 60))
     rig.fold()
-    rig.machine.distrust(b"\x05" * 16, True)
+    rig.machine.request_epoch(b"\x05" * 16, True)
     rig.change(5, offered=False)
     seen = rig.fold()
     assert seen.counts["release_withheld"] == 1
@@ -293,11 +293,11 @@ def room_for(epochs):
     return BudgetConfig(1.5 * epochs, 1e-6)
 
 
-def test_a_doubt_opens_an_epoch_with_other_noise_that_pays_again(shops):
+def test_a_suspected_rollback_opens_an_epoch_with_other_noise_that_pays_again(shops):
     rows, rigs = shops.some_rewards(3, 60), []
     for forked in (False, True):
         rig = shops.BlockCounterRig(shops.make_system(budget=room_for(3)), shops.SECRET)
-        assert rig.machine.distrust(b"\x05" * 16, forked) is forked
+        assert rig.machine.request_epoch(b"\x05" * 16, forked) is forked
         rig.outcomes(0, rows)
         rig.fold()
         rigs.append(rig)
@@ -313,7 +313,7 @@ def test_where_the_budget_has_no_room_all_outcomes_go_on_waiting(shops):
     rig.outcomes(0, shops.some_rewards(1, 60))
     rig.fold()
     waiting = int(rig.machine.counter.pending.counts.sum())
-    rig.machine.distrust(b"\x05" * 16, True)
+    rig.machine.request_epoch(b"\x05" * 16, True)
     assert rig.machine.refused is not None
     rig.outcomes(60, shops.some_rewards(2, 60))
     seen = rig.fold()

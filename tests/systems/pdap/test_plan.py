@@ -18,14 +18,14 @@ def test_no_block_will_ever_be_released_is_said_and_holds(pdap, epsilon, outcome
     ones, zeros = np.ones(outcomes, dtype=np.int64), np.zeros(outcomes, dtype=np.int64)
     released = 0
     while len(ones):
-        some = slice(0, counter.room)
+        some = slice(0, counter.capacity_left)
         counter.take(
             Outcomes(
                 zeros[some], ones[some] << 57, zeros[some], zeros[some], pdap.names(counter.taken, len(ones[some]))
             )
         )
         ones, zeros = ones[some.stop :], zeros[some.stop :]
-        if not counter.room:
+        if not counter.capacity_left:
             released += len(counter.close(counter.window).blocks)
     assert released == 0
 

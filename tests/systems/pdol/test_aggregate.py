@@ -324,6 +324,6 @@ def test_domains_may_have_leaves_of_their_own_length() -> None:
     energy = DIMENSION * noise_of(config.sharing, DIMENSION).variance / UNIT**2
     expected = [round((2 / (2 + energy)) / (20 / (20 + energy)) * 2**WEIGHT_BITS), 2**WEIGHT_BITS]
     assert aggregate.weights()[0].tolist() == expected
-    assert [node_of(config, domain).room for domain in (0, 1)] == [2, 20]
+    assert [node_of(config, domain).capacity_left for domain in (0, 1)] == [2, 20]
     with pytest.raises(ConfigurationError, match="one for each of 3 domains, got 2"):
         replace(config, nodes=3)

@@ -161,11 +161,11 @@ def test_a_record_pays_once_and_a_known_fork_pays_again(pdol):
     debits = [debit for fields in rig.seen.journals for debit in fields["debits"]]
     assert [debit["epsilon_micro"] for debit in debits] == [2_000_000]
     assert parameters(rig)[0]["private_as_stated"]
-    rig.machine.distrust(bytes(16), forked=True)
+    rig.machine.request_epoch(bytes(16), forked=True)
     rig.play(10, 1)
     rig.end_phase(1)
     rig.fold()
-    assert len(parameters(rig)) == 1, "the budget has no room for another epoch"
+    assert len(parameters(rig)) == 1, "the budget cannot pay for another epoch"
     assert rig.machine.refused is not None
 
 

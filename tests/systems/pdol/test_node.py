@@ -49,7 +49,7 @@ def test_slots_may_come_one_by_one_or_all_at_once(config: PdolConfig) -> None:
     rows, together, apart = records(SLOTS), node_of(config), node_of(config)
     together.fold(rows, random_model())
     for place in range(SLOTS):
-        assert apart.room == SLOTS - place
+        assert apart.capacity_left == SLOTS - place
         apart.fold(rows.part(place, place + 1), random_model())
     assert together.release().values.tolist() == apart.release().values.tolist()
 
@@ -85,7 +85,7 @@ def test_a_restored_domain_goes_on_as_if_it_had_never_stopped(config: PdolConfig
             node.load(kept)
             assert node.dump() == kept
         node.fold(rows.part(place, place + 1), random_model(place // SLOTS))
-        if not node.room:
+        if not node.capacity_left:
             found.append(node.release().values.tolist())
     assert found == [release.values.tolist() for release in releases(config, HORIZON + 2)]
 
@@ -99,7 +99,7 @@ def test_a_leaf_closes_on_its_count_and_on_nothing_else() -> None:
         node.release()
     with pytest.raises(LeafFull, match="at most 1 slots, got 2"):
         node.fold(records(2), random_model())
-    assert node.room == 1
+    assert node.capacity_left == 1
 
 
 def test_refused_records_take_their_slots() -> None:

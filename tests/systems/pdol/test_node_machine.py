@@ -17,7 +17,7 @@ from hushstream.systems.pdol.nodes.incoming import MAX_RECORDS
 from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
 CASES = settings(max_examples=12, deadline=None)
-DOUBT = bytes(range(16))
+EPOCH_NONCE = bytes(range(16))
 
 
 @pytest.fixture(scope="session")
@@ -524,11 +524,11 @@ def test_leaves_of_other_events_have_noise_of_their_own_though_they_hold_the_sam
     assert not np.array_equal(*sums), "all null, and yet nobody learns that they are equal"
 
 
-def test_a_doubt_opens_an_epoch_where_noise_is_drawn_ahead_or_a_fork_is_known(pdol):
+def test_a_suspected_rollback_opens_an_epoch_where_noise_is_drawn_ahead_or_a_fork_is_known(pdol):
     for counter, forked, opens in (("blt", False, False), ("blt", True, True), ("negative-digit", False, True)):
         rig = pdol.NodeRig(pdol.make_system(sharing={"counter": counter}), key=pdol.SECRET)
         rig.play(0, 6)
-        assert rig.machine.distrust(DOUBT, forked) is opens
+        assert rig.machine.request_epoch(EPOCH_NONCE, forked) is opens
         rig.play(10, 6)
         last = rig.sums()[-1]
         assert (last["epoch"], last["generation"] > 0) == ((1, True) if opens else (0, False))
@@ -537,10 +537,10 @@ def test_a_doubt_opens_an_epoch_where_noise_is_drawn_ahead_or_a_fork_is_known(pd
         assert outputs(rig.replayed(again)) == outputs(rig.seen)
 
 
-def test_a_doubt_that_the_budget_has_no_room_for_withholds_all_that_follows(pdol):
+def test_a_suspected_rollback_that_the_budget_cannot_pay_for_withholds_all_that_follows(pdol):
     rig = pdol.NodeRig(pdol.make_system(sharing={"epochs": 1}), key=pdol.SECRET)
     rig.play(0, 6)
-    rig.machine.distrust(DOUBT, forked=True)
+    rig.machine.request_epoch(EPOCH_NONCE, forked=True)
     seen = rig.play(10, 9)
     assert rig.machine.refused is not None
     assert rig.sums(seen) == []

@@ -25,7 +25,7 @@ from hushstream.systems.pdol.configuration import (
     pdol_digest,
 )
 from hushstream.systems.pdol.errors import BadGraph, PdolError
-from hushstream.systems.pdol.guarantee import gossip_epsilon, guarantee_of, person_cost
+from hushstream.systems.pdol.guarantee import epoch_guarantee, gossip_epsilon, person_cost
 from hushstream.systems.pdol.system import KIND
 
 NAN, INF = float("nan"), float("inf")
@@ -39,14 +39,14 @@ def tmc(epsilon: float = 1.0, records: int = 1, **options) -> PdolConfig:
 def test_records_of_one_person_cost_the_square_of_their_number(records: int, epsilon: float) -> None:
     found = person_cost(tmc(), [records]).epsilon_micro / 1e6
     assert found == pytest.approx(epsilon, abs=0.005)
-    assert found == pytest.approx(guarantee_of(tmc(records=records)).lifetime.cost.epsilon_micro / 1e6)
+    assert found == pytest.approx(epoch_guarantee(tmc(records=records)).lifetime.cost.epsilon_micro / 1e6)
 
 
 def test_an_accountant_of_others_finds_no_more() -> None:
     """dp-accounting's Gaussian mechanism with the noise of one counter, composed for the records of a person."""
     for epsilon, records in ((1.0, [1]), (8.0, [1]), (1.0, [2, 1, 3]), (0.5, [5])):
         config = tmc(epsilon)
-        rho = guarantee_of(config).rho_micro / 1e6
+        rho = epoch_guarantee(config).rho_micro / 1e6
         orders = [1 + step / 10 for step in range(1, 2000)] + list(range(210, 2000, 10))
         accountant = RdpAccountant(orders)
         for count in records:
@@ -58,7 +58,7 @@ def test_an_accountant_of_others_finds_no_more() -> None:
 
 
 def test_a_record_against_another_costs_four_times_rho() -> None:
-    promise = guarantee_of(tmc())
+    promise = epoch_guarantee(tmc())
     assert promise.cost.epsilon_micro <= 1_000_000
     assert promise.replace_one.epsilon_micro / 1e6 == pytest.approx(2.112, abs=1e-3)
     assert promise.marks == ()
@@ -66,13 +66,13 @@ def test_a_record_against_another_costs_four_times_rho() -> None:
 
 def test_who_predicts_at_nodes_is_told_whom_it_protects() -> None:
     place = PredictionConfig("node")
-    assert any("outsiders alone" in fact for fact in guarantee_of(tmc(prediction=place)).not_protected)
-    assert not any("outsiders alone" in fact for fact in guarantee_of(tmc()).not_protected)
+    assert any("outsiders alone" in fact for fact in epoch_guarantee(tmc(prediction=place)).not_protected)
+    assert not any("outsiders alone" in fact for fact in epoch_guarantee(tmc()).not_protected)
 
 
 def test_sums_without_noise_promise_nothing() -> None:
     config = PdolConfig("x", 2, RecordConfig(5), SharingConfig("exact"))
-    promise = guarantee_of(config)
+    promise = epoch_guarantee(config)
     assert promise.cost.delta_units == 1 << 80
     assert not promise.private_as_stated
     assert promise.unnoised == ("releases", "models")
@@ -86,18 +86,18 @@ def gossip(at: str, **options) -> PdolConfig:
 
 
 def test_the_papers_form_says_that_it_is_not_private_as_stated_and_what_holds() -> None:
-    promise = guarantee_of(gossip("own"))
+    promise = epoch_guarantee(gossip("own"))
     assert promise.marks == (NOT_PRIVATE,)
     assert promise.cost.epsilon_micro == 100_500_000  # 1 + (200 - 1) / 2
     assert promise.claimed is not None
     assert promise.claimed.epsilon_micro == 1_000_000
     assert NOT_PRIVATE in page_text(Promises(promise))
-    three = guarantee_of(gossip("own", records_per_user=3)).lifetime.cost.epsilon_micro
+    three = epoch_guarantee(gossip("own", records_per_user=3)).lifetime.cost.epsilon_micro
     assert three == 1_000_000 * (3 + (200 - 3) / 2)
 
 
 def test_gradients_at_what_was_sent_cost_epsilon_a_record() -> None:
-    promise = guarantee_of(gossip("sent", records_per_user=5))
+    promise = epoch_guarantee(gossip("sent", records_per_user=5))
     assert promise.marks == ()
     assert promise.cost.epsilon_micro == 1_000_000
     assert promise.lifetime.cost.epsilon_micro == 5_000_000
@@ -238,4 +238,4 @@ def test_one_node_has_no_graph_and_a_graph_must_exist() -> None:
 
 def test_sums_that_could_leave_the_lattice_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"expected sums below 2\^32"):
-        guarantee_of(PdolConfig("x", 2, RecordConfig(5), SharingConfig(slots_per_release=1 << 16, horizon=1 << 10)))
+        epoch_guarantee(PdolConfig("x", 2, RecordConfig(5), SharingConfig(slots_per_release=1 << 16, horizon=1 << 10)))

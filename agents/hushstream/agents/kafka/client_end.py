@@ -1,9 +1,9 @@
-"""How long the stream client may take to end, once a worker has handed everything over.
+"""Bounds how long the stream client may take to end, once a worker has handed everything over.
 
-uvloop waits half a minute for a broker to answer the end of a TLS connection, which Apache Kafka now and then does not;
-Faust's services wait without limit for tasks that they cancel once, and for their fetch thread with the event loop
-held. A worker that has drained, saved, committed and left its group would stand there meanwhile, until whoever restarts
-it loses patience and kills it.
+uvloop waits half a minute for a broker to answer the end of a TLS connection, and Apache Kafka sometimes does not
+answer. Faust's services wait without limit for tasks that they cancel once, and for their fetch thread while they hold
+the event loop. Without a bound, a worker that has drained, saved, committed and left its group would hang until
+somebody kills it.
 """
 
 from __future__ import annotations

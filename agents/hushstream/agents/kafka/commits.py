@@ -1,8 +1,8 @@
-"""What a worker commits to its group: input offsets, and up to which journal record everything was released.
+"""What a worker commits to its group: input offsets, and up to which journal record all outputs were acknowledged.
 
-The offsets say from where input must be read again; they may lag far behind (an open window). So each commit
-also carries a mark, ``hushstream/1 <journal> <sequence>``: every record of that journal up to that sequence
-number has had its outputs acknowledged. What lies above it is sent again by the next owner, byte for byte.
+The offsets say where input must be read from again; they may lag far behind (an open window). So each commit also
+carries a mark, ``hushstream/1 <journal> <sequence>``: the outputs of every record of that journal up to that sequence
+number were acknowledged. The next owner sends what lies above it again, byte for byte.
 """
 
 from __future__ import annotations

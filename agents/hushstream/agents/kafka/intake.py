@@ -132,14 +132,14 @@ class Intake:
 
     def __init__(self) -> None:
         self._buffers: dict[TopicPartition, InputBuffer] = {}
-        self._room = asyncio.Event()
+        self._has_capacity = asyncio.Event()
         self.epoch = 0
         """Raised at every rebalance: what was fetched in an older epoch is not delivered."""
 
     def attach(self, buffers: Mapping[TopicPartition, InputBuffer]) -> None:
         """Deliver to these buffers from now on (each is sought first)."""
         self._buffers.update(buffers)
-        self._room.set()
+        self._has_capacity.set()
 
     def detach(self, sources: Iterable[TopicPartition]) -> None:
         """Stop delivering; what was not folded is dropped with the buffer."""
@@ -164,14 +164,14 @@ class Intake:
         """Whether some source is paused."""
         return any(buffer.full for buffer in self._buffers.values())
 
-    def notify_room(self) -> None:
+    def notify_capacity(self) -> None:
         """Tell a waiting fetcher that a buffer was emptied."""
-        self._room.set()
+        self._has_capacity.set()
 
-    async def wait_for_room(self, timeout_seconds: float) -> None:
+    async def wait_for_capacity(self, timeout_seconds: float) -> None:
         """Wait until a buffer was attached or emptied, or the time is over."""
-        self._room.clear()
+        self._has_capacity.clear()
         try:
-            await asyncio.wait_for(self._room.wait(), timeout_seconds)
+            await asyncio.wait_for(self._has_capacity.wait(), timeout_seconds)
         except TimeoutError:
             return

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
-from hushstream.agents.kafka.unopened import unopened
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import InputRecord, TopicPartition
 
@@ -36,7 +36,7 @@ class LogReader:
         self._consumer = AIOKafkaConsumer(
             **settings.client_options(),
             group_id=None,
-            key_deserializer=unopened,
+            key_deserializer=batches_stay_compressed,
             enable_auto_commit=False,
             auto_offset_reset="none",
             fetch_max_wait_ms=settings.fetch_wait_milliseconds,

@@ -199,8 +199,8 @@ class Metrics:
         """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
         self._beaten = self._clock()
 
-    def signs(self, **values: float) -> None:
-        """What tells an outage, by the names of its gauges without prefix (`hushstream.agents.worker.vital_signs`)."""
+    def health(self, **values: float) -> None:
+        """What tells an outage, by the names of its gauges without prefix (`hushstream.agents.worker.health`)."""
         for name, value in values.items():
             self._of(f"hushstream_{name}").set(value)
 

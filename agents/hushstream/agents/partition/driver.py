@@ -20,16 +20,16 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import JournalLost, from_client
 from hushstream.agents.kafka.intake import InputBuffer
-from hushstream.agents.partition.cuts import Cuts, Reached
-from hushstream.agents.partition.gathering import Gathering
+from hushstream.agents.partition.background_snapshot import BackgroundSnapshots, Reached
 from hushstream.agents.partition.input_ends import wiped
+from hushstream.agents.partition.linger import Linger
 from hushstream.agents.partition.named_waits import NamedWait
 from hushstream.agents.partition.schedule import FixedSchedule, LiveSchedule, Schedule
 from hushstream.agents.partition.tools import Tools
-from hushstream.agents.partition.waiting import turn_loop, within
-from hushstream.agents.recovery.branches import sequence_in_flight
-from hushstream.agents.recovery.held import Held
+from hushstream.agents.partition.waiting import within, yield_to_loop
 from hushstream.agents.recovery.journal import Append, JournalWriter
+from hushstream.agents.recovery.journal_forks import sequence_in_flight
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.machine import readers_of, releasing, ticking
@@ -58,35 +58,35 @@ class _Work:
 class PartitionDriver:
     """Drives one machine until it is closed or fails."""
 
-    def __init__(self, partition: int, held: Held, tools: Tools) -> None:
+    def __init__(self, partition: int, recovered: RecoveredMachine, tools: Tools) -> None:
         """Take over a recovered machine; `start` begins the work."""
         self.partition = partition
-        self._held = held
-        self._machine = held.machine
-        self._releases, self._ticks = releasing(held.machine), ticking(held.machine)
+        self._recovered = recovered
+        self._machine = recovered.machine
+        self._releases, self._ticks = releasing(recovered.machine), ticking(recovered.machine)
         self._tools = tools
         self._settings = tools.settings
         self._clock = tools.clock
         self._arrived = asyncio.Event()
-        self.inputs = self._make_buffers(held.machine.inputs)
-        self.broadcasts = self._make_buffers(held.machine.broadcasts)
+        self.inputs = self._make_buffers(recovered.machine.inputs)
+        self.broadcasts = self._make_buffers(recovered.machine.broadcasts)
         self._schedule = self._make_schedule()
-        self._gathering = Gathering(
+        self._linger = Linger(
             self.inputs[0], (*self.broadcasts, *self.inputs), self._settings.gather_seconds, self._clock()
         )
         self._named = NamedWait(
-            held.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
+            recovered.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
         )
         self._writer = JournalWriter(
             tools.sender,
             self._machine.journal,
-            held.journal_offset,
+            recovered.journal_offset,
             self._read_tail,
-            partial(sequence_in_flight, held.machine),
+            partial(sequence_in_flight, recovered.machine),
         )
-        self._sequence = held.sequence
-        self._journal_offset = held.journal_offset
-        self._record = held.record
+        self._sequence = recovered.sequence
+        self._journal_offset = recovered.journal_offset
+        self._record = recovered.record
         self._confirm: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._release: asyncio.Queue[_Work | Reached] = asyncio.Queue()
         self._finish: asyncio.Queue[_Work | Reached] = asyncio.Queue()
@@ -97,11 +97,11 @@ class PartitionDriver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._failed = False
-        self._cuts = Cuts(
-            held, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
+        self._background_snapshots = BackgroundSnapshots(
+            recovered, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
         )
         self._commit: Mapping[TopicPartition, int] = self._machine.committed()
-        self._commit_mark = held.released
+        self._commit_mark = recovered.released
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
@@ -111,10 +111,16 @@ class PartitionDriver:
 
     def start(self) -> None:
         """Begin to fold what arrives."""
-        for work in (self._fold_loop, self._confirm_loop, self._release_loop, self._finish_loop, self._cuts.work):
+        for work in (
+            self._fold_loop,
+            self._confirm_loop,
+            self._release_loop,
+            self._finish_loop,
+            self._background_snapshots.work,
+        ):
             self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
-    async def close(self, timeout_seconds: float, snapshot: bool = False) -> Held | None:
+    async def close(self, timeout_seconds: float, snapshot: bool = False) -> RecoveredMachine | None:
         """Stop folding, drop what was not folded, and wait for all that is on its way.
 
         Args:
@@ -132,15 +138,15 @@ class PartitionDriver:
             self._failed = True
         if snapshot and not self._failed:
             await self._guarded(self._cut_last)
-        await within(self._cuts.idle, deadline, self._clock)
+        await within(self._background_snapshots.idle, deadline, self._clock)
         await self._cancel()
         if self._failed:
             return None
-        self._held.sequence = self._sequence
-        self._held.journal_offset = self._writer.next_offset
-        self._held.record = self._record
-        self._held.released = self._sequence
-        return self._held
+        self._recovered.sequence = self._sequence
+        self._recovered.journal_offset = self._writer.next_offset
+        self._recovered.record = self._record
+        self._recovered.released = self._sequence
+        return self._recovered
 
     def committable(self) -> tuple[Mapping[TopicPartition, int], int] | None:
         """Offsets and mark to commit; None when nothing has changed since the last commit."""
@@ -155,7 +161,7 @@ class PartitionDriver:
     @property
     def label(self) -> str:
         """This partition's journal as commits name it."""
-        return self._held.label
+        return self._recovered.label
 
     @property
     def machine(self) -> Any:
@@ -167,7 +173,7 @@ class PartitionDriver:
         buffers = []
         for source in sources:
             low = positions.get(source, 0)
-            begins = max(low, self._held.begins.get(source, low))
+            begins = max(low, self._recovered.begins.get(source, low))
             buffer = InputBuffer(source, low, settings.buffer_records, settings.buffer_bytes, begins)
             buffer.arrived = self._on_arrival
             buffer.failed = self._fail
@@ -232,18 +238,18 @@ class PartitionDriver:
         return self._clock() - self._appended[0] if self._appended else 0.0
 
     def _on_arrival(self) -> None:
-        self._gathering.arrived(self._clock())
+        self._linger.arrived(self._clock())
         self._arrived.set()
 
     async def _fold_loop(self) -> None:
         while not self._closing:
             self._arrived.clear()
-            await self._gathering.until_enough(self._arrived, self._clock)
+            await self._linger.until_enough(self._arrived, self._clock)
             if not await self._fold_once():
                 await self._wait_for_input()
-            if self._cuts.due:
+            if self._background_snapshots.due:
                 self._cut()
-            await turn_loop()
+            await yield_to_loop()
 
     async def _fold_once(self) -> bool:
         """Fold one batch and send its steps on their way; False if more input must arrive first."""
@@ -285,8 +291,8 @@ class PartitionDriver:
         positions = self._machine.positions()
         for buffer in (*self.broadcasts, *self.inputs):
             buffer.advance(positions.get(buffer.source, 0))
-        self._gathering.folded()
-        self._tools.notify_room()
+        self._linger.folded()
+        self._tools.notify_capacity()
 
     async def _submit(self, step: Step, commit: Mapping[TopicPartition, int] | None, started: float) -> None:
         await self._places.acquire()
@@ -327,7 +333,7 @@ class PartitionDriver:
             steps = [work for work in waiting if isinstance(work, _Work)]
             # 3. Raise the mark: if the journal lost these records after the outputs left, nothing else would tell, and
             # the same windows would be released again over other data.
-            await self._mark([work for work in steps if work.step.releases or work.step.turns])
+            await self._mark([work for work in steps if work.step.releases or work.step.key_rotated])
             for work in waiting:
                 if isinstance(work, _Work):
                     # 4. Release.
@@ -338,10 +344,10 @@ class PartitionDriver:
     async def _mark(self, releasing: Sequence[_Work]) -> None:
         if self._tools.marks is None or not releasing:
             return
-        held, sequence = self._held, releasing[-1].sequence
+        recovered, sequence = self._recovered, releasing[-1].sequence
         outputs = [output for work in releasing for output in work.step.releases]
         self._tools.observe("marking", self.partition, sequence)
-        await self._tools.marks.raise_to(self.partition, held.journal, held.generation, sequence, outputs)
+        await self._tools.marks.raise_to(self.partition, recovered.journal, recovered.generation, sequence, outputs)
         self._tools.observe("marked", self.partition, sequence)
 
     async def _finish_loop(self) -> None:
@@ -373,7 +379,7 @@ class PartitionDriver:
         try:
             await asyncio.wait_for(self._arrived.wait(), min(limit for limit in limits if limit is not None))
         except TimeoutError:
-            await self._tick(self._clock() - self._gathering.last_arrival)
+            await self._tick(self._clock() - self._linger.last_arrival)
 
     async def _tick(self, idle_seconds: float) -> None:
         if self._ticks is None or self._closing or self._settings.schedule == "fixed":
@@ -386,17 +392,17 @@ class PartitionDriver:
         """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
         states, folded = self._tools.states, sum(self._machine.positions().values())
         if states is not None and states.due(self.partition, (self._sequence, folded)):
-            self._cuts.again()
-        cut = self._cuts.begin(self._sequence)
+            self._background_snapshots.again()
+        cut = self._background_snapshots.begin(self._sequence)
         if cut is not None:
             self._confirm.put_nowait(cut.reached)
-        elif self._cuts.idle.is_set():
+        elif self._background_snapshots.idle.is_set():
             self._tools.saved[self.partition] = self._clock()
 
     async def _cut_last(self) -> None:
-        await self._cuts.idle.wait()
+        await self._background_snapshots.idle.wait()
         self._cut()
-        await self._cuts.idle.wait()
+        await self._background_snapshots.idle.wait()
 
     async def _save(self, snapshot: Snapshot) -> None:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
@@ -425,7 +431,7 @@ class PartitionDriver:
             return
         self._failed = True
         self._drained.set()
-        self._cuts.idle.set()
+        self._background_snapshots.idle.set()
         self._arrived.set()
         self._closing = True
         for task in self._tasks:

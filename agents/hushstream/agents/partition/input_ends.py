@@ -1,4 +1,4 @@
-"""Whether the input logs of a partition that is at work still hold what was folded of them."""
+"""Checks whether the input logs of a running partition still hold what was folded of them."""
 
 from __future__ import annotations
 

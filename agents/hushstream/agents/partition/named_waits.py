@@ -1,9 +1,9 @@
-"""How long one partition waits for a record that another one names, and how that ends.
+"""Limits how long one partition waits for a click that a context names.
 
-A context may name a click, and waits for it. Where the log of clicks is asked after such a context has arrived, and
-ends before the click, the context names what never was: it goes on without waiting, and the machine refuses it. The
-log is asked when the first context has waited for a while, as a broker that has just become the leader may not show
-the last records yet; what arrived behind it by then does not wait for a while of its own.
+A context may name a click, and waits for it. When the context has waited for a while, the end of the clicks' log is
+asked for. If the log ends before the click, the click never existed: the context goes on without waiting, and the
+machine refuses it. The partition asks only after a wait, because a broker that has just become the leader may not show
+the last records yet. Contexts that arrived behind the first one by then do not wait for a while of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.partition.input_ends import EndOffsets
 from hushstream.engine.machine import Machine, waiting
 from hushstream.engine.records import Awaited
@@ -47,7 +47,7 @@ class NamedWait:
         self._metrics = metrics
         self._awaited: Awaited | None = None
         self._since = 0.0
-        self._quiet = Quiet(logger)
+        self._limited_log = RateLimitedLog(logger)
 
     def awaited(self, now: float) -> Awaited | None:
         """What the machine waits for at this moment; called after each `Machine.ready`."""
@@ -71,13 +71,13 @@ class NamedWait:
         try:
             end = (await self._end_offsets([awaited.source]))[awaited.source]
         except (KafkaError, ConnectionError, TimeoutError) as error:
-            self._quiet.warning("%s/%d: where it ends is not known (%s)", topic, partition, type(error).__name__)
+            self._limited_log.warning("%s/%d: where it ends is not known (%s)", topic, partition, type(error).__name__)
             return False
         if awaited.offset < end:
             return False
         self._waits.ends_at(arrived, end)
         self._metrics.waited_in_vain()
-        self._quiet.warning(
+        self._limited_log.warning(
             "partition %d: a record names one of %s that is not there; after %g s it is refused, with all others that "
             "do by now", partition, topic, self._seconds,
         )  # fmt: skip

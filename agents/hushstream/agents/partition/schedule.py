@@ -1,6 +1,6 @@
-"""Which of the records that have arrived make the next batch.
+"""Chooses which of the records that have arrived make the next batch.
 
-A learner's inputs take their turns by log time (`hushstream.engine.learner.batch`), contexts last at equal log times,
+A learner's inputs are merged by log time (`hushstream.engine.learner.batch`), contexts last at equal log times,
 and no batch may hold a context while another input has records left that come before it: then where batches are cut
 changes nothing that leaves. The first of a machine's inputs, here the *leading* one, sets the pace: how many of its
 records make a batch follows from that log alone, never from how many clicks there are, as each of them is private.
@@ -15,8 +15,8 @@ from typing import Protocol
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 
-Turn = tuple[int, bool, TopicPartition]
-"""Log time, whether it is of the leading input, source: in this order records of several logs come.
+OrderKey = tuple[int, bool, TopicPartition]
+"""The order of records of several logs: by log time, then whether it is the leading input, then source.
 
 A record whose log time lies before its predecessor's counts as if it had that one's.
 """
@@ -49,10 +49,11 @@ class Schedule(Protocol):
 class LiveSchedule:
     """Everything that has arrived, up to a number of records and bytes for each input.
 
-    While more of a log is known to be there than a batch takes of it, no other log is taken further than the turn of
-    the last record that is. A log that was read to its end holds nothing back: what comes later gets a later log time.
-    That end is the one of the last fetch. What was appended in the moment between it and the fetch of another log's
-    records may come behind them; the journal then says so, and a reward that thereby is late is lost to its own user.
+    While more of a log is known to be there than a batch takes of it, no other log is taken further than the place of
+    the last record that is, in the order of `OrderKey`. A log that was read to its end holds nothing back: what comes
+    later gets a later log time. That end is the one of the last fetch. What was appended in the moment between it and
+    the fetch of another log's records may come behind them; the journal then says so, and a reward that thereby is late
+    is lost to its own user.
     """
 
     wants_ends = False
@@ -81,15 +82,15 @@ class LiveSchedule:
         self._bytes = batch_bytes
         self._cut = False
         self._reach: Awaited | None = None
-        """What is offered of an awaited input before its turn."""
+        """What is offered of an awaited input ahead of its order."""
 
     def next_batch(self) -> Sequence[InputSlice]:
         parts = {buffer.source: buffer.slice(self._records, self._bytes) for buffer in self._buffers}
-        reached = {b.source: self._last_turn(parts[b.source], b.source) for b in self._buffers if self._more(b, parts)}
+        reached = {b.source: self._last_key(parts[b.source], b.source) for b in self._buffers if self._more(b, parts)}
         batch = []
         self._cut = False
         for source, part in parts.items():
-            others = [turn for other, turn in reached.items() if other != source]
+            others = [key for other, key in reached.items() if other != source]
             if part is not None and others:
                 part = self._before(part, min(others))
             if part is not None:
@@ -99,7 +100,7 @@ class LiveSchedule:
     def held_back(self, awaited: Awaited | None) -> bool:
         """Yes, if some was cut off of what is awaited: the first context may name a click of a later log time.
 
-        Then all clicks up to that one come before it, so each is folded in its turn.
+        Then all clicks up to that one come before it, so each is folded in order.
         """
         if not self._cut or awaited is None or awaited == self._reach:
             return False
@@ -107,7 +108,7 @@ class LiveSchedule:
         return True
 
     def folded(self) -> None:
-        """Every log in its turn again."""
+        """Every log in order again."""
         self._reach = None
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
@@ -118,15 +119,15 @@ class LiveSchedule:
         taken_to = buffer.low if part is None else part.high
         return taken_to < max(buffer.next_offset, self._ends(buffer.source))
 
-    def _last_turn(self, part: InputSlice | None, source: TopicPartition) -> Turn:
+    def _last_key(self, part: InputSlice | None, source: TopicPartition) -> OrderKey:
         last_ms = max((record.timestamp_ms for record in part.records), default=0) if part is not None else 0
         return last_ms, source == self._leading, source
 
-    def _before(self, part: InputSlice, turn: Turn) -> InputSlice | None:
+    def _before(self, part: InputSlice, key: OrderKey) -> InputSlice | None:
         """What of a slice comes before ``turn``."""
         source = (part.topic, part.partition)
         count = next(
-            (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > turn), None
+            (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > key), None
         )
         if count is not None and self._reach is not None and source == self._reach.source:
             count = _reached(part.records, count, self._reach)
@@ -191,7 +192,7 @@ class FixedSchedule:
 
     def _first_merged(self) -> dict[TopicPartition, int]:
         taken = {buffer.source: 0 for buffer in self._buffers}
-        for _, leads, source in merge(*(self._turns(buffer) for buffer in self._buffers)):
+        for _, leads, source in merge(*(self._order_keys(buffer) for buffer in self._buffers)):
             taken[source] += 1
             if leads and taken[source] == self._wanted:
                 break
@@ -201,7 +202,7 @@ class FixedSchedule:
         for buffer in self._buffers:
             buffer.limit_records = max(buffer.limit_records, 2 * self._wanted)
 
-    def _turns(self, buffer: InputBuffer) -> Iterator[Turn]:
+    def _order_keys(self, buffer: InputBuffer) -> Iterator[OrderKey]:
         last_ms = 0
         for record in buffer.peek():
             last_ms = max(last_ms, record.timestamp_ms)

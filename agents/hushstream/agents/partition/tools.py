@@ -1,4 +1,4 @@
-"""What the driver of a home partition is given by its worker."""
+"""What a worker gives to the driver of a home partition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tools:
         end_offsets: where input logs end now.
         fetched_end: where an input log ended when it was last fetched; None where that is not known.
         read_journal: reads (offset, value) of a journal from an offset to its end.
-        notify_room: tells the fetcher that a buffer was emptied.
+        notify_capacity: tells the fetcher that a buffer was emptied.
         foreign: told of records of the journal that no chain holds.
         lost: told when the partition cannot go on, with the reason.
         saved: when the state of a partition was saved last, by `clock`: it outlasts the drivers of the partition.
@@ -46,7 +46,7 @@ class Tools:
     end_offsets: EndOffsets
     fetched_end: Callable[[TopicPartition], int | None]
     read_journal: Callable[[TopicPartition, int], Awaitable[list[tuple[int, bytes]]]]
-    notify_room: Callable[[], None]
+    notify_capacity: Callable[[], None]
     lost: Callable[[int, BaseException], None]
     foreign: ForeignRecords = field(default_factory=ForeignRecords)
     saved: dict[int, float] = field(default_factory=dict)

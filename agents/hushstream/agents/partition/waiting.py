@@ -1,12 +1,12 @@
-"""What a driver waits for beside its queues: a moment, and the turns of the event loop."""
+"""What a driver waits for beside its queues: a moment on its clock, and iterations of the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-_TURNS = 8
-"""Turns of the event loop between two folds. A record takes about four from its append to the wire, and its
+_LOOP_ITERATIONS = 8
+"""Iterations of the event loop between two folds. A record takes about four from its append to the wire, and its
 acknowledgement six from there to who waits for it; a fold holds the loop, so with fewer each would wait for another
 fold or two (at half of the highest rate: 25 ms in place of 13 from the start of a fold to the acknowledgement)."""
 
@@ -20,7 +20,7 @@ async def within(event: asyncio.Event, deadline: float, clock: Callable[[], floa
     return True
 
 
-async def turn_loop() -> None:
+async def yield_to_loop() -> None:
     """Let what was appended go out and what was acknowledged go on, before the next fold holds the loop."""
-    for _ in range(_TURNS):
+    for _ in range(_LOOP_ITERATIONS):
         await asyncio.sleep(0)

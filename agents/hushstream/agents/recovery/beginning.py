@@ -1,8 +1,10 @@
-"""What a machine begins with: its first journal record, the snapshot on this worker's disk, or a published state.
+"""Chooses what a machine begins with: its first journal record, the snapshot on this worker's disk, or a published
+state.
 
-A worker's disk is a cache: where a newer state was published (`hushstream.agents.recovery.state_topic`), that is
-brought there first. Any state counts only if the journal holds the very record that it ends with. One of a branch that
-was lost is evidence of the loss, wherever it lies: it is refused, or put aside where an operator went on.
+A worker's disk is a cache: where a newer state was published (`hushstream.agents.recovery.state_topic`), that state is
+fetched first. A state counts only if the journal holds the very record that it ends with. A state of a lost branch, on
+disk or published, shows that the journal was rolled back: the partition is refused, or the state is put aside where an
+operator has accepted the loss.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from dataclasses import dataclass, field
 
 from hushstream.agents.errors import DiskRefused, JournalTruncated, TopicsReplaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.branches import genesis_of, holds, last_record, reach
-from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.journal_forks import genesis_of, holds, last_record, reach
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import Found, PublishedStates
 from hushstream.agents.settings import WorkerSettings
@@ -51,7 +53,7 @@ class Beginning:
     _of_no_use: set[bytes] = field(default_factory=set)
     """Publications of another release's form, by name."""
 
-    async def keeps(self, cached: Held, reader: LogReader) -> bool:
+    async def keeps(self, cached: RecoveredMachine, reader: LogReader) -> bool:
         """Whether a machine that was kept in memory is what to go on from, with the journal as it is now."""
         machine = cached.machine
         journal = machine.journal
@@ -73,7 +75,7 @@ class Beginning:
         firsts = await reader.first_offsets([*machine.inputs, *machine.broadcasts])
         return all(positions.get(source, 0) >= first for source, first in firsts.items())
 
-    async def begin(self, partition: int, reader: LogReader, standing: Standing) -> Held:
+    async def begin(self, partition: int, reader: LogReader, standing: Standing) -> RecoveredMachine:
         """A machine at its genesis record, or at the newest state of it that there is.
 
         Raises:
@@ -96,7 +98,7 @@ class Beginning:
         genesis, behind = await self._genesis(reader, journal, first, known)
         machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
         machine.start(genesis)
-        start = Held(machine, genesis, 0, behind, record_digest(genesis))
+        start = RecoveredMachine(machine, genesis, 0, behind, record_digest(genesis))
         brought = await self._bring(start, reader, standing, local)
         if brought is not None:
             local = self.snapshots.load(partition)
@@ -120,8 +122,8 @@ class Beginning:
         return f"topic {self.states.name} holds states that are of no use: {'; '.join(dict.fromkeys(found))}"
 
     async def _restored(
-        self, start: Held, reader: LogReader, standing: Standing, snapshot: Snapshot, brought: Found | None
-    ) -> Held:
+        self, start: RecoveredMachine, reader: LogReader, standing: Standing, snapshot: Snapshot, brought: Found | None
+    ) -> RecoveredMachine:
         machine, partition = start.machine, start.machine.journal[1]
         try:
             machine.restore(snapshot.state)
@@ -140,9 +142,11 @@ class Beginning:
             why = self._lost(machine.journal)
             return await self._without_snapshot(partition, reader, standing, f"snapshot: {why}")
         # A snapshot is taken only when everything up to it was released.
-        held = Held(machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value))
-        held.released = snapshot.sequence
-        return held
+        recovered = RecoveredMachine(
+            machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value)
+        )
+        recovered.released = snapshot.sequence
+        return recovered
 
     async def _newest(self, partition: int, reader: LogReader) -> Found | None:
         """The newest publication of which the head can be read."""
@@ -155,7 +159,9 @@ class Beginning:
                     return found
         return None
 
-    async def _bring(self, start: Held, reader: LogReader, standing: Standing, local: Snapshot | None) -> Found | None:
+    async def _bring(
+        self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None
+    ) -> Found | None:
         """Bring the newest published state to this worker's disk, if it is newer than what lies there."""
         if self.states is None:
             return None
@@ -172,7 +178,7 @@ class Beginning:
                 self._check_place(journal, first, start.genesis, head, where)
                 if not await self._stands(found, start, reader):
                     await self._require_rebuilding(start, reader, standing, head, where)
-                    self.states.distrust(partition)
+                    self.states.disregard(partition)
                     logger.warning("partition %d: %s: %s; it is passed over", partition, where, self._lost(journal))
                     continue
                 if local is not None and head.place <= local.place:
@@ -190,14 +196,16 @@ class Beginning:
             logger.warning("partition %d: %s: a state was passed over: %s", partition, where, why)
         return None
 
-    async def _stands(self, found: Found, start: Held, reader: LogReader) -> bool:
+    async def _stands(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
         """Whether a published state stands on the journal as it is now."""
         head = found.head
         if head.genesis != start.genesis:
             return False
         return await holds(reader, start.machine, head.sequence, head.journal_offset, head.record)
 
-    async def _without_snapshot(self, partition: int, reader: LogReader, standing: Standing, why: str) -> Held:
+    async def _without_snapshot(
+        self, partition: int, reader: LogReader, standing: Standing, why: str
+    ) -> RecoveredMachine:
         """Put the snapshot aside and begin with what else there is."""
         logger.warning("%s; it is kept at %s, and gone on without", why, self.snapshots.put_aside(partition))
         return await self.begin(partition, reader, standing)
@@ -214,7 +222,7 @@ class Beginning:
         )
 
     async def _require_rebuilding(
-        self, start: Held, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
+        self, start: RecoveredMachine, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
     ) -> None:
         """Leave a state that the journal does not lead to where it is, unless the journal is to be gone on with.
 

@@ -1,7 +1,8 @@
-"""Records in a worker's own topics that no chain and no key of its zone holds: skipped, counted, and said once.
+"""Skips and counts records in a worker's own topics that no chain and no key of its zone holds, and logs them once.
 
-Whoever may write a topic may put anything there. Readers skip what is not theirs, so nothing stops; but it is a sign
-that a right is held by somebody who should not have it, so the owner of the topic counts it and an alert fires.
+Anybody with write access to a topic can put anything there. Readers skip foreign records, so nothing stops. But such a
+record shows that somebody holds a right that they should not have, so the owner of the topic counts it and an alert
+fires.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Release marks on a worker's own disk, beside those of the zone's topic (`hushstream.agents.recovery.marks`).
+"""Keeps release marks on a worker's own disk, beside those in the zone's topic (`hushstream.agents.recovery.marks`).
 
-The file of a mark is on disk before what it covers is sent. A higher mark is a file of its own, the lower ones go
-afterwards, and the highest counts: so an owner that slept cannot lower what the next one noted, and nobody waits for
-one that sleeps. Files lie in the data directory unless the settings name another folder, which is better: a backup of
-the data then does not bring back an old mark with it, and where the topic of marks is lost as well, it is missed.
+A mark's file is on disk before anything that it covers is sent. Each higher mark is a new file; lower ones are deleted
+afterwards, and the highest counts. So an owner that was suspended cannot lower what the next owner noted, and nobody
+waits for a suspended one. Files lie in the data directory unless the settings name another folder. Another folder is
+better: a backup of the data then brings back no old mark, and a lost topic of marks is noticed.
 """
 
 from __future__ import annotations

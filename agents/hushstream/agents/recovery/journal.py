@@ -1,9 +1,9 @@
-"""The write-ahead journal of one partition: an append at the expected offset is log, debit and fence in one.
+"""Appends to the write-ahead journal of one partition; an append at the expected offset is log, debit and fence in one.
 
-The offset that the broker gives to an append tells whether somebody else wrote in between. If so, what the
-journal really holds decides (`settle`): records that cannot continue the chain are skipped by every reader,
-and so by us; anything that might have continued it before ours means that our records do not count, and anything
-that might have continued it after ours that another owner goes on: also if they made the same bytes as we.
+The offset that the broker gives to an append shows whether somebody else wrote in between. If so, the journal is read
+again, and its content decides (`settle`). Every reader skips records that cannot continue the chain, and so does this
+writer. A record that may continue the chain before ours means that our records do not count. A record that may continue
+it after ours means that another owner goes on, even if that owner wrote the same bytes.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class JournalWriter:
         return offset
 
     async def _settle_all(self) -> None:
-        """Re-read the journal from the first append in doubt, and place all that are in flight."""
+        """Re-read the journal from the first append in question, and place all that are in flight."""
         async with self._order:
             sent = list(self._pending)
             for append in sent:

@@ -1,13 +1,13 @@
-"""Input that was deleted before it was folded: refused, unless an operator says that the role goes on without it.
+"""Refuses a partition whose input was deleted before it was folded, unless an operator accepts the loss.
 
-A role that was down for longer than its input is kept has lost some of it, and nothing brings that back. The refusal
-names what is lost, and the word with which an operator accepts that (`--accept-loss`). The worker then writes a note
-beside the chain of its journal (`hushstream.engine.journal.notes`) and folds what is left: the range of the next batch
-begins where it would have begun, and holds only the records that are there. Its digest says so, so recoveries and
-`verify` compute the same from it; and where no note covers the range, both refuse it as before.
+A role that was down for longer than its input is kept has lost some input, and nothing brings it back. The refusal
+names what is lost, and the word with which an operator accepts the loss (`--accept-loss`). The worker then writes a
+note beside the chain of its journal (`hushstream.engine.journal.notes`) and folds what is left. The range of the next
+batch begins where it would have begun without the loss, and holds only the records that are there. Its digest says so,
+so recoveries and `verify` compute the same; where no note covers the range, both refuse it as before.
 
-No privacy is lost by it: what was not folded was not released from, and a slot that was charged at the edge and is not
-counted costs its user what it would have cost.
+The loss costs no privacy. Nothing was released from input that was not folded, and a slot that was charged at the edge
+and is not counted costs its user what it would have cost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 
 from hushstream.agents.errors import InputsDeleted
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.branches import sequence_of
-from hushstream.agents.recovery.held import Held, HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.journal_forks import sequence_of
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, RecoveredMachine
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
 from hushstream.engine.records import Output, TopicPartition
@@ -46,7 +46,9 @@ class Losses:
     sender: Sender
     _seals: dict[int, NoteSeal] = field(default_factory=dict)
 
-    async def accepted(self, held: Held, reader: LogReader, source: TopicPartition, first: int, journaled: int) -> bool:
+    async def accepted(
+        self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int, journaled: int
+    ) -> bool:
         """Whether the input before ``first`` that a machine has not folded is lost by an operator's word.
 
         Args:
@@ -60,13 +62,13 @@ class Losses:
         Raises:
             InputsDeleted: it is not; says what is lost, and what an operator can do.
         """
-        low = held.machine.positions().get(source, 0)
-        if any(note.kind == LOST and note.covers(source, low, first) for note in await self._notes(held, reader)):
+        low = recovered.machine.positions().get(source, 0)
+        if any(note.kind == LOST and note.covers(source, low, first) for note in await self._notes(recovered, reader)):
             return True
-        if journaled > held.sequence:
+        if journaled > recovered.sequence:
             return False
-        after_ms, before_ms = await _times(held, reader, source, first)
-        partition = held.machine.journal[1]
+        after_ms, before_ms = await _times(recovered, reader, source, first)
+        partition = recovered.machine.journal[1]
         word = f"{partition}:{source[0]}/{source[1]}:{low}-{first}"
         if word not in self.settings.accept_loss:
             kept = f"the first that is kept is of {_moment(before_ms)}" if before_ms else "none is kept"
@@ -79,16 +81,16 @@ class Losses:
             )
         note = Note(LOST, source, low, first, after_ms, before_ms)
         value = self._seal(partition).pack(note)
-        await (await self.sender.send(Output(*held.machine.journal, value)))
+        await (await self.sender.send(Output(*recovered.machine.journal, value)))
         logger.warning(
             "partition %d: went on without %s/%d offsets %d to %d by the operator's word",
             partition, *source, low, first - 1,
         )  # fmt: skip
         return True
 
-    async def _notes(self, held: Held, reader: LogReader) -> Sequence[Note]:
+    async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes that stand behind the last record of the chain that the machine contains."""
-        machine = held.machine
+        machine = recovered.machine
         journal = machine.journal
         first, end = (await reader.first_offsets([journal]))[journal], (await reader.end_offsets([journal]))[journal]
         reader.open({journal: first})
@@ -98,7 +100,10 @@ class Losses:
         while high > first and not found_last:
             low = max(first, high - _AT_ONCE)
             for record in reversed(await reader.read(journal, low, high)):
-                if record.offset < held.journal_offset and sequence_of(machine, record.value) == held.sequence:
+                if (
+                    record.offset < recovered.journal_offset
+                    and sequence_of(machine, record.value) == recovered.sequence
+                ):
                     found_last = True
                     break
                 note = seal.unpack(record.value)
@@ -112,13 +117,13 @@ class Losses:
         )
 
 
-async def _times(held: Held, reader: LogReader, source: TopicPartition, first: int) -> tuple[int, int]:
+async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int) -> tuple[int, int]:
     """Log times of the last journal record, and of the first input that is kept; 0 where there is none."""
-    journal = held.machine.journal
+    journal = recovered.machine.journal
     begun = (await reader.first_offsets([journal]))[journal]
     end = (await reader.end_offsets([source]))[source]
     reader.open({journal: begun, source: first})
-    last = await reader.read(journal, max(begun, held.journal_offset - 1), held.journal_offset)
+    last = await reader.read(journal, max(begun, recovered.journal_offset - 1), recovered.journal_offset)
     kept = await reader.read(source, first, first + 1) if end > first else []
     return (last[-1].timestamp_ms if last else 0, kept[0].timestamp_ms if kept else 0)
 

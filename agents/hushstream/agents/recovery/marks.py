@@ -23,7 +23,7 @@ marks that were ever raised one at least as high is read, as if the foreign reco
 is held to the same number. Where it stands last under the key of a mark (a tombstone is such a record, too), that mark
 may have been the highest: the partition is refused. So it is where the topic does not begin at offset 0. Both end where
 an operator says so and pays: a mark of a newer generation that stands behind the loss (`hushstream marks rebuild`), and
-with it the doubt that opens a new epoch.
+with it the request that opens a new epoch.
 """
 
 from __future__ import annotations
@@ -136,17 +136,17 @@ class ReleaseMarks:
         Raises:
             OlderThanPaid: says why, and what an operator can do.
         """
-        doubt = standing.doubt(journal, sequence)
-        if not doubt:
+        suspicion = standing.suspicion(journal, sequence)
+        if not suspicion:
             return False
         word = f"{partition}:{journal if journal is not None and sequence else NEW}:{standing.next_generation}"
         if word in self.settings.accept_loss:
             return True
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
-            f"partition {partition}: the journal is refused: {doubt} (marks: {where}). Bring the newer topics back, "
-            f"all of one moment; or begin a deployment under another name, and count what both cost together. To go on "
-            f"with what is here, start this worker with --accept-loss {word}: {_PRICE}"
+            f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
+            f"back, all of one moment; or begin a deployment under another name, and count what both cost together. "
+            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:

@@ -1,10 +1,10 @@
-"""Bringing a machine to where its journal stands, and sending again what a crash may have left unsent.
+"""Brings a machine to the end of its journal, and sends again what a crash may have left unsent.
 
-Rule for sending again: a commit is made only after the outputs of everything it covers were acknowledged, and
-it carries the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the records above the
-committed mark are sent again, in order and with the same bytes; readers drop repeats by their deterministic
-ids. They are sent only after the whole tail was replayed and compared (in portions, if the tail holds more
-than `PORTION_OUTPUTS` outputs, so that memory stays bounded).
+A worker commits only after the outputs of everything that the commit covers were acknowledged, and the commit carries
+the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the records above the committed mark
+are sent again, in order and with the same bytes; readers drop repeats by their deterministic ids. They are sent only
+after the whole tail was replayed and compared. If the tail holds more than `PORTION_OUTPUTS` outputs, that is done in
+portions, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from hushstream.agents.errors import InputsDeleted, replaced
 from hushstream.agents.kafka.commits import read_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.beginning import Beginning
-from hushstream.agents.recovery.branches import published_ms, reach, sequence_of
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.journal_forks import published_ms, reach, sequence_of
 from hushstream.agents.recovery.losses import Losses
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.journal.marks import Standing
 from hushstream.engine.machine import readers_of, releasing, reopening
-from hushstream.engine.noise.epochs import DOUBT_BYTES
+from hushstream.engine.noise.epochs import EPOCH_NONCE_BYTES
 from hushstream.engine.records import (
     InputRange,
     InputRecord,
@@ -85,7 +85,9 @@ class Recovery:
         object.__setattr__(self, "beginning", Beginning(*tools))
         object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender))
 
-    async def run(self, partition: int, commits: Collection[str], cached: Held | None = None) -> Held:
+    async def run(
+        self, partition: int, commits: Collection[str], cached: RecoveredMachine | None = None
+    ) -> RecoveredMachine:
         """Bring the partition's machine to the end of its journal and send again what may be unsent.
 
         Args:
@@ -108,77 +110,83 @@ class Recovery:
             if cached is not None and not await self.beginning.keeps(cached, reader):
                 logger.warning("partition %d: went on without what this worker has in memory", partition)
                 cached = None
-            held = cached if cached is not None else await self.beginning.begin(partition, reader, standing)
-            held.generation = standing.generation
-            released = max((read_mark(found, held.label) for found in commits), default=0)
-            held.released = max(held.released, min(released, held.sequence))
-            mark = max(released, held.released)
-            held.replayed = held.resent = 0
+            recovered = cached if cached is not None else await self.beginning.begin(partition, reader, standing)
+            recovered.generation = standing.generation
+            released = max((read_mark(found, recovered.label) for found in commits), default=0)
+            recovered.released = max(recovered.released, min(released, recovered.sequence))
+            mark = max(released, recovered.released)
+            recovered.replayed = recovered.resent = 0
             # 3. The tail, compared record by record: changed inputs must stop us before what follows from them is sent.
-            unsent = await self._follow(held, reader, mark, standing)
-            if self.marks is not None and held.sequence and not standing.knows(held.journal):
+            unsent = await self._follow(recovered, reader, mark, standing)
+            if self.marks is not None and recovered.sequence and not standing.knows(recovered.journal):
                 # Another owner may have begun it since the marks were read; marks first, then the journal's end.
                 standing = await self.marks.read(partition, reader, commits)
-                unsent += await self._follow(held, reader, mark, standing)
+                unsent += await self._follow(recovered, reader, mark, standing)
             # 4. Only then send: from an older copy of the journal, what was released would leave again over other data.
-            await self._hold_to_marks(held, standing)
-            await self._send(held, unsent)
-            held.released = held.sequence
-            for models in readers_of(held.machine):
+            await self._hold_to_marks(recovered, standing)
+            await self._send(recovered, unsent)
+            recovered.released = recovered.sequence
+            for models in readers_of(recovered.machine):
                 # No part of the state, and what was read before this start is not read again.
                 models.published_ms = models.published_ms or await published_ms(reader, models)
-        return held
+        return recovered
 
-    async def _hold_to_marks(self, held: Held, standing: Standing) -> None:
+    async def _hold_to_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
         """Refuse a journal that is not what was released from; from here on its marks are ours to raise."""
         if self.marks is None:
             return
-        machine = held.machine
+        machine = recovered.machine
         partition = machine.journal[1]
-        accepted = self.marks.require(standing, partition, held.journal, held.sequence)
-        doubtful = held.sequence if accepted else standing.accepted_at(held.journal)
-        held.generation = await self.marks.begin(partition, standing, held.journal, held.sequence, accepted)
+        accepted = self.marks.require(standing, partition, recovered.journal, recovered.sequence)
+        suspected_behind = recovered.sequence if accepted else standing.accepted_at(recovered.journal)
+        recovered.generation = await self.marks.begin(
+            partition, standing, recovered.journal, recovered.sequence, accepted
+        )
         releases = releasing(machine)
-        if releases is not None and doubtful is not None and not releases.answers(doubtful):
+        if releases is not None and suspected_behind is not None and not releases.opened_epoch_since(suspected_behind):
             # An operator goes on only where what was lost had been released from: that branch has its price.
-            lives = standing.lives(before=held.generation)
-            releases.distrust(os.urandom(DOUBT_BYTES), forked=True, lives=lives)
+            incarnations = standing.incarnations(before=recovered.generation)
+            releases.request_epoch(os.urandom(EPOCH_NONCE_BYTES), forked=True, incarnations=incarnations)
 
-    async def _follow(self, held: Held, reader: LogReader, mark: int, standing: Standing) -> list[Output]:
+    async def _follow(
+        self, recovered: RecoveredMachine, reader: LogReader, mark: int, standing: Standing
+    ) -> list[Output]:
         """Replay the journal's tail until its end, and give what lies above ``mark`` and was not sent again yet."""
-        journal = held.machine.journal
-        firsts = await self._open(held, reader)
+        journal = recovered.machine.journal
+        firsts = await self._open(recovered, reader)
         unsent: list[Output] = []
-        place, whole = held.journal_offset, 0
+        place, whole = recovered.journal_offset, 0
         while place < (end := (await reader.end_offsets([journal]))[journal]):
             stop = min(end, place + _TAIL_RECORDS)
             for record in await reader.read(journal, place, stop):
                 self._check_owner()
-                step = await self._replay(held, reader, record, firsts)
-                if step is not None and held.sequence > mark:
+                step = await self._replay(recovered, reader, record, firsts)
+                if step is not None and recovered.sequence > mark:
                     unsent.extend((*step.releases, *step.dead_letters))
                     if len(unsent) > PORTION_OUTPUTS:
-                        whole = whole or await reach(reader, held.machine, held.sequence, held.journal_offset)
-                        if await self._in_order(held, standing, whole):
-                            await self._send(held, unsent)
+                        whole = whole or await reach(
+                            reader, recovered.machine, recovered.sequence, recovered.journal_offset
+                        )
+                        if await self._in_order(recovered, standing, whole):
+                            await self._send(recovered, unsent)
                 await asyncio.sleep(0)
             place = stop
-        held.journal_offset = place
+        recovered.journal_offset = place
         self._check_owner()
         return unsent
 
-    async def _in_order(self, held: Held, standing: Standing, whole: int) -> bool:
+    async def _in_order(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
         """Whether no mark speaks against a journal of which not all was read yet; it goes up to record ``whole``."""
         if self.marks is None:
             return True
-        journal = held.journal
-        if standing.doubt(journal, whole) or not standing.knows(journal):
+        journal = recovered.journal
+        if standing.suspicion(journal, whole) or not standing.knows(journal):
             return False
-        await self.marks.begin(held.machine.journal[1], standing, journal, held.sequence, False)
+        await self.marks.begin(recovered.machine.journal[1], standing, journal, recovered.sequence, False)
         return True
 
-    async def _open(self, held: Held, reader: LogReader) -> Mapping[tuple[str, int], int]:
-        machine = held.machine
+    async def _open(self, recovered: RecoveredMachine, reader: LogReader) -> Mapping[tuple[str, int], int]:
+        machine = recovered.machine
         positions = {source: machine.positions().get(source, 0) for source in (*machine.inputs, *machine.broadcasts)}
         firsts = await reader.first_offsets(list(positions))
         ends = await reader.end_offsets(list(positions))
@@ -189,7 +197,7 @@ class Recovery:
             needed = source in machine.inputs or source[0] in self.followed
             if needed and positions[source] < firsts[source]:
                 try:
-                    await self._require_acceptance(held, reader, source, positions[source], firsts[source])
+                    await self._require_acceptance(recovered, reader, source, positions[source], firsts[source])
                 except InputsDeleted as error:
                     refused.append(str(error))
                 lost.append(source)
@@ -198,44 +206,44 @@ class Recovery:
         if refused:
             raise InputsDeleted("; and ".join(refused))
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
-        reader.open({**places, machine.journal: held.journal_offset})
-        held.begins = {source: firsts[source] for source in lost}
+        reader.open({**places, machine.journal: recovered.journal_offset})
+        recovered.begins = {source: firsts[source] for source in lost}
         # What retention removed of a broadcast is missed only if a journal record names it: then the digest tells. So
         # it is where an operator went on without some of an input.
         return {source: firsts[source] for source in (*machine.broadcasts, *lost)}
 
     async def _require_acceptance(
-        self, held: Held, reader: LogReader, source: TopicPartition, low: int, first: int
+        self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, low: int, first: int
     ) -> None:
         """Go on without an input that begins too late, where that was accepted.
 
         Raises:
             InputsDeleted: it was never folded, and nobody accepted that; or the state that holds it is not here.
         """
-        machine = held.machine
-        reader.open({machine.journal: held.journal_offset})
-        last = await reach(reader, machine, held.sequence, held.journal_offset)
-        if source in machine.inputs and await self.losses.accepted(held, reader, source, first, last):
+        machine = recovered.machine
+        reader.open({machine.journal: recovered.journal_offset})
+        last = await reach(reader, machine, recovered.sequence, recovered.journal_offset)
+        if source in machine.inputs and await self.losses.accepted(recovered, reader, source, first, last):
             return
         needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
         raise InputsDeleted(
             f"{needed}; those records were folded up to journal record {last}, but the newest state at hand ends with "
-            f"record {held.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data directory of the "
-            f"last owner"
+            f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data "
+            f"directory of the last owner"
         )
 
     async def _replay(
-        self, held: Held, reader: LogReader, record: InputRecord, firsts: Mapping[tuple[str, int], int]
+        self, recovered: RecoveredMachine, reader: LogReader, record: InputRecord, firsts: Mapping[tuple[str, int], int]
     ) -> Step | None:
         """Apply one journal record if it continues the chain; None for every other."""
-        machine = held.machine
+        machine = recovered.machine
         try:
             found = sequence_of(machine, record.value)
         except NewerJournal as error:
             raise error.at(record.offset) from None
         if found is None:
             self.foreign.in_journal(machine.journal, record.offset, record.value)
-        if found != held.sequence + 1:
+        if found != recovered.sequence + 1:
             return None
         slices = [await self._slice(reader, part, firsts) for part in machine.recovery_ranges(record.value)]
         try:
@@ -249,12 +257,12 @@ class Recovery:
             step = reopens.reopen(record.value, slices)
             # What was released stands; it is not sent again, and the next release pays for noise of its own.
             logger.error("%s; a new epoch begins with the next release", error)
-        held.sequence += 1
-        held.replayed += 1
-        if step.turns:
-            held.turned = held.sequence
-        held.journal_offset = record.offset + 1
-        held.record = record_digest(record.value)
+        recovered.sequence += 1
+        recovered.replayed += 1
+        if step.key_rotated:
+            recovered.rotated_at = recovered.sequence
+        recovered.journal_offset = record.offset + 1
+        recovered.record = record_digest(record.value)
         return step
 
     async def _slice(self, reader: LogReader, part: InputRange, firsts: Mapping[tuple[str, int], int]) -> InputSlice:
@@ -262,15 +270,17 @@ class Recovery:
         low = max(part.low, firsts.get(source, part.low))
         return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
 
-    async def _send(self, held: Held, unsent: list[Output]) -> None:
+    async def _send(self, recovered: RecoveredMachine, unsent: list[Output]) -> None:
         """Send again what lies between the mark and the record that the machine has come to, noted before."""
-        if (unsent or held.turned) and self.marks is not None:
-            sequence = held.sequence if unsent else held.turned
-            await self.marks.raise_to(held.machine.journal[1], held.journal, held.generation, sequence, unsent)
-            held.turned = 0
+        if (unsent or recovered.rotated_at) and self.marks is not None:
+            sequence = recovered.sequence if unsent else recovered.rotated_at
+            await self.marks.raise_to(
+                recovered.machine.journal[1], recovered.journal, recovered.generation, sequence, unsent
+            )
+            recovered.rotated_at = 0
         acknowledgements = [await self.sender.send(output) for output in unsent]
         await asyncio.gather(*acknowledgements)
-        held.resent += len(acknowledgements)
+        recovered.resent += len(acknowledgements)
         unsent.clear()
 
     def _check_owner(self) -> None:

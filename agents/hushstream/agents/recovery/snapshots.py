@@ -1,9 +1,9 @@
-"""Snapshots of a machine's state on disk: they only shorten a recovery, the journal stays the truth.
+"""Keeps snapshots of a machine's state on disk; they only shorten a recovery, since the journal is the truth.
 
-They are a cache: where any owner of a partition finds its state is `hushstream.agents.recovery.state_topic`. On disk
-everything is sealed under a key of the zone (`hushstream.engine.state.sealed`).
+Snapshots on disk are a cache: any owner of a partition finds its state by `hushstream.agents.recovery.state_topic`.
+Everything on disk is sealed under a key of the zone (`hushstream.engine.state.sealed`).
 
-What is published is one stream of bytes: the snapshot behind its length, then spilled users, if there are any, one
+A published state is one stream of bytes: the snapshot's length, the snapshot, then spilled users, if there are any, one
 after the other, and zeros.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hushstream.agents.datadir import force_folder
-from hushstream.agents.recovery.held import HoldsStateKeys
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.user_store import UserDatabase, is_sealed_users
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings

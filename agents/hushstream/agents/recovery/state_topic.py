@@ -1,11 +1,11 @@
-"""States that follow their partition: published on a compacted topic of the zone, found there by any owner.
+"""Publishes states to a compacted topic of the zone, so that any owner of a partition finds its state there.
 
-A snapshot lies on one worker's disk, and stays behind when the partition moves; inputs, from which the state could be
-made again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` now and then, and what
-lies on a worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
+A snapshot lies on one worker's disk and stays behind when the partition moves; inputs, from which the state could be
+computed again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` at intervals, and
+the worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
 
-How often: with a snapshot, but rarely enough that a partition's publications take `bytes_per_second` on average; and
-once a day whatever happens, so that a state which held an erased user is replaced in all slots.
+A state is published with a snapshot, but rarely enough that the publications of a partition take `bytes_per_second` on
+average; and once a day in any case, so that a state with an erased user is replaced in all slots.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.held import HoldsStateKeys
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.recovered_machine import HoldsStateKeys
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.sealed_spool import SealedSpool
 from hushstream.agents.settings import WorkerSettings
@@ -146,7 +146,7 @@ class PublishedStates:
                     last.slots = [max(parts, found.number + 1) for parts in last.slots]
             high, count = low, min(_READ_AT_ONCE, 2 * count)
 
-    def distrust(self, partition: int) -> None:
+    def disregard(self, partition: int) -> None:
         """The newest publication is of no use: the next state is published whatever it holds."""
         self._last[partition].place = None
 
@@ -165,7 +165,7 @@ class PublishedStates:
                 # Only what is whole takes the place of what was here, so a crash before leaves that as it was.
                 await asyncio.to_thread(self.snapshots.install, partition, file)
         if why:
-            self.distrust(partition)
+            self.disregard(partition)
         return why
 
     async def _read_parts(self, partition: int, found: Found, reader: LogReader, file: SealedSpool) -> str:

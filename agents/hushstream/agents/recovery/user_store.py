@@ -6,7 +6,7 @@ the machine goes on reading and putting. So the file holds every user as they we
 there, and a recovery reads the users that it meets and no others.
 
 What is put is sealed under a key of the zone before SQLite sees it (`hushstream.engine.state.sealed`), so it is
-sealed in the file, in its log and in the private databases. When the zone's key has turned, all of it is sealed anew
+sealed in the file, in its log and in the private databases. When the zone's key was rotated, all of it is sealed anew
 the next time that the partition is taken up. A file that an earlier release has left in clear is sealed then, too.
 
 Each snapshot in the file has a number that is drawn for it. Whoever reads the file or writes a snapshot first sees

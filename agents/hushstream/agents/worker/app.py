@@ -25,9 +25,9 @@ from mode.threads import MethodQueue, QueueServiceThread
 from yarl import URL
 
 from hushstream.agents.errors import DENIED, JournalLost
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import as_records
-from hushstream.agents.kafka.unopened import unopened
 from hushstream.agents.security import CLIENT_ID
 from hushstream.agents.settings import BATCH_BYTES, RECORD_BYTES_LIMIT, WorkerSettings
 
@@ -77,7 +77,7 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
         return AIOKafkaConsumer(
             **settings.client_options(),
             group_id=conf.id,
-            key_deserializer=unopened,
+            key_deserializer=batches_stay_compressed,
             partition_assignment_strategy=[self._assignor],
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -153,7 +153,7 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
             await self._seek_wanted()
             sources = intake.open_sources()
             if not sources:
-                await intake.wait_for_room(_POLL_SECONDS)
+                await intake.wait_for_capacity(_POLL_SECONDS)
                 return
             epoch = intake.epoch
             timeout = _PAUSED_POLL_SECONDS if intake.any_full else _POLL_SECONDS

@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as BrokerPartition
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.agents.kafka.logs import as_records
-from hushstream.agents.kafka.unopened import unopened
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import TopicPartition
 
@@ -57,7 +57,7 @@ class BroadcastReader:
             consumer = AIOKafkaConsumer(
                 **self._settings.client_options(),
                 group_id=None,
-                key_deserializer=unopened,
+                key_deserializer=batches_stay_compressed,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",
                 fetch_max_wait_ms=self._settings.fetch_wait_milliseconds,

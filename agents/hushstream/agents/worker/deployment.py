@@ -78,7 +78,7 @@ class KeySource:
         return load_ring(key_path(self.folder, zone))
 
     def of_journal(self, zone: str, genesis: bytes) -> Key:
-        """The key that a journal was begun with, from its first record: keys may have been turned since.
+        """The key that a journal was begun with, from its first record: keys may have been rotated since.
 
         Raises:
             RetiredKey: it was destroyed; what was released under it can be derived by nobody.

@@ -19,9 +19,9 @@ from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
 from hushstream.agents.recovery.foreign import ForeignRecords
-from hushstream.agents.recovery.held import Held, MachineFactory
 from hushstream.agents.recovery.high_water import HighWater
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.recovery import Observe, Recovery, Superseded
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
@@ -78,11 +78,11 @@ class Homes:
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
             settings, stream, self._snapshots, self._marks, self._states, metrics, observe,
-            stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_room, self._on_lost,
+            stream.end_offsets, stream.fetched_end, stream.read_journal, intake.notify_capacity, self._on_lost,
             self._foreign,
         )  # fmt: skip
         self.drivers: dict[int, PartitionDriver] = {}
-        self._cache: dict[int, Held] = {}
+        self._cache: dict[int, RecoveredMachine] = {}
         self._stopped: dict[int, str] = {}
         self._attempts: dict[int, int] = {}
         self._refusing: tuple[float, float] | None = None
@@ -123,9 +123,9 @@ class Homes:
         async with self._lock:
             drivers, self.drivers = self.drivers, {}
             timeout = self._settings.session_timeout_seconds * _DRAIN_SHARE
-            held = await asyncio.gather(*(driver.close(timeout, snapshot) for driver in drivers.values()))
+            recovered = await asyncio.gather(*(driver.close(timeout, snapshot) for driver in drivers.values()))
             await self._commit(drivers)
-            for (partition, driver), machine in zip(drivers.items(), held, strict=True):
+            for (partition, driver), machine in zip(drivers.items(), recovered, strict=True):
                 self._detach(driver)
                 if machine is not None:
                     self._cache[partition] = machine
@@ -186,19 +186,19 @@ class Homes:
     async def _recover(self, recovery: Recovery, partition: int, metadata: Sequence[str | None]) -> None:
         started = time.monotonic()
         commits = [found for found in metadata if found is not None]
-        held = await recovery.run(partition, commits, self._cache.pop(partition, None))
+        recovered = await recovery.run(partition, commits, self._cache.pop(partition, None))
         if not recovery.still_owner():
             raise Superseded
         seconds = time.monotonic() - started
         self._metrics.recovered(seconds)
         logger.info(
             "partition %d: at journal record %d (%d replayed, %d outputs sent again, %.2f s)",
-            partition, held.sequence, held.replayed, held.resent, seconds,
+            partition, recovered.sequence, recovered.replayed, recovered.resent, seconds,
         )  # fmt: skip
-        self._start(partition, held)
+        self._start(partition, recovered)
 
-    def _start(self, partition: int, held: Held) -> None:
-        driver = PartitionDriver(partition, held, self._tools)
+    def _start(self, partition: int, recovered: RecoveredMachine) -> None:
+        driver = PartitionDriver(partition, recovered, self._tools)
         self.drivers[partition] = driver
         self._intake.attach({self._physical(buffer.source): buffer for buffer in driver.inputs})
         self.broadcast.attach(driver.broadcasts)

@@ -1,9 +1,10 @@
-"""A worker that was killed holds its partitions until its session ends; those who see that it is dead take it out.
+"""Removes a killed worker from its group at once, where another worker can see that it is dead.
 
-Each member of a group keeps a locked file with its member id in the data directory. The system takes the lock away with
-the process, however that ended. Whoever shares the directory on this machine, the same worker started again above all,
-then asks the group to let that member go, as it would have done itself: the others have its partitions a heartbeat
-later. A member on another machine is missed when its session ends, as before.
+Otherwise a killed worker holds its partitions until its session ends. Each member of a group keeps a locked file with
+its member id in the data directory. The operating system releases the lock with the process, however that ended. A
+worker that shares the directory on this machine (above all the same worker, started again) then asks the group to
+remove the dead member, as that member would have done itself, and the others have its partitions one heartbeat later. A
+member on another machine is removed when its session ends.
 """
 
 from __future__ import annotations

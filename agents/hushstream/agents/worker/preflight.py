@@ -1,4 +1,4 @@
-"""What is checked before a worker joins its group: a broker answers, the topics fit, and what it must do is allowed."""
+"""Checks before a worker joins its group that a broker answers, the topics fit, and its rights suffice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker needs to know of its role, from the declaration of its system and nothing else."""
+"""What a worker must know of its role; all of it comes from the declaration of its system."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How long the group waits for a silent worker: what was asked for where the broker allows it, else Kafka's least.
+"""Chooses how long the group waits for a silent worker: the configured session, or Kafka's least where that is longer.
 
-Kafka refuses sessions below ``group.min.session.timeout.ms`` (6 s unless set), and Faust would then idle for ever. So
-the broker is asked before the group is joined, by a join that it cannot take: under a member id that nobody has. It
-looks at the session before it looks for the member, and the group is not disturbed.
+Kafka refuses sessions below ``group.min.session.timeout.ms`` (6 s unless set), and Faust would then idle for ever. So a
+worker asks the broker before it joins the group, by a join that the broker cannot accept: under a member id that nobody
+has. The broker checks the session before it looks for the member, and the group is not disturbed.
 """
 
 from __future__ import annotations

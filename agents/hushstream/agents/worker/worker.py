@@ -26,15 +26,15 @@ from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.collection import collect_in_steps, collect_whole
 from hushstream.agents.observe.metrics import EXIT_REASONS, STOP_REASONS, Labels, Metrics
-from hushstream.agents.recovery.held import MachineFactory
+from hushstream.agents.recovery.recovered_machine import MachineFactory
 from hushstream.agents.recovery.recovery import Observe
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.app import make_app
+from hushstream.agents.worker.health import Health
 from hushstream.agents.worker.homes import Homes
 from hushstream.agents.worker.membership import Seat, let_go, watch_seats
 from hushstream.agents.worker.preflight import RoleTopics, answered, check_topics
 from hushstream.agents.worker.session import with_session
-from hushstream.agents.worker.vital_signs import VitalSigns
 from hushstream.engine.machine import Machine
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -117,7 +117,7 @@ class RoleWorker:
         self._homes: Homes
         self._stream: Stream
         self._metrics: Metrics
-        self._signs: VitalSigns
+        self._health: Health
 
     @property
     def starting(self) -> bool:
@@ -184,7 +184,7 @@ class RoleWorker:
         while not self._asked:
             await asyncio.sleep(_ROOM_SECONDS)
             self._metrics.beat()
-            self._signs.outside(saved + time.monotonic() - left)
+            self._health.outside(saved + time.monotonic() - left)
             with contextlib.suppress(DatadirUnusable):
                 check_datadir(self._settings.datadir)
                 break
@@ -204,7 +204,7 @@ class RoleWorker:
             self._settings, self._make_machine, self._topics,
             self._stream, intake, self._metrics, self._observe, self._fatal,
         )  # fmt: skip
-        self._signs = VitalSigns(
+        self._health = Health(
             self._settings, self._app, self._homes, intake, self._metrics, self._reporting.private_lag
         )
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
@@ -320,7 +320,7 @@ class RoleWorker:
             await asyncio.sleep(_GAUGE_SECONDS)
             self._metrics.beat()
             self._metrics.keep_partitions(self._homes.drivers.keys())
-            self._signs.look(self._stream.fetched_end)
+            self._health.look(self._stream.fetched_end)
             for partition, driver in list(self._homes.drivers.items()):
                 for buffer in driver.inputs:
                     end = self._stream.fetched_end(buffer.source)

@@ -14,7 +14,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.schemas.errors import HushstreamError
 
 _POLL_MILLISECONDS = 1000
@@ -28,7 +28,11 @@ class AnswersFollowed:
     """The partitions of one topic that are read, each from its end at the moment it was first asked for."""
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, topic: str, deliver: Callable[[int, int, bytes], None], quiet: Quiet
+        self,
+        consumer: AIOKafkaConsumer,
+        topic: str,
+        deliver: Callable[[int, int, bytes], None],
+        limited_log: RateLimitedLog,
     ) -> None:
         """Follow nothing yet.
 
@@ -41,7 +45,7 @@ class AnswersFollowed:
         self._consumer = consumer
         self._topic = topic
         self._deliver = deliver
-        self._quiet = quiet
+        self._limited_log = limited_log
         self._next: dict[int, int] = {}
         self._beginning: dict[int, asyncio.Task[None]] = {}
         self._wanted: dict[int, tuple[int, asyncio.Future[None]]] = {}
@@ -77,7 +81,7 @@ class AnswersFollowed:
                     self._widen()
                     await self._fetch()
                 except (KafkaError, ConnectionError, TimeoutError) as error:
-                    self._quiet.warning("client: reading answers failed (%s), trying again", type(error).__name__)
+                    self._limited_log.warning("client: reading answers failed (%s), trying again", type(error).__name__)
                     await asyncio.sleep(_RETRY_SECONDS)
         finally:
             self._ended = True

@@ -62,9 +62,9 @@ def _by_marks(
             yield f"{role.marks}/{home} offset {record.offset}: {error}"
             continue
         marks += [] if mark is None else [mark]
-    doubt = Standing(tuple(marks)).doubt(journal_name(begun.genesis), found.sequence)
-    if doubt:
-        yield f"by the marks on {role.marks}/{home}: {doubt}"
+    suspicion = Standing(tuple(marks)).suspicion(journal_name(begun.genesis), found.sequence)
+    if suspicion:
+        yield f"by the marks on {role.marks}/{home}: {suspicion}"
 
 
 def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Iterator[str]:

@@ -99,7 +99,7 @@ def walk(
     Args:
         role: its name.
         machine: fresh, or that of ``begun``; it is used up.
-        digesters: the keys of its zone, which its journal may turn through, or the public digester.
+        digesters: the keys of its zone, which its journal may rotate through, or the public digester.
         copy: the logs.
         topics: how those that the role reads and writes are declared.
         notes: opens the notes of operators that stand in the journal.

@@ -47,7 +47,7 @@ class _Place(NamedTuple):
     partition: int
     order: int
     redraw: int
-    doubt: str
+    nonce: str
     scope: str
 
 
@@ -99,11 +99,11 @@ class Book:
         terms, found = self._terms, []
         for partition in sorted({place.partition for place in self._charges}):
             paid = {
-                (p.redraw, p.doubt) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
+                (p.redraw, p.nonce) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
             }
             # The n-th redraw is charged with all before it, also those whose entries were lost.
-            lives = max(max((redraw + 1 for redraw, _ in paid), default=0), len(paid))
-            total = terms.life_up_to(lives - 1, self._newest_step(partition)) if lives else ()
+            incarnations = max(max((redraw + 1 for redraw, _ in paid), default=0), len(paid))
+            total = terms.life_up_to(incarnations - 1, self._newest_step(partition)) if incarnations else ()
             found.append(
                 Account(
                     terms.deployment_scope(partition),
@@ -114,7 +114,7 @@ class Book:
                     terms.limit.left(total),
                     terms.limit.admits(total),
                     party=self._party,
-                    plan=f"{lives} of {terms.fits} paid, as planned",
+                    plan=f"{incarnations} of {terms.fits} paid, as planned",
                 )
             )
         return found

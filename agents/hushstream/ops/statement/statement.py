@@ -285,7 +285,10 @@ def _keys(system: System) -> Section:
     facts += [
         ("without a key", " and ".join((*(f"the {name}" for name in keyless), "whoever reads published topics"))),
         ("whoever holds a zone's key", "can take its noise away again: a key is as sensitive as the data"),
-        ("end of an epoch", "keys are turned by a one-way ratchet; a retired key is destroyed, and its noise is final"),
+        (
+            "end of an epoch",
+            "keys are rotated by a one-way ratchet; a retired key is destroyed, and its noise is final",
+        ),
     ]
     return Section("Custody of keys", tuple(facts))
 

@@ -1,4 +1,4 @@
-"""Over which topics applications talk with a deployment: what they write, and where the answer is."""
+"""The topics over which applications talk with a deployment: where they write, and where they read the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What roles may show of their machines beside counts: all of it follows from what was released."""
+"""Gauges that roles may show of their machines beside counts; all of them follow from what was released."""
 
 from __future__ import annotations
 

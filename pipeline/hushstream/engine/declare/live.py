@@ -1,4 +1,4 @@
-"""What a live deployment may not release, and what it may release only where its configuration says so in words."""
+"""What a live deployment must not release, and what it may release only if its configuration says so."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Outcome(StrEnum):
     DECIDED = "decided"
     OVER_QUOTA = "over_quota"
     REPEATED_CONTEXT = "repeated_context"
-    EARLY_FEEDBACK = "parked"
+    PARKED = "parked"
     SLOT_SENT = "slot_sent"
     SLOT = "slot"
     REPEATED_SLOT = "repeated_slot"
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
     NOT_SHOWN = "not_shown"
     MODEL = "model"
     MODEL_ADOPTED = "model_adopted"
-    PHASE_END = "seal"
+    SEAL = "seal"
     FORGOTTEN = "forgotten"
     EXPIRED = "expired"
     TICK = "tick"
@@ -60,7 +60,7 @@ _SLOT_PUBLIC = (
     Outcome.DIVERGED,
     Outcome.MODEL,
     Outcome.MODEL_ADOPTED,
-    Outcome.PHASE_END,
+    Outcome.SEAL,
     Outcome.TICK,
 )
 """They follow from what is public: slots, windows, rows that leave, versions, whatever anybody clicked."""
@@ -79,10 +79,10 @@ class Refusal(StrEnum):
     TOO_MANY_ROWS = "too_many_rows"
     BAD_PHASE = "bad_phase"
     MALFORMED_FEATURES = "malformed_features"
-    UNKNOWN_TRACK = "unknown_line"
+    UNKNOWN_LINE = "unknown_line"
     EVENT_OF_ANOTHER_USER = "event_of_another_user"
     CLICK_WITHOUT_CONTEXT = "click_without_context"
-    TOO_MUCH_EARLY_FEEDBACK = "too_many_parked"
+    TOO_MANY_PARKED = "too_many_parked"
     BASELINE_NOT_ELIGIBLE = "baseline_not_eligible"
     OTHER_CONFIGURATION = "other_configuration"
     STALE_PERIOD = "stale_period"
@@ -97,4 +97,4 @@ class Refusal(StrEnum):
     """A context of a user whose home is another partition: there they would have a second allowance."""
     UNKNOWN_USER = "unknown_user"
     TOO_LONG_FEATURES = "too_long_features"
-    TRACK_NOT_ALLOWED = "line_not_allowed"
+    LINE_NOT_ALLOWED = "line_not_allowed"

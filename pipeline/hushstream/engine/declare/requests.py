@@ -1,6 +1,6 @@
-"""What applications may ask of those who decide, as a system declares it.
+"""The requests that applications may make of deciding roles, as a system declares them.
 
-Learners decode by these rules, and clients refuse by them before they send: so both refuse the same.
+Learners decode by these rules, and clients check them before they send, so both refuse the same requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a deployment works on and what comes of it, in words for whoever must judge it."""
+"""What a deployment learns from and what results from it, in words for a person who must judge it."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class Chain:
         What they say need not be known. Whoever has no key of the zone meets this by chance alone (2^-128).
         """
         previous = last[-CHAIN_BYTES:] if last is not None else self._digest if self.sequence >= 0 else BEGINNING
-        # The key may have turned in a fold of which the record is still on its way.
+        # The key may have been rotated in a fold of which the record is still on its way.
         content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
         keys = (self.digester, self._digester_before)
         return bool(content) and any(key.digest("chain", previous, content) == closing for key in keys)
@@ -318,7 +318,7 @@ class Chain:
         self.sequence += 1
         return fields
 
-    def turn_to(self, digester: Digester) -> None:
+    def rotate_to(self, digester: Digester) -> None:
         """Close what comes from now on under another key: the last record said so, under the one before."""
         self._digester_before, self.digester = self.digester, digester
 

@@ -1,4 +1,4 @@
-"""Checkpoints: from which record of a journal on it may be checked, or be all that is kept.
+"""Checkpoints: records at which a check of a journal may begin, and before which the journal may be deleted.
 
 A checkpoint is one more record of a published state (`hushstream.engine.state.published`), sealed as its parts are and
 named by the same publication. It says which journal record the state ends with, which bytes the state is, and where the

@@ -1,4 +1,4 @@
-"""Digests of what a machine was fed and of what it will release, keyed where that is private."""
+"""Digests of a machine's input and of what it will release, keyed where that is private."""
 
 from __future__ import annotations
 

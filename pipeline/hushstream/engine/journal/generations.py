@@ -1,7 +1,7 @@
-"""Writing in the schema generation of what is replayed (`hushstream.schemas.catalogue`).
+"""Writes in the schema generation of what is replayed (`hushstream.schemas.catalogue`).
 
-The first one has all records. The second brings the generation that a journal was begun in (`Genesis`), and, in bgt,
-names of noise that hold ids (`hushstream.systems.bgt.shuffler.collector`).
+The first generation has all records. The second adds the generation that a journal was begun in (`Genesis`), and, in
+bgt, names of noise that hold ids (`hushstream.systems.bgt.shuffler.collector`).
 """
 
 from __future__ import annotations

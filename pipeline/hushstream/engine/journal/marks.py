@@ -1,17 +1,18 @@
-"""Release marks: how far a journal has released, so that an older copy of it is known for what it is (PRIVACY rule 7).
+"""Release marks: they say how far a journal has released, so that an older copy of it is recognised (PRIVACY rule 7).
 
 A journal that was rolled back, or replaced by a new one, would release other data under a budget that is spent, and
 users' allowances would be full again. So before anything that follows from a journal record leaves, a *mark* with the
-record's number is noted where every worker of the zone finds it, and at every take-up the journal is held to it.
+record's number is noted where every worker of the zone finds it. At every take-up the journal is compared with its
+mark.
 
-A mark has a *generation*: how often an operator has gone on with a journal that was refused. Only marks of the newest
-generation count, and they name one journal. So a journal that was accepted is held to what it releases from then on,
-and neither to marks of the lost history, nor to those that a sleeper of that history may still append.
+A mark has a *generation*: how often an operator has accepted a journal that was refused. Only marks of the newest
+generation count, and they name one journal. So an accepted journal is compared with what it releases from then on, not
+with marks of the lost history, nor with those that a suspended worker of that history may still append.
 
 A mark is sealed to its zone by a synthetic initialisation vector (Rogaway and Shrimpton 2006, deterministic
-authenticated encryption): the tag is a PRF of all fields, the number is hidden under a PRF of the tag. Whoever has no
-key of the zone cannot make a mark, nor learn how many records a zone has journaled; that a journal has released, and
-whether it paid, stands in clear, since the ledger is checked by it.
+authenticated encryption): the tag is a PRF of all fields, and the number is hidden under a PRF of the tag. Without a
+key of the zone nobody can make a mark, or learn how many records a zone has journaled. Whether a journal has released,
+and whether it paid, stands in clear, since the ledger is checked against it.
 """
 
 from __future__ import annotations
@@ -158,14 +159,14 @@ class Standing:
     def accepted_at(self, journal: str) -> int | None:
         """Behind which record of a journal an operator went on last; None where none did.
 
-        Whatever was released since, a doubt that arose there is open until the journal itself says that its epoch has
-        begun (`hushstream.engine.noise.epochs`).
+        An epoch that is requested there stays requested until the journal itself holds the record that opens it
+        (`hushstream.engine.noise.epochs`), whatever was released since.
         """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
         return max(accepted, default=None)
 
-    def lives(self, before: int) -> int:
-        """How many generations before ``before`` have paid: a life each, and each may have been lost with its journal.
+    def incarnations(self, before: int) -> int:
+        """How many generations before ``before`` have paid: each is an incarnation that may be lost with its journal.
 
         One of which no mark can be read counts: its marks were lost, or are under a key that was destroyed.
         """
@@ -176,8 +177,8 @@ class Standing:
         begun = {mark.journal: mark.sequence for mark in marks if mark.accepted}
         return not marks or any(mark.paid and mark.sequence > begun.get(mark.journal, 0) for mark in marks)
 
-    def doubt(self, journal: str | None, sequence: int) -> str:
-        """Why a journal may not be gone on with, in words; empty where nothing speaks against it.
+    def suspicion(self, journal: str | None, sequence: int) -> str:
+        """Why a worker must refuse to continue a journal, in words; empty where it may continue it.
 
         Args:
             journal: its name; None for one without a record, which would be begun.

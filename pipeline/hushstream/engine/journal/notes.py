@@ -1,10 +1,10 @@
-"""What an operator has said of a role's logs, kept in its journal beside the chain.
+"""Notes of operators on a role's logs, kept in its journal beside the chain.
 
 A note changes no state and continues no record: every reader of the chain skips it. It is made under the key of the
-role's zone, so whoever may only write the topic cannot say that records were lost, nor that others are foreign. A role
-without a key makes it under the public one, as it does its journal.
+role's zone, so write access to the topic alone does not let anybody say that records were lost, or that others are
+foreign. A role without a key makes it under the public one, as it does its journal.
 
-Two things are said: that input was deleted before it was folded and the role goes on without it (`LOST`), and that
+There are two kinds of notes: input was deleted before it was folded and the role goes on without it (`LOST`), and
 records of the role's own topic are nobody's (`FOREIGN`).
 """
 

@@ -1,4 +1,4 @@
-"""Whose a packed state is, and how far its journal has come."""
+"""Which journal a packed state belongs to, and how far that journal has come."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What all roles have in common that answer: input logs, published models, and a journal that says what was answered.
+"""The part that all answering roles share: input logs, published models, and a journal that holds the answers.
 
-One journal record covers one batch. The role's own file shows what happens to it, in three steps: `begin` takes the
-inputs, the role goes through them and notes in the batch what they came to, and `end` writes the journal record. A
+One journal record covers one batch. The role's own file shows what happens to a batch, in three steps: `begin` takes
+the inputs, the role goes through them and notes in the batch what they came to, and `end` writes the journal record. A
 replay begins with the record instead (`begin_again`), and ends with the comparison.
 """
 

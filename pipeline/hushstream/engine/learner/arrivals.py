@@ -1,10 +1,10 @@
-"""What has arrived at a learner: decoded once, and how much of it may be folded now.
+"""Decodes what has arrived at a learner once, and decides how much of it may be folded now.
 
-Contexts and phase ends may name a click (``after_click``). Whoever names one has seen its acknowledgement, so it was in
-its log before the record that names it. One that is not there when a log that holds the naming record is found to end
-before it never was: nothing that names it waits any longer, and the fold refuses it. The fold asks no clock and no
-broker: a record is refused if the clicks of its batch end before the one that it names, and which clicks those are is
-in the journal.
+Contexts and phase ends may name a click (``after_click``). Their writer has seen that click acknowledged, so the click
+was in its log before the record that names it. If the log of clicks ends before the click although the log with the
+naming record holds that record, the click never existed: nothing waits for it any longer, and the fold refuses what
+names it. The fold asks no clock and no broker. It refuses a record if the clicks of its batch end before the click that
+it names, and the journal says which clicks those are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Decisions whose reward is awaited: a row leaves when it has settled, whatever was rewarded.
+"""Holds decisions whose reward is awaited; the row of a decision leaves when it has settled, whatever was rewarded.
 
-A row leaves when the settle time of its decision has passed in log time, or at a phase end, if its arm was on screen;
-its reward is 0 if none came by then. Log time is cut into spans as long as the settle time, and the rows decided in one
-leave together. So whether a row leaves, when, and in which record, depends on what was shown alone, on the log times of
-contexts, and on phase ends: a reward, or the lack of one, moves the number in its own row and nothing else. That holds
-for feedback before its context, too (`hushstream.feedback.memory`).
+A row leaves if its arm was on screen, when the settle time of its decision has passed in log time, or at a phase end.
+Its reward is 0 if none has come by then. Log time is cut into spans as long as the settle time, and the rows decided in
+one span leave together. So whether a row leaves, when, and in which record depends only on what was shown, on the log
+times of contexts, and on phase ends. A reward, or the lack of one, changes the number in its own row and nothing else.
+That also holds for feedback before its context (`hushstream.feedback.memory`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from hushstream.feedback.memory import EarlyOutcome, FeedbackRow, ShownEarlyFeed
 from hushstream.schemas.reasons import Reason
 
 _EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
-    EarlyOutcome.WAITS: Outcome.EARLY_FEEDBACK,
+    EarlyOutcome.WAITS: Outcome.PARKED,
     EarlyOutcome.REPEATED: JoinOutcome.REPEATED_FEEDBACK,
-    EarlyOutcome.FULL: Refusal.TOO_MUCH_EARLY_FEEDBACK,
+    EarlyOutcome.FULL: Refusal.TOO_MANY_PARKED,
     EarlyOutcome.NOT_SHOWN: Refusal.CLICK_WITHOUT_CONTEXT,
 }
 

@@ -1,18 +1,18 @@
-"""One batch of a learner: its inputs in the order in which they count, and what becomes of them.
+"""One batch of a learner: it merges the inputs in the order in which they count, and collects what they came to.
 
-The inputs of a batch take their turns by log time, at equal log times clicks first, then models, then contexts; a
-record whose log time lies before its predecessor's counts as if it had that one's. A context that names a click
-(``after_click``) comes after it, as far as that is at most `CLICK_CLOCK_MARGIN_MS` younger. Whatever waits for log time
-is done when a context or a phase end brings it, never by a click: clicks, or the lack of them, move nothing that leaves
-from here, neither when nor together with what. Whether feedback comes in time is judged by its own log time against the
-deadline of its decision.
+Inputs are merged by log time; at equal log times clicks come first, then models, then contexts. A record with an
+earlier log time than its predecessor counts as if it had its predecessor's. A context that names a click
+(``after_click``) comes after that click if the click is at most `CLICK_CLOCK_MARGIN_MS` younger. Only contexts and
+phase ends advance log time, and with it everything that waits for log time; a click never does. So neither a click nor
+its absence changes what leaves this role, or when, or together with what. Feedback is in time if its own log time is
+before the deadline of its decision.
 
-So where batches are cut changes nothing that leaves, as long as no batch holds a context while an input has records
-left that come before it. Whoever cuts batches sees to that (`hushstream.agents.partition.schedule`), as far as a log
-that was read to its end goes on at a later log time. Where the room for feedback without context
-(`feedback.early_feedback`) is shared by all users of a partition, so in a flood that fills it one user's click decides
-whether feedback of another is lost; what leaves, and when, it never decides. Where what leaves depends on it, each user
-has places of their own, and no reward takes one.
+Therefore the ends of batches change nothing that leaves, as long as no batch holds a context while another input has
+earlier records left. `hushstream.agents.partition.schedule` sees to that, for logs that go on at a later log time than
+they were read to. Feedback that comes before its context waits in a capacity (`feedback.early_feedback`) that all users
+of a partition share. In a flood that fills it, one user's click may decide whether feedback of another user is lost; it
+never decides what leaves, or when. Where what leaves depends on early feedback, each user has a capacity of their own,
+and no reward takes part of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
 from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
 from hushstream.engine.records import InputSlice, ReplayMismatch
 from hushstream.feedback.join import JoinOutcome
@@ -61,17 +61,17 @@ CERTAIN = 10**9
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
 
-# What takes its turn.
+# What a batch consists of.
 
 
 class Clicks(NamedTuple):
-    """Feedback that comes now."""
+    """Rows of feedback that come before the next item."""
 
     rows: Sequence[FeedbackRow]
 
 
 class Published(NamedTuple):
-    """A published model that comes now: its log time, its track, its record, and where it lies."""
+    """A published model: its log time, the reader of its track, its record, and the slice that it lies in."""
 
     log_time_ms: int
     reader: ModelReader
@@ -80,7 +80,7 @@ class Published(NamedTuple):
 
 
 class Contexts(NamedTuple):
-    """Rows of contexts that no click and no model comes between."""
+    """Rows of contexts with no click and no model between them."""
 
     decoded: DecodedContexts
     rows: range
@@ -106,7 +106,7 @@ class Own(NamedTuple):
     mark: OwnMark
 
 
-Turn = Clicks | Published | Contexts | PhaseEnd | Forget | Own
+Item = Clicks | Published | Contexts | PhaseEnd | Forget | Own
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
@@ -119,10 +119,10 @@ def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
 
 
 class Batch(AnsweredBatch):
-    """A batch of one partition's inputs: `turns` gives them in order, and the learner notes here what they came to.
+    """A batch of one partition's inputs: `in_order` gives them, and the learner notes here what they came to.
 
     Attributes:
-        contexts, clicks, models: what takes turns.
+        contexts, clicks, models: the inputs that are merged.
         earlier: where feedback lies that waited for its context: its record is not at hand any more.
         sent: slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
@@ -132,7 +132,7 @@ class Batch(AnsweredBatch):
         self,
         whole: AnsweredBatch,
         pieces: Sequence[DecodedContexts],
-        inputs: tuple[InputSlice, ClickTurns, ModelTurns],
+        inputs: tuple[InputSlice, FeedbackCursor, ModelCursor],
         of: tuple[bytes, int],
     ) -> None:
         """Begin a batch with no answers.
@@ -163,7 +163,7 @@ class Batch(AnsweredBatch):
 
     # Its inputs, in order.
 
-    def turns(self, now_ms: int) -> Iterator[Turn]:
+    def in_order(self, now_ms: int) -> Iterator[Item]:
         """Everything in the order in which it counts; what cannot count is refused on the way.
 
         Args:
@@ -198,7 +198,7 @@ class Batch(AnsweredBatch):
                 if offset in covered:
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
-    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Turn, None, int]:
+    def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
         """Runs of rows, and what comes before each; returns the log time that they have come to."""
         clicks, models, oversized = self.clicks, self.models, frozenset(decoded.oversized)
         columns = decoded.columns
@@ -237,7 +237,7 @@ class Batch(AnsweredBatch):
         if rows := clicks.take(log_time_ms, after_click):
             yield Clicks(rows)
 
-    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Turn, None, int]:
+    def _phase_end(self, mark: PhaseEndMark, now_ms: int) -> Generator[Item, None, int]:
         ended_ms = max(mark.timestamp_ms, now_ms)
         yield from self._before(ended_ms, mark.after_click)
         reason = self.late_click(mark.after_click)
@@ -247,10 +247,10 @@ class Batch(AnsweredBatch):
             self.refuse(reason, self.contexts, mark.offset)
             return now_ms
         yield PhaseEnd(ended_ms, mark.phase)
-        self.counts[Outcome.PHASE_END] += 1
+        self.counts[Outcome.SEAL] += 1
         return ended_ms
 
-    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Turn, None, int]:
+    def _forget(self, mark: ForgetMark, now_ms: int) -> Generator[Item, None, int]:
         if mark.config_digest != self._config_digest:
             self.refuse(Refusal.OTHER_CONFIGURATION, self.contexts, mark.offset)
             return now_ms
@@ -333,9 +333,9 @@ class Batch(AnsweredBatch):
         self.answer(event_id, past, REPEATED)
         self.counts[Outcome.REPEATED_CONTEXT] += 1
 
-    def ask(self, spending: Spending, place: Place) -> Asked:
+    def ask(self, spending: Spending, charge_key: ChargeKey) -> Asked:
         """Ask whether a release may be made; the journal record holds what it was debited."""
-        asked = spending.ask(place)
+        asked = spending.ask(charge_key)
         self._debits.append(debit_fields(asked.debit))
         if asked.refused:
             self.counts[Outcome.RELEASE_WITHHELD] += 1
@@ -356,7 +356,7 @@ class Batch(AnsweredBatch):
         }
 
 
-# Whose turn it is.
+# The inputs that are merged.
 
 
 def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark | OwnMark]:
@@ -366,8 +366,8 @@ def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark
     return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 
-class ClickTurns:
-    """The click records of a batch, oldest first; each is taken as a whole.
+class FeedbackCursor:
+    """A cursor over the click records of a batch, oldest first; it takes each record as a whole.
 
     Attributes:
         part: where they lie.
@@ -409,13 +409,13 @@ class ClickTurns:
         return self._clicks[first : self._row]
 
 
-class ModelTurns:
-    """The published models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
+class ModelCursor:
+    """A cursor over the models of a batch, by log time; ``next_ms`` is that of the next one, or `NEVER_MS`."""
 
     __slots__ = ("_models", "_taken", "next_ms")
 
     def __init__(self, published: Iterable[tuple[ModelReader, InputSlice]]) -> None:
-        """Read every track's slice; what is not on a track's chain takes no turn."""
+        """Read every track's slice; what is not on a track's chain is left out."""
         models = [one for reader, part in published if part.high > part.low for one in _published(reader, part)]
         self._models = sorted(models, key=attrgetter("log_time_ms"))
         self._taken = 0

@@ -3,9 +3,9 @@
 A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
 (``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
 ``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
-for a doubt (`hushstream.engine.noise.epochs`); it holds one price, fixed by the configuration, and the releases that
-this price pays for. The *deployment* scope of the partition
-(``deployment/{partition}``) bounds what all charges together cost the same unit.
+in a requested epoch (`hushstream.engine.noise.epochs`). An own scope holds one price, which the configuration fixes,
+and the releases that this price pays for. The *deployment* scope of the partition (``deployment/{partition}``) bounds
+what all charges together cost the same unit.
 
 Which charges add up, and which lie side by side:
 
@@ -17,9 +17,9 @@ Which charges add up, and which lie side by side:
   2009).
 * Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
   partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
-  and again for every doubt that opened an epoch, as slots that a lost branch released may be released again. Partitions
-  do share users here; what bounds the slots of a user over all of them is the allowance that their edge keeps, and that
-  allowance is what fits the budget.
+  and again for every epoch that was requested after a suspected rollback, as slots that a lost branch released may be
+  released again. Partitions do share users here. The allowance that a user's edge keeps bounds the slots of that user
+  over all partitions, and the budget admits that allowance.
 * A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
   the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
   one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
@@ -103,21 +103,22 @@ def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> LimitFilte
     return kinds[budget.filter](budget.limit).part(share)
 
 
-class Place(NamedTuple):
-    """Which charge a release belongs to.
+class ChargeKey(NamedTuple):
+    """The key of a charge: which one a release belongs to. Keys of one partition only grow.
 
     Attributes:
         epoch: of the noise; it never falls.
         window: where every window is charged for itself, its number; it never falls.
-        redraw: how often noise was drawn anew, until then, over units that had been released, or may have been: their
-            lives pay again. An epoch that a key rotation begins draws none over them, so it redraws nothing.
-        doubt: nonce of the doubt that drew it anew the last time, hexadecimal; empty where none did.
+        redraw: how often noise was drawn anew until then over units that were released, or may have been: for each
+            time these units pay their price again. An epoch that a key rotation begins is no redraw: it draws no
+            noise over them.
+        nonce: of the last requested epoch, hexadecimal; empty where none was requested.
     """
 
     epoch: int
     window: int = 0
     redraw: int = 0
-    doubt: str = ""
+    nonce: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +158,15 @@ class SpendingTerms:
         last = self.price_up_to(window) if self.steps else self.life
         return tuple(map(add, times(self.limit.price(self.life), redraws), self.limit.price(last)))
 
-    def own_scope(self, partition: int, place: Place) -> str:
+    def own_scope(self, partition: int, charge_key: ChargeKey) -> str:
         """The own scope of a charge."""
         names = {
             "lift": f"lift/{partition}",
-            "window": f"window/{partition}/{place.window}",
-            "epoch": f"epoch/{partition}/{place.epoch}",
+            "window": f"window/{partition}/{charge_key.window}",
+            "epoch": f"epoch/{partition}/{charge_key.epoch}",
         }
-        doubt = f"/{place.doubt}" if place.doubt else ""
-        return names[self.own] + (f"{_REDRAW}{place.redraw}{doubt}" if place.redraw else "")
+        nonce = f"/{charge_key.nonce}" if charge_key.nonce else ""
+        return names[self.own] + (f"{_REDRAW}{charge_key.redraw}{nonce}" if charge_key.redraw else "")
 
     def deployment_scope(self, partition: int) -> str:
         """The deployment scope of a home partition."""
@@ -206,14 +207,14 @@ class OwnScope(NamedTuple):
     Attributes:
         partition: whose it is.
         order: number of the epoch or window; 0 for a lift.
-        redraw: see `Place.redraw`.
-        doubt: see `Place.doubt`.
+        redraw: see `ChargeKey.redraw`.
+        nonce: see `ChargeKey.nonce`.
     """
 
     partition: int
     order: int
     redraw: int
-    doubt: str
+    nonce: str
 
     @classmethod
     def of(cls, scope: str, kind: str) -> OwnScope:
@@ -226,9 +227,9 @@ class OwnScope(NamedTuple):
         found, *numbers = name.split("/")
         if found != kind or len(numbers) != (1 if kind == "lift" else 2):
             raise ValueError(f"expected a scope of kind {kind}, got {scope!r}")
-        count, _, doubt = redraw.partition("/")
+        count, _, nonce = redraw.partition("/")
         order = int(numbers[1]) if len(numbers) > 1 else 0
-        return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(doubt).hex())
+        return cls(int(numbers[0]), order, int(count or 0), bytes.fromhex(nonce).hex())
 
 
 def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:

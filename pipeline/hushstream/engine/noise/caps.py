@@ -1,4 +1,4 @@
-"""The setting that bounds what is counted of one person, and up to where it leaves that person a promise."""
+"""The setting that bounds how much of one person is counted, and the largest bound at which a guarantee is left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a unit may pay over all epochs of noise of a continual counter, and what its releases so promise it.
+"""What a unit may pay over all epochs of noise of a continual counter, and the guarantee that follows for its releases.
 
-An epoch prices all its releases together. Where inputs changed under a counter's journal, or a rollback could not be
-ruled out, the next epoch draws new noise over what may have been released before it, so epochs compose sequentially,
+An epoch prices all its releases together. When inputs have changed under a counter's journal, or a rollback is
+suspected, the next epoch draws new noise over what may have been released before it. So epochs compose sequentially,
 under the filter of the budget.
 
 Under zCDP or Renyi accounting a Gaussian counter is priced by its rho, and the tables' error beside it: let its noise
@@ -90,7 +90,7 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
 
 
 def epoch_facts(terms: SpendingTerms, planned: int, budget: BudgetConfig | None, released: str) -> BudgetFacts:
-    """How many epochs the budget has room for; ``released`` says in words what is released on a charge."""
+    """How many epochs the budget pays for; ``released`` says in words what is released on a charge."""
     return BudgetFacts(
         budget=budget,
         limit=terms.ceiling if budget is None else budget.limit,

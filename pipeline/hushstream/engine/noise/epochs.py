@@ -1,13 +1,14 @@
-"""Epochs of a machine's noise, and how a doubt opens one (`hushstream.engine.machine.ReleasingMachine.distrust`).
+"""Epochs of a machine's noise, and how a worker requests one (`ReleasingMachine.request_epoch` in `engine.machine`).
 
-An epoch that a doubt opens has a nonce: random bytes of whoever doubts, since a second worker may come to doubt at the
-same place of the same journal, when what the first one wrote is lost too, and number and content are the same then. The
-nonce is in the name of the charge that the epoch pays, so it is in the journal record that opens the epoch, whoever
-replays that opens the same, and the ledger tells the charges of two branches apart.
+A worker that suspects a rollback of its journal requests an epoch, and gives it a nonce: random bytes. A number alone
+would not do: when the records of the first worker are lost, too, a second worker requests an epoch at the same place,
+with the same number and the same content. The nonce is part of the name of the charge that the epoch pays. So it
+stands in the journal record that opens the epoch, every replay of that record opens the same epoch, and the ledger
+tells the charges of two branches apart.
 
-A doubt is open until a record of the epoch that answers it is in the journal. Whether it is follows from the zone's
-marks, which say behind which record an operator went on, and from the journal, which says with which record the last
-doubt's epoch was opened (`NoiseEpoch.answers`): whatever was sent meanwhile, and wherever the state comes from.
+A request is open until the journal holds a record of the requested epoch. The zone's marks say behind which record an
+operator went on; the journal says which record opened the last requested epoch (`NoiseEpoch.opened_epoch_since`). What
+was sent meanwhile, and where the state comes from, make no difference.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hushstream.engine.noise.budget import OwnScope, Place
+from hushstream.engine.noise.budget import ChargeKey, OwnScope
 from hushstream.engine.state.declared import own_part
 from hushstream.engine.state.parts import record
 from hushstream.privacy.encoding import encode
 from hushstream.schemas.errors import HushstreamError
 
-DOUBT_BYTES = 16
-"""Of the nonce of a doubt."""
+EPOCH_NONCE_BYTES = 16
+"""Size of the nonce of a requested epoch."""
 
 EPOCH = record(
     "Epoch",
@@ -39,11 +40,11 @@ EPOCH = record(
 """Avro schema of `NoiseEpoch.dump`, for snapshots."""
 
 
-def nonce_of(genesis_nonce: bytes, doubt: bytes) -> bytes:
-    """32 bytes that name the noise of an epoch: the journal's genesis nonce, or one of the last doubt's own."""
-    if not doubt:
+def nonce_of(genesis_nonce: bytes, requested: bytes) -> bytes:
+    """32 bytes that name the noise of an epoch: the genesis nonce, or one made of the nonce of the last request."""
+    if not requested:
         return genesis_nonce
-    return hashlib.sha256(encode("hushstream epoch", genesis_nonce, doubt)).digest()
+    return hashlib.sha256(encode("hushstream epoch", genesis_nonce, requested)).digest()
 
 
 @dataclass(slots=True)
@@ -52,13 +53,16 @@ class NoiseEpoch:
 
     Attributes:
         number: of the epoch; it never falls.
-        redraws: how many of them are paid for by all whom they noised again: not those that a key rotation began.
-        doubt: nonce of the last one that a doubt opened; empty before.
-        due: whether the next release opens an epoch, since what was released can no longer be released again, or
-            something else may have been.
-        pending: nonce of the doubt that it answers; empty where it answers none.
-        lives: how many lives have been paid for before it at least, as far as the doubt knows of them.
-        opened: the journal record that opened the last doubt's epoch; 0 before.
+        redraws: how many epochs draw noise again over units that were released before, and so are paid for again. An
+            epoch that a key rotation begins is not among them.
+        doubt: nonce of the last epoch that was requested and opened; empty before the first. (A state on disk has it
+            under this name.)
+        due: whether the next release opens an epoch: what was released cannot be released again, or something else
+            may have been released.
+        pending: nonce of the epoch that is requested and due; empty where an epoch is due for another reason.
+        lives: how many incarnations of this journal have paid before, as far as the request says; the epoch that opens
+            pays for one more. (Named as on disk.)
+        opened: number of the journal record that opened the last requested epoch; 0 before the first.
     """
 
     number: int = 0
@@ -72,40 +76,44 @@ class NoiseEpoch:
     def nonce(self, genesis_nonce: bytes) -> bytes:
         return nonce_of(genesis_nonce, self.doubt)
 
-    def place(self, window: int = 0) -> Place:
+    def charge_key(self, window: int = 0) -> ChargeKey:
         """The charge of what is released in this epoch."""
-        return Place(self.number, window, self.redraws, self.doubt.hex())
+        return ChargeKey(self.number, window, self.redraws, self.doubt.hex())
 
-    def next_place(self, window: int = 0) -> Place:
+    def next_charge_key(self, window: int = 0) -> ChargeKey:
         """The charge of the next release."""
         if not self.due:
-            return self.place(window)
-        return Place(self.number + 1, window, self._redraws_with_next, (self.pending or self.doubt).hex())
+            return self.charge_key(window)
+        return ChargeKey(self.number + 1, window, self._redraws_with_next, (self.pending or self.doubt).hex())
 
     @property
     def _redraws_with_next(self) -> int:
         """How many redraws the next epoch makes."""
         return max(self.redraws + 1, self.lives)
 
-    def answers(self, sequence: int) -> bool:
-        """Whether a doubt that arose behind a journal record has had its epoch: opened, or refused by the budget."""
+    def opened_epoch_since(self, sequence: int) -> bool:
+        """Whether a requested epoch was opened behind a journal record; one that the budget refused counts, too."""
         return self.opened > sequence
 
-    def ask(self, nonce: bytes, lives: int = 0) -> None:
-        """Let the next release open an epoch for a doubt; the last of several names it.
+    def ask(self, nonce: bytes, incarnations: int = 0) -> None:
+        """Let the next release open an epoch under this nonce; of several requests the last one names it.
 
-        Nothing has been released under the name of one that is not answered, in this branch; a state that was kept
-        from before may hold one under which another branch has released.
+        A nonce that is still pending is replaced: this branch has released nothing under it, but a state that was kept
+        from before the rollback may hold a nonce under which another branch has released.
+
+        Args:
+            nonce: random bytes.
+            incarnations: how many incarnations of the journal have paid before.
 
         Raises:
             HushstreamError: a nonce of another size.
         """
-        if len(nonce) != DOUBT_BYTES:
-            raise HushstreamError(f"doubt: expected a nonce of {DOUBT_BYTES} random bytes, got {len(nonce)}")
-        self.due, self.pending, self.lives = True, nonce, lives
+        if len(nonce) != EPOCH_NONCE_BYTES:
+            raise HushstreamError(f"epoch: expected a nonce of {EPOCH_NONCE_BYTES} random bytes, got {len(nonce)}")
+        self.due, self.pending, self.lives = True, nonce, incarnations
 
     def follow(self, number: int, scope: str, kind: str) -> None:
-        """Let the next release open an epoch if its record in the journal is of a later one; a replay follows it.
+        """Follow a journal record in a replay: the next release opens an epoch if the record is of a later one.
 
         Args:
             number: of the record's epoch.
@@ -113,33 +121,33 @@ class NoiseEpoch:
             kind: of own scopes.
         """
         found = OwnScope.of(scope, kind)
-        doubt = bytes.fromhex(found.doubt)
+        requested = bytes.fromhex(found.nonce)
         self.due = number > self.number
-        self.pending = doubt if self.due and doubt != self.doubt else b""
+        self.pending = requested if self.due and requested != self.doubt else b""
         self.lives = found.redraw if self.due else 0
 
     def adopt(self, number: int, scope: str, kind: str, sequence: int) -> None:
-        """Stand where the journal says that an epoch was begun; one that was not begun here noised all again.
+        """Take over the epoch of a journal record whose release cannot be made again; the next release opens another.
 
-        What it released cannot be released again, so the next release opens an epoch.
+        An epoch that this machine did not open has drawn noise over everything again, so it counts as a redraw.
         """
         found = OwnScope.of(scope, kind)
-        doubt = bytes.fromhex(found.doubt)
+        requested = bytes.fromhex(found.nonce)
         self.due, self.pending, self.lives = True, b"", 0
         if number > self.number:
             self.number, self.redraws = number, max(self.redraws + 1, found.redraw)
-        if doubt != self.doubt:
-            self.doubt, self.opened = doubt, sequence
+        if requested != self.doubt:
+            self.doubt, self.opened = requested, sequence
 
     def redraw(self, sequence: int) -> None:
-        """Open the epoch that is due, with the journal record ``sequence``."""
+        """Open the epoch that is due; ``sequence`` is the number of the journal record that opens it."""
         self.number, self.redraws = self.number + 1, self._redraws_with_next
         if self.pending:
             self.doubt, self.opened = self.pending, sequence
         self.due, self.pending, self.lives = False, b"", 0
 
-    def turn(self) -> None:
-        """Open the epoch that a key rotation begins."""
+    def rotate(self) -> None:
+        """Begin the epoch that follows on a key rotation; nobody pays again for it."""
         self.number += 1
 
     def dump(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""The key that a journal is under, and how it turns to the next one (PRIVACY rule 9).
+"""The key that a journal is under, and how it is rotated to the next one (PRIVACY rule 9).
 
-A journal record that closes a window or a step may name the key under which everything after it is: its chain, its
-digests, its noise. The record itself is still under the key before, so only who holds that key can turn it, and
-readers follow the journal, not what their own key file says at the time. Nothing is open at that point, so no digest
-and no sum is made under two keys.
+A journal record that closes a window or a step may name another key. Everything after that record is under the new
+key: the chain, the digests, the noise. The record itself is still under the key before, so only a holder of that key
+can rotate it. Readers follow the journal, not what their own key file says at the time. No window and no step is open
+at that point, so no digest and no sum is made under two keys.
 
-What is released after a turn is about what came after it: the sums of before are kept as they were released, noise
-and all, and new ones are added to them under the new key. Each reward or slot is so under one key only and pays
-once (parallel composition), however often keys turn.
+What is released after a rotation is about input that came after it. The sums of before are kept as they were released,
+with their noise, and new sums are added to them under the new key. So each reward or slot is under one key only, and
+pays once (parallel composition), however often keys rotate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KeyInForce:
     """
 
     def __init__(self, key: Key, ring: KeyRing | None = None) -> None:
-        """Begin under ``key``; a role without a key file (a seed, in experiments) has no ring and never turns."""
+        """Begin under ``key``; a role without a key file (a seed, in experiments) has no ring, and keeps its key."""
         self.key = key
         self._ring = ring
         self._newest = key.key_id if ring is None else ring.of(ring.current).key_id
@@ -43,7 +43,7 @@ class KeyInForce:
         """What the next closing record has to say: public id of the key file's current key, unless it is in force."""
         return STAYS if self._newest == self.key.key_id else self._newest
 
-    def turn_to(self, key_id: bytes) -> Key:
+    def rotate_to(self, key_id: bytes) -> Key:
         """Put the key with a public id in force.
 
         Raises:
@@ -53,7 +53,7 @@ class KeyInForce:
         if key_id != self.key.key_id:
             if self._ring is None:
                 raise KeyFileError(
-                    f"key {key_id.hex()}: expected the key file of the zone, since the journal turned to another key"
+                    f"key {key_id.hex()}: expected the key file of the zone, since the journal rotated to another key"
                     f" than {self.key.key_id.hex()}, got one key alone"
                 )
             self.key = self._ring.named(key_id)

@@ -1,11 +1,11 @@
-"""What a machine asks before each release: may it, and what is debited.
+"""Decides before each release whether it may be made, and what it is debited.
 
-The answers follow from the configuration and from what was asked before, so a replay gives them again: nothing of
-it needs a record of its own. A refusal changes no sum, and is given again for every further release of that charge:
+The answers follow from the configuration and from what was asked before. A replay gives the same answers, so they
+need no records of their own. A refusal changes no sum, and is given again for every further release of that charge:
 the steps of an epoch whose price was refused are withheld with it.
 
-A redraw that is paid for brings those before it that were not: where a doubt's epoch is the n-th life of a deployment
-and the journal that goes on has lost the records of some before, these are charged with it. They were released.
+A redraw that is charged also charges those before it that were not. A requested epoch may be the n-th incarnation of a
+journal that has lost the records of some before; these have released, so they are charged with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hushstream.engine.noise.budget import Place, SpendingTerms
+from hushstream.engine.noise.budget import ChargeKey, SpendingTerms
 from hushstream.engine.state.parts import array, record
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
@@ -34,7 +34,7 @@ SPENDING = record(
 )
 """Avro schema of `Spending.dump`, for snapshots; sums are unsigned, big-endian: deltas go beyond 64 bits."""
 
-_NOWHERE = Place(-1)
+_NO_CHARGE = ChargeKey(-1)
 
 
 class Asked(NamedTuple):
@@ -69,7 +69,7 @@ class Spending:
         self._partition = partition
         self._life_scope = terms.deployment_scope(partition)
         self._ledger = terms.ledger(partition)
-        self._place = _NOWHERE
+        self._charge_key = _NO_CHARGE
         self._charged = False
         self._newest = -1
         """The newest redraw that was paid for."""
@@ -79,7 +79,7 @@ class Spending:
         """What the deployment scope has spent."""
         return self._ledger.spent(self._life_scope)
 
-    def ask(self, place: Place) -> Asked:
+    def ask(self, charge_key: ChargeKey) -> Asked:
         """Debit one release, before it is made.
 
         Args:
@@ -88,46 +88,46 @@ class Spending:
         Raises:
             LedgerError: a charge that is closed.
         """
-        own, life = self._debits(place)
-        opens = place != self._place
-        self._open(place, own.scope)
+        own, life = self._debits(charge_key)
+        opens = charge_key != self._charge_key
+        self._open(charge_key, own.scope)
         refused = self._ledger.try_debits((own, life))
         if refused is not None:
             return Asked(replace(own, cost=Cost(0), curve=()), refused, opens)
-        self._note_paid(place)
+        self._note_paid(charge_key)
         return Asked(own, None, opens)
 
-    def refusal(self, place: Place) -> Exhausted | None:
+    def refusal(self, charge_key: ChargeKey) -> Exhausted | None:
         """What the next release of a charge would be refused with; None where it would not. Changes nothing.
 
         Raises:
             LedgerError: a charge that is closed.
         """
-        return self._ledger.refusal(self._debits(place))
+        return self._ledger.refusal(self._debits(charge_key))
 
-    def adopt(self, place: Place) -> None:
+    def adopt(self, charge_key: ChargeKey) -> None:
         """Enter a charge that the journal says was paid, though its inputs no longer say so, whatever the limits.
 
         Raises:
             LedgerError: a charge that is closed.
         """
-        own, life = self._debits(place)
-        self._open(place, own.scope)
+        own, life = self._debits(charge_key)
+        self._open(charge_key, own.scope)
         self._ledger.take((own, life))
-        self._note_paid(place)
+        self._note_paid(charge_key)
 
     def dump(self) -> dict[str, Any]:
         """The state in packed form."""
         totals = self._ledger.totals()
         return {
-            "epoch": self._place.epoch,
-            "window": self._place.window,
-            "redraw": self._place.redraw,
-            "doubt": self._place.doubt,
+            "epoch": self._charge_key.epoch,
+            "window": self._charge_key.window,
+            "redraw": self._charge_key.redraw,
+            "doubt": self._charge_key.nonce,
             "charged": self._charged,
             "newest": self._newest,
             "redraws": self.redraws,
-            "own": _packed(totals.get(self._own_scope(self._place), ())),
+            "own": _packed(totals.get(self._own_scope(self._charge_key), ())),
             "deployment": _packed(totals[self._life_scope]),
         }
 
@@ -137,55 +137,55 @@ class Spending:
         Raises:
             LedgerError: not the sums of such a ledger.
         """
-        self._place = Place(state["epoch"], state["window"], state["redraw"], state["doubt"])
+        self._charge_key = ChargeKey(state["epoch"], state["window"], state["redraw"], state["doubt"])
         self._charged, self._newest, self.redraws = state["charged"], state["newest"], state["redraws"]
         totals = {
-            self._own_scope(self._place): _sums(state["own"]),
+            self._own_scope(self._charge_key): _sums(state["own"]),
             self._life_scope: _sums(state["deployment"]),
         }
         self._ledger.resume(totals)
 
-    def _debits(self, place: Place) -> tuple[Debit, Debit]:
+    def _debits(self, charge_key: ChargeKey) -> tuple[Debit, Debit]:
         """What a release asks of the own scope and of the deployment's, if it were the next one."""
-        if place < self._place:
-            raise LedgerError(f"spending: expected {self._place} or a later charge, got {place}")
-        own = replace(self.terms.price_up_to(place.window), scope=self._own_scope(place))
+        if charge_key < self._charge_key:
+            raise LedgerError(f"spending: expected {self._charge_key} or a later charge, got {charge_key}")
+        own = replace(self.terms.price_up_to(charge_key.window), scope=self._own_scope(charge_key))
         paid = self._ledger.spent(own.scope)
         if paid != Cost(0):
             own = replace(own, cost=own.cost - paid, curve=())
-        return own, self._life(place)
+        return own, self._life(charge_key)
 
-    def _life(self, place: Place) -> Debit:
+    def _life(self, charge_key: ChargeKey) -> Debit:
         """What the deployment scope lacks, in the units in which the filter adds up prices.
 
         A redraw that was paid for stays so: one before it asks for nothing.
         """
         terms, scope = self.terms, self._life_scope
-        wanted = terms.life_up_to(max(place.redraw, self._newest), place.window)
+        wanted = terms.life_up_to(max(charge_key.redraw, self._newest), charge_key.window)
         had = self._ledger.totals()[scope] or (0,) * len(wanted)
         lacking = tuple(max(0, want - has) for want, has in zip(wanted, had, strict=True))
         if lacking == terms.limit.price(terms.life):
             return replace(terms.life, scope=scope)
         return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())
 
-    def _open(self, place: Place, scope: str) -> None:
+    def _open(self, charge_key: ChargeKey, scope: str) -> None:
         """Go over to a charge, which has a scope: nothing is asked of the one before any more."""
-        if place == self._place:
+        if charge_key == self._charge_key:
             return
-        before = self._own_scope(self._place)
+        before = self._own_scope(self._charge_key)
         if scope != before:
             self._ledger.close(before)
-        self._place, self._charged = place, False
+        self._charge_key, self._charged = charge_key, False
 
-    def _note_paid(self, place: Place) -> None:
+    def _note_paid(self, charge_key: ChargeKey) -> None:
         """Note that a charge was paid for."""
-        if place.redraw > self._newest:
-            self.redraws += place.redraw - self._newest
-            self._newest = place.redraw
+        if charge_key.redraw > self._newest:
+            self.redraws += charge_key.redraw - self._newest
+            self._newest = charge_key.redraw
         self._charged = True
 
-    def _own_scope(self, place: Place) -> str:
-        return self.terms.own_scope(self._partition, place)
+    def _own_scope(self, charge_key: ChargeKey) -> str:
+        return self.terms.own_scope(self._partition, charge_key)
 
 
 def _packed(total: Sequence[int]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """The state of a role, declared once: a role names each field and its form, and everything else follows from that.
 
     class Counter(OneInput):
-        state = State("a counter's state", 1, "CounterState", PLACE, leaf=integer(), leaves=raw(), known=known_ids())
+        state = State("a counter's state", 1, "CounterState", POSITION, leaf=integer(), leaves=raw(), known=known_ids())
         derived = {"system": FIXED, "sums": "opened anew by `open_noise`"}
 
 From the declaration follow the schema on disk, packing, restoring, packing in portions, and save points. A field that a

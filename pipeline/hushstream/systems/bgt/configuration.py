@@ -69,7 +69,7 @@ class ReleaseConfig:
         pairs: how many ratings a slot holds at most; all slots are padded to it.
         top: M, the items whose pairs are looked at.
         factors: d, the most factors that there may be.
-        epochs: of noise that are planned, the first one and one for each doubt whether the collector was rolled back;
+        epochs: of noise that are planned, the first one and one for each suspected rollback of the collector;
             users pay for each of them.
     """
 

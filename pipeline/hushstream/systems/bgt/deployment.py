@@ -22,7 +22,7 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, bgt_digest
 from hushstream.systems.bgt.features import features_bytes
-from hushstream.systems.bgt.price.budget import MECHANISM, budget_facts, promise_of, spending_terms
+from hushstream.systems.bgt.price.budget import MECHANISM, budget_facts, lifetime_guarantee, spending_terms
 from hushstream.systems.bgt.price.sensitivity import variance_of
 from hushstream.systems.bgt.rounds import Release
 from hushstream.systems.bgt.slots import Float64
@@ -72,7 +72,7 @@ class BgtSystem:
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""
-        return promise_of(self.config)
+        return lifetime_guarantee(self.config)
 
     def promises(self) -> Promises:
         return Promises(self.guarantee())

@@ -43,7 +43,7 @@ def _shared(*outcomes: Outcome) -> Mapping[str, MetricClass]:
 
 
 RATER_OUTCOMES: Mapping[str, MetricClass] = {
-    **_shared(Outcome.SLOT_SENT, Outcome.MODEL_ADOPTED, Outcome.PHASE_END, Outcome.FORGOTTEN, Outcome.REJECTED),
+    **_shared(Outcome.SLOT_SENT, Outcome.MODEL_ADOPTED, Outcome.SEAL, Outcome.FORGOTTEN, Outcome.REJECTED),
     # Who rates, how often, and who asks is content.
     BgtOutcome.RATED: "zone-private",
     BgtOutcome.ASKED: "zone-private",
@@ -57,7 +57,7 @@ COLLECTOR_OUTCOMES: Mapping[str, MetricClass] = {
         Outcome.RELEASE,
         Outcome.RELEASE_WITHHELD,
         Outcome.DIVERGED,
-        Outcome.PHASE_END,
+        Outcome.SEAL,
         Outcome.REJECTED,
     ),
     BgtOutcome.ROUND: "slot-public",
@@ -66,5 +66,5 @@ COLLECTOR_OUTCOMES: Mapping[str, MetricClass] = {
 }
 
 AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = _shared(
-    Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.PHASE_END, Outcome.REJECTED
+    Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED
 )

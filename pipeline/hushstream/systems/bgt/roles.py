@@ -27,7 +27,7 @@ def _aggregator(system: BgtSystem, track: int, keys: RoleKeys) -> BgtAggregatorM
 
 
 def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, float]:
-    return model_gauges(machine.heard.version, machine.heard.reader.published_ms, now_seconds)
+    return model_gauges(machine.received.version, machine.received.reader.published_ms, now_seconds)
 
 
 def _collector_gauges(machine: CollectorMachine, now_seconds: float) -> Mapping[str, float]:

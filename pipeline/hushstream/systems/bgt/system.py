@@ -15,7 +15,7 @@ from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
 from hushstream.systems.bgt.keys import KEYS
 from hushstream.systems.bgt.price.advice import sizes
-from hushstream.systems.bgt.price.budget import budget_facts, promise_of
+from hushstream.systems.bgt.price.budget import budget_facts, lifetime_guarantee
 from hushstream.systems.bgt.roles import ROLES
 from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.topics import TOPICS
@@ -51,7 +51,7 @@ def _assemble(config: BgtConfig, artefacts: Artefacts) -> System:
 
 
 def _promises(config: BgtConfig, artefacts: Artefacts) -> Promises:
-    return Promises(promise_of(config))
+    return Promises(lifetime_guarantee(config))
 
 
 def _budgets(config: BgtConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:

@@ -48,7 +48,7 @@ def release_guarantee(
 def budget_facts(
     release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
 ) -> BudgetFacts:
-    """How many epochs the budget has room for.
+    """How many epochs the budget pays for.
 
     Raises:
         ConfigurationError: not even one.

@@ -79,7 +79,7 @@ class P2BSystem:
 
         Raises:
             ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
-                or the budget has room for nothing.
+                or the budget pays for nothing.
         """
         compared = public_dataset and non_private_arm is not False
         return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
@@ -89,7 +89,7 @@ class P2BSystem:
         """A deployment of declared features: nothing is fitted for it.
 
         Raises:
-            ConfigurationError: a record would be too large, or the budget has room for nothing.
+            ConfigurationError: a record would be too large, or the budget pays for nothing.
         """
         return cls._joined(config, FeaturesForm(config), None, public_dataset, compared=False)
 

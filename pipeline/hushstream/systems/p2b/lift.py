@@ -14,7 +14,7 @@ most and its reward sum by M at most, whatever leaves they fall in: all releases
 one user's clicks, with L1 sensitivity 2 M ``decisions_per_user`` (`hushstream.counting.counter`, group of leaves).
 
 The counter draws ahead of its leaves, so where a rollback cannot be ruled out an epoch of noise begins over the exact
-counts, at the price of all of them (`hushstream.engine.machine.ReleasingMachine.distrust`).
+counts, at the price of all of them (`hushstream.engine.machine.ReleasingMachine.request_epoch`).
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
     """What a configuration promises, before anything is fitted or run; ``public_dataset`` for a replay of one.
 
     Raises:
-        ConfigurationError: the budget has room for no slot.
+        ConfigurationError: the budget pays for no slot.
     """
     lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
 
@@ -87,7 +87,7 @@ def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
     """What a configuration promises of one person, with the lift where there is a hold-out; as `guarantee_of`.
 
     Raises:
-        ConfigurationError: the budget has no room for one slot.
+        ConfigurationError: the budget cannot pay for one slot.
     """
     lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
     return Promises(guarantee_of(config, public_dataset), lift)
@@ -151,7 +151,7 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
     """What the slots of a user may cost and, where there is a hold-out, what the lift may.
 
     Raises:
-        ConfigurationError: the budget has no room for one slot, or for the lift.
+        ConfigurationError: the budget cannot pay for one slot, or for the lift.
     """
     terms, planned = slot_terms_of(config), config.slot.lifetime_slots
     limit = terms.life.cost if config.budget is None else config.budget.limit

@@ -114,7 +114,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
 
 
 def budget_facts(config: PdapConfig) -> BudgetFacts:
-    """How many epochs the budget has room for.
+    """How many epochs the budget pays for.
 
     Raises:
         ConfigurationError: not even one.

@@ -1,7 +1,8 @@
 """What a record may pay over all epochs of noise, and what the releases so promise it (`engine.epoch_budget`).
 
-A slot is in one leaf of one counter, so epochs that a key rotation begins lie side by side. One that a doubt begins may
-sum slots again that a lost branch of the journal released: it composes sequentially, and each record pays again. A
+A slot is in one leaf of one counter, so epochs that a key rotation begins lie side by side. One that is
+requested after a suspected rollback may sum slots again that a lost branch of the journal released: it composes
+sequentially, and each record pays again. A
 release that its inputs no longer give is paid for in that way too, although no slot is summed again then.
 """
 
@@ -16,7 +17,7 @@ from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.configuration import PdolConfig
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 
 def _noised(config: PdolConfig) -> bool:
@@ -30,29 +31,29 @@ def _mechanism(config: PdolConfig) -> str:
 @lru_cache(maxsize=64)
 def spending_terms(config: PdolConfig) -> SpendingTerms:
     """See `epoch_terms`; raises as that does."""
-    return epoch_terms(guarantee_of(config), _mechanism(config), config.sharing.epochs, config.budget)
+    return epoch_terms(epoch_guarantee(config), _mechanism(config), config.sharing.epochs, config.budget)
 
 
 @lru_cache(maxsize=64)
-def promise_of(config: PdolConfig) -> Guarantee:
+def lifetime_guarantee(config: PdolConfig) -> Guarantee:
     """What all releases promise one record, over all epochs that may be, and all records of one person at one node.
 
     Raises:
         ConfigurationError: not even one epoch fits the budget; or there is no counter of these settings.
     """
     if not _noised(config):
-        return guarantee_of(config)
+        return epoch_guarantee(config)
     terms = spending_terms(config)
 
     def life_of(records: int) -> Prices:
         fewer = replace(config, records=replace(config.records, records_per_user=records))
-        return over_epochs(guarantee_of(fewer), terms).life_prices
+        return over_epochs(epoch_guarantee(fewer), terms).life_prices
 
-    return with_cap(over_epochs(guarantee_of(config), terms), "privacy.units_per_person", life_of)
+    return with_cap(over_epochs(epoch_guarantee(config), terms), "privacy.units_per_person", life_of)
 
 
 def budget_facts(config: PdolConfig) -> BudgetFacts:
-    """How many epochs the budget has room for.
+    """How many epochs the budget pays for.
 
     Raises:
         ConfigurationError: not even one.

@@ -17,7 +17,7 @@ from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.graphs import mixing_of
 from hushstream.systems.pdol.algorithm.node import NodeRelease
-from hushstream.systems.pdol.budget import budget_facts, promise_of, spending_terms
+from hushstream.systems.pdol.budget import budget_facts, lifetime_guarantee, spending_terms
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
 TRACK = "shared"
@@ -43,7 +43,7 @@ class PdolSystem:
         """Refuse a configuration without a counter, a graph, or room for one epoch.
 
         Raises:
-            ConfigurationError: its counters would need more than a release may hold, or the budget has no room.
+            ConfigurationError: its counters would need more than a release may hold, or the budget is spent.
             BadGraph: there is no such graph of so many nodes.
         """
         system = cls(config, pdol_digest(config, public_dataset), public_dataset)
@@ -69,7 +69,7 @@ class PdolSystem:
 
     def guarantee(self) -> Guarantee:
         """What the configured releases promise, to whom, over a lifetime."""
-        return promise_of(self.config)
+        return lifetime_guarantee(self.config)
 
     def promises(self) -> Promises:
         return Promises(self.guarantee())

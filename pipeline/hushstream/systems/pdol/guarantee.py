@@ -57,7 +57,7 @@ _OPEN = (
 )
 
 
-def guarantee_of(config: PdolConfig) -> Guarantee:
+def epoch_guarantee(config: PdolConfig) -> Guarantee:
     """What all releases of all nodes together promise of one record, and of all records of one person at one node."""
     if config.gossip is not None:
         return _gossip_guarantee(config, config.gossip)

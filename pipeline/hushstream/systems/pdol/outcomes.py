@@ -48,7 +48,7 @@ _SHARED: Mapping[str, MetricClass] = {
         Outcome.RELEASE_WITHHELD,
         Outcome.DIVERGED,
         Outcome.MODEL_ADOPTED,
-        Outcome.PHASE_END,
+        Outcome.SEAL,
         Outcome.FORGOTTEN,
         Outcome.REJECTED,
     )
@@ -70,7 +70,7 @@ NODE_OUTCOMES: Mapping[str, MetricClass] = {
 
 AGGREGATOR_OUTCOMES: Mapping[str, MetricClass] = {
     str(one): OUTCOMES[one]
-    for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.PHASE_END, Outcome.REJECTED)
+    for one in (Outcome.RELEASE, Outcome.REPEATED_RELEASE, Outcome.MODEL, Outcome.SEAL, Outcome.REJECTED)
 } | {
     PdolOutcome.SCREENED: "released",
     PdolOutcome.STALE_RELEASE: "slot-public",

@@ -12,7 +12,7 @@ from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdol import artefacts as files
 from hushstream.systems.pdol.advice import Advice, advise
-from hushstream.systems.pdol.budget import budget_facts, promise_of
+from hushstream.systems.pdol.budget import budget_facts, lifetime_guarantee
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.keys import KEYS
@@ -50,7 +50,7 @@ def _assemble(config: PdolConfig, artefacts: Artefacts) -> System:
 
 
 def _promises(config: PdolConfig, artefacts: Artefacts) -> Promises:
-    return Promises(promise_of(config))
+    return Promises(lifetime_guarantee(config))
 
 
 def _budgets(config: PdolConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:

@@ -77,7 +77,10 @@ def _beside(
     promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact], advice: Report | None
 ) -> list[Group]:
     """What stands below the promise, under headings of its own."""
-    given = [*(fact.text for fact in facts), *(advice.as_text().splitlines() if advice is not None else ())]
+    given = [
+        *(line for fact in facts for line in fact.text.splitlines()),
+        *(advice.as_text().splitlines() if advice is not None else ()),
+    ]
     parts = {
         "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
         "What it gives": given,

@@ -114,7 +114,7 @@ def test_a_phase_ends_with_the_phase_end_of_its_last_origin():
     assert windows.end_phase(0, 3) is None
     closed = windows.end_phase(0, 0)
     assert closed is not None
-    assert (closed.window, closed.closed_by, closed.contents) == (0, ClosedBy.PHASE_END, (content(1),))
+    assert (closed.window, closed.closed_by, closed.contents) == (0, ClosedBy.SEAL, (content(1),))
     assert windows.ended_phase == 0
     windows.offer(named(2), 0, content(2))
     assert windows.end_phase(0, 0) is None

@@ -35,8 +35,8 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.rows import id_fault
 from hushstream.systems.bgt.deployment import BgtSystem
-from hushstream.systems.bgt.edge.hearing import HEARD, ROUNDS_TOPIC, Heard
 from hushstream.systems.bgt.edge.incoming import KINDS, MAX_PREDICTED, Incoming, decode_slice, ready_slice
+from hushstream.systems.bgt.edge.received import RECEIVED, ROUNDS_TOPIC, Received
 from hushstream.systems.bgt.edge.users import USERS, Users
 from hushstream.systems.bgt.errors import BadRatings, BgtError
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
@@ -97,7 +97,7 @@ class RaterMachine(OwnsJournal, Declared):
         chain=owner(),
         position=integer(),
         ended_rounds=integer("int", disk="sealed"),
-        heard=Flat(HEARD),
+        received=Flat(RECEIVED),
         users=own_part(USERS),
         asked=Single(_QUESTIONS, _pack_questions, _unpack_questions, disk="questions"),
     )
@@ -121,7 +121,7 @@ class RaterMachine(OwnsJournal, Declared):
         self.position = 0
         self.ended_rounds = 0
         """Rounds that have ended in this log."""
-        self.heard = Heard(system)
+        self.received = Received(system)
         self.users = Users(system, key)
         self.asked: BoundedMap[bytes] = BoundedMap(REMEMBERED_EVENTS)
         """Event ids of questions that were answered, and the tag of whose they are."""
@@ -139,11 +139,11 @@ class RaterMachine(OwnsJournal, Declared):
 
     @property
     def readers(self) -> Sequence[ModelReader]:
-        return (self.heard.reader,)
+        return (self.received.reader,)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        return (self.heard.reader.topic, ROUNDS_TOPIC)
+        return (self.received.reader.topic, ROUNDS_TOPIC)
 
     def is_home_of(self, user: str) -> bool:
         """Whether a user's records belong here: elsewhere they would have a second slot in each round."""
@@ -154,11 +154,11 @@ class RaterMachine(OwnsJournal, Declared):
         return digest_records(self.key, slices)
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        heard = self.heard
+        received = self.received
         return {
             self.inputs[0]: self.position,
-            heard.reader.topic: heard.reader.position,
-            ROUNDS_TOPIC: heard.rounds_read,
+            received.reader.topic: received.reader.position,
+            ROUNDS_TOPIC: received.rounds_read,
         }
 
     def committed(self) -> Mapping[TopicPartition, int]:
@@ -171,7 +171,7 @@ class RaterMachine(OwnsJournal, Declared):
         return [part for part in parts if part.high > part.low]
 
     def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.heard.number, self.ended_rounds, self.heard.ended)
+        return ready_slice(part, self.decode(part), self.received.number, self.ended_rounds, self.received.ended)
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
         """A slice of ratings; decoded once, though `ready` and `fold` both ask."""
@@ -206,8 +206,8 @@ class RaterMachine(OwnsJournal, Declared):
     def _folded(self, slices: Sequence[InputSlice], journaled: Float64 | None) -> tuple[Batch, _Said]:
         """Take what was published, then fold ratings; ``journaled`` is what was predicted, given on replay only."""
         parts, said = covered(self.positions(), slices), _Said(journaled)
-        self._hear_models(parts[self.heard.reader.topic], said)
-        self._hear_rounds(parts[ROUNDS_TOPIC], said)
+        self._on_models(parts[self.received.reader.topic], said)
+        self._on_rounds(parts[ROUNDS_TOPIC], said)
         ratings = parts[self.inputs[0]]
         for one in self.decode(ratings):
             self._take(one, said)
@@ -216,27 +216,27 @@ class RaterMachine(OwnsJournal, Declared):
             "event_ids": said.event_ids,
             "counts": np.array(said.lengths, dtype="<i4").tobytes(),
             "values": np.concatenate([*said.values, np.zeros(0)]).astype("<f8").tobytes(),
-            "model_version": self.heard.version,
+            "model_version": self.received.version,
             "slots": said.slots,
         }
         return Batch(ranges_of(parts.values()), self.input_digest([*parts.values()]), fields, tuple(said.outputs)), said
 
     # What the server publishes.
 
-    def _hear_models(self, part: InputSlice, said: _Said) -> None:
-        taken = self.heard.read_models(part)
+    def _on_models(self, part: InputSlice, said: _Said) -> None:
+        taken = self.received.read_models(part)
         if taken:
             said.counts[Outcome.MODEL_ADOPTED] += taken
 
-    def _hear_rounds(self, part: InputSlice, said: _Said) -> None:
-        heard = self.heard
+    def _on_rounds(self, part: InputSlice, said: _Said) -> None:
+        received = self.received
         for record in part.records:
             try:
-                if heard.read_round(record):
+                if received.read_round(record):
                     said.counts[BgtOutcome.ROUND] += 1
             except (CodecError, BgtError):
                 self._refuse(BgtRefusal.BAD_ROUND, ROUNDS_TOPIC, record, said)
-        heard.rounds_read = part.high
+        received.rounds_read = part.high
 
     # What users write.
 
@@ -296,7 +296,7 @@ class RaterMachine(OwnsJournal, Declared):
         items = item_column(fields["items"], "question").tolist()
         if not 0 < len(items) <= MAX_PREDICTED:
             raise BadRatings(f"question: expected 1 to {MAX_PREDICTED} items, got {len(items)}")
-        return self.users.predict(fields["user"], items, self.heard.model)
+        return self.users.predict(fields["user"], items, self.received.model)
 
     def _as_journaled(self, found: Float64, said: _Said) -> Float64:
         """What the journal says was predicted, where it is the same but for a rounding."""
@@ -326,8 +326,8 @@ class RaterMachine(OwnsJournal, Declared):
             self._reject(Refusal.BAD_PHASE, one, said)
             return
         self.ended_rounds += 1
-        said.counts[Outcome.PHASE_END] += 1
-        asked, opening = self.heard.round(phase), self.heard.opening(phase)
+        said.counts[Outcome.SEAL] += 1
+        asked, opening = self.received.round(phase), self.received.opening(phase)
         if asked is None:
             return
         if opening is not None:

@@ -35,7 +35,7 @@ _HOSTED = (
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
 
-def guarantee_of(config: BgtConfig, deployment: Deployment = "hosted", rounds: int = ROUNDS) -> Guarantee:
+def epoch_guarantee(config: BgtConfig, deployment: Deployment = "hosted", rounds: int = ROUNDS) -> Guarantee:
     """What the first rounds together promise of one user; all of them, where nothing else is said."""
     if config.release.noise == "exact":
         return _nothing(config, deployment)

@@ -9,7 +9,7 @@ round before them in this log, so no slot can come before its round. The first o
 
 Each round is paid for with its release (`hushstream.systems.bgt.price.budget`). Where inputs changed under the journal
 (`hushstream.engine.releasing`), the round whose sums were released is over: its slots are not summed again, and the
-next release opens an epoch, for which users pay again. Where the budget has no room for a release there is none, and
+next release opens an epoch, for which users pay again. Where the budget cannot pay for a release there is none, and
 the end of the round is passed on alone: the server then asks for no more.
 """
 
@@ -193,7 +193,7 @@ class CollectorMachine(ReopeningRole):
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        gathered.counts[Outcome.PHASE_END] += 1
+        gathered.counts[Outcome.SEAL] += 1
         if complete:
             self._fold_rows(gathered)
         return complete
@@ -263,9 +263,9 @@ class CollectorMachine(ReopeningRole):
         outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
-        turns = self.released(high, fields, outputs, asked, gathered)
+        key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
-        if turns:
+        if key_rotated:
             # Nothing is open.
             self.open_noise()
 
@@ -338,8 +338,8 @@ class CollectorMachine(ReopeningRole):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: all slots are in the name of the noise, but for their ids where the journal
-        is still written in the first schema generation: noise without them answers doubts as noise without a name."""
+        """See `ReleasingRole.draws_ahead`: the name of the noise holds all slots, and their ids unless the journal is
+        still written in the first schema generation. Noise without ids counts as drawn ahead."""
         return self.naming is Naming.CONTENTS
 
     @property

@@ -9,11 +9,11 @@ The journal record holds a keyed hash chain of all rows of the epoch and of the 
 finds other leaves than the journal says, nothing is sent for that record again; the next release opens an epoch with
 new noise, at its full price (PRIVACY rule 7), or nothing more is released if that price is not allowed. What is drawn
 at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
-draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`ReleasingMachine.distrust`).
+draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`ReleasingMachine.request_epoch`).
 
 A user who is forgotten leaves no exact sum here; what was released of them stands, and no later release names them.
 
-Where the zone's key has turned (`hushstream.engine.noise.key_rotation`), the next record says so and the one after it
+Where the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so and the one after it
 opens an epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
 """
 
@@ -157,7 +157,7 @@ class CounterMachine(ReopeningRole):
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        gathered.counts[Outcome.PHASE_END] += 1
+        gathered.counts[Outcome.SEAL] += 1
         return complete
 
     def _erase(self, node: int, gathered: Gathered) -> None:
@@ -222,9 +222,9 @@ class CounterMachine(ReopeningRole):
         outputs = self._outputs(rows, asked)
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
-        turns = self.released(high, fields, outputs, asked, gathered)
+        key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
-        if turns:
+        if key_rotated:
             self._rotate(not asked.refused)
 
     def _add(self, rows: Rows) -> None:

@@ -167,12 +167,12 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     @property
     def refused(self) -> Exhausted | None:
-        return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_place())
+        return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_charge_key())
 
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """See `Machine.distrust`: trees draw noise before what it covers is all there."""
+    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
+        """See `Machine.request_epoch`: trees draw noise before what it covers is all there."""
         if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
-            self.epoch.ask(nonce, lives)
+            self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
@@ -207,24 +207,24 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn."""
-        for turn in batch.turns(self.now_ms):
-            if isinstance(turn, Contexts):
-                times_ms = turn.decoded.columns.timestamps_ms
-                for row in turn.rows:
+        for item in batch.in_order(self.now_ms):
+            if isinstance(item, Contexts):
+                times_ms = item.decoded.columns.timestamps_ms
+                for row in item.rows:
                     if times_ms[row] > self.now_ms:
                         self._advance(times_ms[row], batch)
-                    self._context(turn.decoded, row, batch)
-            elif isinstance(turn, Clicks):
-                for click in turn.rows:
+                    self._context(item.decoded, row, batch)
+            elif isinstance(item, Clicks):
+                for click in item.rows:
                     self._feed(click, batch.clicks.part, batch)
-            elif isinstance(turn, Published):
-                self._adopt(turn, batch)
-            elif isinstance(turn, PhaseEnd):
-                self._advance(turn.log_time_ms, batch)
-                self._end_phase(turn.phase, batch)
-            elif isinstance(turn, Forget):
-                self._advance(turn.log_time_ms, batch)
-                self._forget(turn.user, batch)
+            elif isinstance(item, Published):
+                self._adopt(item, batch)
+            elif isinstance(item, PhaseEnd):
+                self._advance(item.log_time_ms, batch)
+                self._end_phase(item.phase, batch)
+            elif isinstance(item, Forget):
+                self._advance(item.log_time_ms, batch)
+                self._forget(item.user, batch)
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:
@@ -267,7 +267,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         if stranger is not None:
             return stranger
         if columns.tracks[row] != TRACK:
-            return Refusal.UNKNOWN_TRACK
+            return Refusal.UNKNOWN_LINE
         return batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
     def _stranger(self, user: str) -> Refusal | None:
@@ -368,7 +368,7 @@ class CollaborativeLearnerMachine(DecisionRole):
             return
         if self.epoch.due:
             self._redraw(batch.sequence)
-        asked = batch.ask(self.spending, self.epoch.place())
+        asked = batch.ask(self.spending, self.epoch.charge_key())
         if asked.refused:
             return
         noised_sums, ordered = self.noised_sums, Rows.joined([allowed])

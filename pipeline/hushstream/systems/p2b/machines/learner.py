@@ -211,12 +211,12 @@ class LearnerMachine(DecisionRole):
     @property
     def refused(self) -> Exhausted | None:
         """See `Machine.refused`: the lift's releases."""
-        return None if self.spending is None else self.spending.refusal(self.epoch.next_place())
+        return None if self.spending is None else self.spending.refusal(self.epoch.next_charge_key())
 
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
-        """See `Machine.distrust`: the lift's noise is drawn before the decisions that it covers are all there."""
+    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
+        """See `Machine.request_epoch`: the lift's noise is drawn before the decisions that it covers are all there."""
         if self.lift is not None:
-            self.epoch.ask(nonce, lives)
+            self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
     def keep_users(self, store: UserStore, resident: int) -> None:
@@ -288,20 +288,20 @@ class LearnerMachine(DecisionRole):
 
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn; users whom nobody met for long are spilled after it."""
-        for turn in batch.turns(self.now_ms):
-            if isinstance(turn, Contexts):
-                self._answer_rows(turn, batch)
-            elif isinstance(turn, Clicks):
-                for click in turn.rows:
+        for item in batch.in_order(self.now_ms):
+            if isinstance(item, Contexts):
+                self._answer_rows(item, batch)
+            elif isinstance(item, Clicks):
+                for click in item.rows:
                     self._feed(click, batch.clicks.part, batch)
-            elif isinstance(turn, Published):
-                self._adopt(turn, batch)
-            elif isinstance(turn, PhaseEnd):
-                self._advance(turn.log_time_ms, batch)
-                self._end_phase(turn.phase, batch)
-            elif isinstance(turn, Forget):
-                self._advance(turn.log_time_ms, batch)
-                self._forget(turn.user)
+            elif isinstance(item, Published):
+                self._adopt(item, batch)
+            elif isinstance(item, PhaseEnd):
+                self._advance(item.log_time_ms, batch)
+                self._end_phase(item.phase, batch)
+            elif isinstance(item, Forget):
+                self._advance(item.log_time_ms, batch)
+                self._forget(item.user)
         self.agents.rest()
 
     def _adopt(self, published: Published, batch: Batch) -> None:
@@ -338,9 +338,9 @@ class LearnerMachine(DecisionRole):
         """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
         gave_way = self.early.hold(click)
         if gave_way is None:
-            batch.refuse(Refusal.TOO_MUCH_EARLY_FEEDBACK, part, click.offset, click.row)
+            batch.refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
             return
-        batch.counts[Outcome.EARLY_FEEDBACK] += 1
+        batch.counts[Outcome.PARKED] += 1
         for evicted in gave_way:
             batch.refuse(Refusal.CLICK_WITHOUT_CONTEXT, part, evicted.offset, evicted.row)
 
@@ -361,10 +361,10 @@ class LearnerMachine(DecisionRole):
 
     # Contexts.
 
-    def _answer_rows(self, turn: Contexts, batch: Batch) -> None:
+    def _answer_rows(self, item: Contexts, batch: Batch) -> None:
         """Answer rows that no click or model comes between, so that they can be scored together."""
-        decoded, times_ms, answer = turn.decoded, turn.decoded.columns.timestamps_ms, self._context
-        rows, refused = turn.rows, decoded.refused
+        decoded, times_ms, answer = item.decoded, item.decoded.columns.timestamps_ms, self._context
+        rows, refused = item.rows, decoded.refused
         looked_to, ahead = rows.start, None
         for row in rows:
             if row == looked_to:
@@ -460,7 +460,7 @@ class LearnerMachine(DecisionRole):
         if agent is None and not self.is_home_of(columns.users[row]):
             return Refusal.FOREIGN_USER
         if agent is None and columns.tracks[row] not in self.system.tracks_for_users:
-            return Refusal.TRACK_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_TRACK
+            return Refusal.LINE_NOT_ALLOWED if columns.tracks[row] in TRACKS else Refusal.UNKNOWN_LINE
         return batch.bad_baseline(decoded, row)
 
     def _decide_publicly(
@@ -547,7 +547,7 @@ class LearnerMachine(DecisionRole):
         if self.epoch.due:
             self.epoch.redraw(batch.sequence)
             self.lift.redraw(self._lift_address())
-        asked = batch.ask(self.spending, self.epoch.place())
+        asked = batch.ask(self.spending, self.epoch.charge_key())
         if asked.refused:
             return
         step = self.lift.release(self.now_ms)

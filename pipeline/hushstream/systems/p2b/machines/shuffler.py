@@ -4,8 +4,8 @@
 charged, drawn, journaled and released (`ShufflerMachine._release`).
 
 Noise is named by what a window holds as well, so a journal that was rolled back draws other noise over other slots; a
-counter over windows draws ahead, so where a rollback cannot be ruled out (`ReleasingMachine.distrust`) it begins anew
-in an epoch of its own, at its price. It begins anew under a next key, too: no slot is in two of them.
+counter over windows draws ahead, so when a rollback is suspected (`ReleasingMachine.request_epoch`) it begins anew in
+an epoch of its own, at its price. It begins anew under a next key, too: no slot is in two of them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ShufflerMachine(ReleasingRole):
             elif name == "Seal":
                 try:
                     closed = windows.end_phase(fields["phase"], fields["origin"]) or closed
-                    gathered.counts[Outcome.PHASE_END] += 1
+                    gathered.counts[Outcome.SEAL] += 1
                 except ShufflingError:
                     gathered.refuse(Refusal.UNKNOWN_ORIGIN, record)
             else:

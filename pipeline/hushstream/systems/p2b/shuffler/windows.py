@@ -44,7 +44,7 @@ class ClosedBy(StrEnum):
     """Why a window closed."""
 
     SLOTS = "slots"
-    PHASE_END = "seal"
+    SEAL = "seal"
     TIME = "time"
 
 
@@ -187,7 +187,7 @@ class Windows:
         if complete == self.ended_phase:
             return None
         self.ended_phase = complete
-        return self._close(ClosedBy.PHASE_END) if self._slots else None
+        return self._close(ClosedBy.SEAL) if self._slots else None
 
     def _close(self, closed_by: ClosedBy) -> ClosedWindow:
         ids, contents = zip(*sorted(self._slots), strict=True)

@@ -50,7 +50,7 @@ from hushstream.systems.pdap.topics import COUNTER_ZONE
 
 _KINDS = frozenset({"Outcomes", "ArmChange", "Seal", "Tick"})
 
-COUNT, PHASE_END = "count", "seal"
+COUNT, SEAL = "count", "seal"
 """As records have it: at once, by what the log says (so many outcomes, so much log time, a change of the catalogue); or
 with the end of a phase."""
 
@@ -59,7 +59,7 @@ class Closing(NamedTuple):
     """What closes a window.
 
     Attributes:
-        by: `COUNT` or `PHASE_END`.
+        by: `COUNT` or `SEAL`.
         change: the record that changes the catalogue, if that is what does.
     """
 
@@ -147,15 +147,15 @@ class BlockCounterMachine(ReopeningRole):
         # A count of outcomes, or log time; both are public.
         open_ms = self.system.open_ms
         late = open_ms is not None and self.waits and record.timestamp_ms - self.open_since_ms >= open_ms
-        return closing or (Closing(COUNT) if late or self.counter.room <= 0 else None)
+        return closing or (Closing(COUNT) if late or self.counter.capacity_left <= 0 else None)
 
     def _end_phase(self, fields: dict[str, Any], gathered: Gathered) -> Closing | None:
         """The end of a phase is passed on, so a window closes though it is empty."""
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
-        gathered.counts[Outcome.PHASE_END] += 1
-        return Closing(PHASE_END) if complete else None
+        gathered.counts[Outcome.SEAL] += 1
+        return Closing(SEAL) if complete else None
 
     def _changed(self, fields: dict[str, Any], gathered: Gathered) -> Closing:
         # Which vendor sent it is known here only where each has a counter of its own.
@@ -187,8 +187,8 @@ class BlockCounterMachine(ReopeningRole):
         return np.array(first, dtype=np.int64)
 
     def _count(self, outcomes: Outcomes, log_time_ms: int, gathered: Gathered) -> None:
-        room = self.system.config.release.horizon - self.counter.taken
-        beyond = max(0, len(outcomes) - room)
+        capacity = self.system.config.release.horizon - self.counter.taken
+        beyond = max(0, len(outcomes) - capacity)
         if beyond:
             gathered.counts[BEYOND_HORIZON] += beyond
         taken = outcomes.take(slice(0, len(outcomes) - beyond))
@@ -232,9 +232,9 @@ class BlockCounterMachine(ReopeningRole):
         outputs = (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
-        turns = self.released(high, fields, outputs, asked, gathered)
+        key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
-        if turns:
+        if key_rotated:
             # What waits was never released.
             self.open_noise()
 
@@ -247,7 +247,7 @@ class BlockCounterMachine(ReopeningRole):
         if release is None:
             return []
         head = self.system.release_head(self.number, self.releases.epoch.number, self.releases.key.reproducible)
-        head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == PHASE_END else -1}
+        head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == SEAL else -1}
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
             for part in release_parts(release)
@@ -266,7 +266,7 @@ class BlockCounterMachine(ReopeningRole):
         """The end of a phase, or a change of the catalogue, for the aggregator."""
         if closed.change is not None:
             return (Output("releases", 0, self.chain.encode("ArmChange", closed.change)),)
-        if closed.by != PHASE_END:
+        if closed.by != SEAL:
             return ()
         fields = {
             "phase": self.phase_ends.complete,

@@ -86,7 +86,7 @@ class Counter:
         self._open_at(0)
 
     @property
-    def room(self) -> int:
+    def capacity_left(self) -> int:
         """Outcomes until the open window closes; 0: it must close first."""
         return self._closes_at - self.taken
 

@@ -161,26 +161,26 @@ class PdapLearnerMachine(DecisionRole):
     def _take(self, batch: Batch) -> None:
         """Take everything in a batch in its turn; forwards leave with their batch."""
         forwards: dict[int, list[Forward]] = {}
-        for turn in batch.turns(self.now_ms):
-            if isinstance(turn, Contexts):
-                times_ms = turn.decoded.columns.timestamps_ms
-                for row in turn.rows:
+        for item in batch.in_order(self.now_ms):
+            if isinstance(item, Contexts):
+                times_ms = item.decoded.columns.timestamps_ms
+                for row in item.rows:
                     if times_ms[row] > self.now_ms:
                         self._advance(times_ms[row], batch)
-                    self._context(turn.decoded, row, forwards, batch)
-            elif isinstance(turn, Clicks):
-                for click in turn.rows:
+                    self._context(item.decoded, row, forwards, batch)
+            elif isinstance(item, Clicks):
+                for click in item.rows:
                     self._feed(click, batch.clicks.part, batch)
-            elif isinstance(turn, Published):
-                self._adopt(turn, batch)
-            elif isinstance(turn, PhaseEnd):
-                self._advance(turn.log_time_ms, batch)
-                self._end_phase(turn.phase, batch)
-            elif isinstance(turn, Forget):
-                self._advance(turn.log_time_ms, batch)
-                self._forget(turn.user)
-            elif isinstance(turn, Own):
-                self._change_arm(turn.mark, batch)
+            elif isinstance(item, Published):
+                self._adopt(item, batch)
+            elif isinstance(item, PhaseEnd):
+                self._advance(item.log_time_ms, batch)
+                self._end_phase(item.phase, batch)
+            elif isinstance(item, Forget):
+                self._advance(item.log_time_ms, batch)
+                self._forget(item.user)
+            elif isinstance(item, Own):
+                self._change_arm(item.mark, batch)
         for serving, fields in sorted(forwards.items()):
             topic = self.system.own_topic("forwards", serving)
             value = self.chain.encode("Forwards", forward_fields(serving, self.system.digest, fields))
@@ -229,7 +229,7 @@ class PdapLearnerMachine(DecisionRole):
     def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:
         columns = decoded.columns
         if columns.tracks[row] != self.vendor:
-            return Refusal.UNKNOWN_TRACK
+            return Refusal.UNKNOWN_LINE
         stranger = self._stranger(columns.users[row])
         return stranger or batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 

@@ -160,7 +160,7 @@ class Aggregate:
             BadRelease: the weighted sum could leave 64 bits, which takes millions of counters.
         """
         weights, frozen = self.weights()
-        self._require_room()
+        self._require_capacity()
         direction = -(weights @ self._sums) - frozen @ self._frozen
         self._energy += (direction - self._direction).astype(np.float64) ** 2
         self._direction = direction
@@ -235,7 +235,7 @@ class Aggregate:
         steps = np.sqrt(np.where(self._energy > 0, self._energy, 1.0))
         return np.rint(signed * (self._config.radius * UNIT) / steps).astype(np.int32)
 
-    def _require_room(self) -> None:
+    def _require_capacity(self) -> None:
         largest = (largest_size(self._sums) + largest_size(self._frozen)) * len(self._sums)
         if largest << WEIGHT_BITS > LARGEST_SUM:
             raise BadRelease("releases: expected a weighted sum within 2^62, got more counters than that takes")

@@ -78,7 +78,7 @@ class NodeState:
         self._leaf = np.zeros(counters.plan.dimension, dtype=np.int64)
 
     @property
-    def room(self) -> int:
+    def capacity_left(self) -> int:
         """Slots that the open leaf still takes; at 0 a release is due."""
         return self._size - self.slots
 
@@ -101,8 +101,8 @@ class NodeState:
             LeafFull: more slots than there is room for. Nothing is taken then.
             PdolError: a model of another type or size. Nothing is taken then.
         """
-        if len(rows) > self.room:
-            raise LeafFull(f"leaf: expected at most {self.room} slots, got {len(rows)}")
+        if len(rows) > self.capacity_left:
+            raise LeafFull(f"leaf: expected at most {self.capacity_left} slots, got {len(rows)}")
         if model.dtype != np.int32 or model.shape != self._leaf.shape:
             raise PdolError(
                 f"model: expected int32 of shape {self._leaf.shape}, got {model.dtype} of shape {model.shape}"
@@ -121,7 +121,7 @@ class NodeState:
         Raises:
             LeafFull: the leaf is not full: a release may close on a count of slots alone.
         """
-        if self.room:
+        if self.capacity_left:
             raise LeafFull(f"release: expected a full leaf of {self._size} slots, got {self.slots}")
         self._counter.add(self._leaf[None], origin)
         leaves, last = self._counter.leaves, self._counter.leaves == self._counters.plan.horizon

@@ -166,8 +166,8 @@ class GossipFold(HomeFold):
     def phase_ends(self) -> TopicPartition:
         return ("parameters", self._node.partition)
 
-    def hear(self, part: InputSlice) -> None:
-        """See `HomeFold.hear`: parameters of a neighbour, and the ends of its phases; anything else is none."""
+    def on_broadcast(self, part: InputSlice) -> None:
+        """See `HomeFold.on_broadcast`: parameters of a neighbour, and the ends of its phases; anything else is none."""
         heard = self._node.heard[part.partition]
         for one in part.records:
             try:

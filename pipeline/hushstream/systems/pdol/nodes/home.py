@@ -9,8 +9,8 @@ One journal record covers one batch: what was predicted, and a digest and a debi
 is read before the batch's records.
 
 Where inputs changed under the journal, what was released stands, and the next release opens an epoch, with noise of its
-own, at its price. A rollback that cannot be ruled out does so where noise is drawn ahead (`Machine.distrust`); one that
-is known does in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
+own, at its price. A suspected rollback opens one where noise is drawn ahead (`ReleasingMachine.request_epoch`); a
+fork that is known opens one in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.journal.ownership import owner
-from hushstream.engine.noise.budget import Place, debit_fields
+from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Asked, Spending
@@ -171,8 +171,8 @@ class HomeBatch(Protocol):
     def fields(self) -> dict[str, Any]:
         """What the journal record holds beside its head."""
 
-    def step(self, journal: bytes | None, turns: bool) -> Step:
-        """What the driver sends; ``turns`` where the zone's next key is in force from here on."""
+    def step(self, journal: bytes | None, key_rotated: bool) -> Step:
+        """What the driver sends; ``key_rotated`` where the zone's next key is in force from here on."""
 
 
 class HomeMachine(OwnsJournal, Declared, ABC):
@@ -317,22 +317,22 @@ class HomeMachine(OwnsJournal, Declared, ABC):
 
     @property
     def refused(self) -> Exhausted | None:
-        return self.spending.refusal(self.epoch.next_place())
+        return self.spending.refusal(self.epoch.next_charge_key())
 
-    def answers(self, sequence: int) -> bool:
-        return self.epoch.answers(sequence)
+    def opened_epoch_since(self, sequence: int) -> bool:
+        return self.epoch.opened_epoch_since(sequence)
 
-    def distrust(self, nonce: bytes, forked: bool = False, lives: int = 0) -> bool:
+    def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         if forked or self.draws_ahead:
-            self.epoch.ask(nonce, lives)
+            self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
-    def charge(self) -> Place:
+    def charge(self) -> ChargeKey:
         """What the release that follows is charged to; opens the epoch that is due."""
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.redraw_noise()
-        return self.epoch.place()
+        return self.epoch.charge_key()
 
     def tag(self, user: str) -> bytes:
         """16 bytes that stand for a person in this journal, as long as it lasts."""
@@ -348,16 +348,16 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         Raises:
             KeyFileError: it was destroyed, or the zone never had it.
         """
-        key = self.keys.turn_to(key_id)
-        self.chain.turn_to(key)
+        key = self.keys.rotate_to(key_id)
+        self.chain.rotate_to(key)
         self.letters = DeadLetters("edge", "node", self.partition, key, self.chain.encode)
 
-    def _turn(self, key_id: bytes) -> None:
+    def _rotate_to(self, key_id: bytes) -> None:
         """Begin an epoch under the key that the last record named."""
         if key_id == STAYS:
             return
         self.put_key(key_id)
-        self.epoch.turn()
+        self.epoch.rotate()
         self.redraw_noise()
 
     # The fold.
@@ -367,7 +367,7 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         turned_to = self.keys.due
         fold, fields = self._folded(slices, turned_to)
         journal = self.chain.append(fields)
-        self._turn(turned_to)
+        self._rotate_to(turned_to)
         return [fold.step(journal, turned_to != STAYS)]
 
     @in_its_generation
@@ -392,7 +392,7 @@ class HomeMachine(OwnsJournal, Declared, ABC):
                 raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed")
             raise HushstreamError(f"{self._record()}: the same inputs give another record: another program wrote it")
         self.chain.append(again)
-        self._turn(fields["turned_to"])
+        self._rotate_to(fields["turned_to"])
         return fold.step(None, fields["turned_to"] != STAYS)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
@@ -408,13 +408,15 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         self._decoded = None
         own, debits = self.spending.terms.own, fields["debits"]
         self.skip(len(debits))
-        scope = debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.place())
+        scope = (
+            debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
+        )
         self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
-            self.spending.adopt(self.epoch.place())
+            self.spending.adopt(self.epoch.charge_key())
         if fields["turned_to"] != STAYS:
-            self._turn(fields["turned_to"])
+            self._rotate_to(fields["turned_to"])
         return Step(None, (), (), {Outcome.DIVERGED: 1}, fields["turned_to"] != STAYS)
 
     def _folded(
@@ -466,7 +468,7 @@ class HomeFold(ABC):
         self._released = 0
 
     @abstractmethod
-    def hear(self, part: InputSlice) -> None:
+    def on_broadcast(self, part: InputSlice) -> None:
         """Take what others published."""
 
     @abstractmethod
@@ -499,7 +501,7 @@ class HomeFold(ABC):
             if place == source:
                 self._fold_records(part)
             else:
-                self.hear(part)
+                self.on_broadcast(part)
 
     def fields(self) -> dict[str, Any]:
         """What the journal record holds beside its head."""
@@ -512,9 +514,9 @@ class HomeFold(ABC):
             "debits": self._debits,
         }
 
-    def step(self, journal: bytes | None, turns: bool) -> Step:
-        """What the driver sends; ``turns`` where the zone's next key is in force from here on."""
-        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, turns)
+    def step(self, journal: bytes | None, key_rotated: bool) -> Step:
+        """What the driver sends; ``key_rotated`` where the zone's next key is in force from here on."""
+        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, key_rotated)
 
     # Records.
 
@@ -666,7 +668,7 @@ class HomeFold(ABC):
         }
         if not self._adopting:
             self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Seal", fields)))
-        self.counts[Outcome.PHASE_END] += 1
+        self.counts[Outcome.SEAL] += 1
 
     def _forget(self, one: Incoming) -> None:
         """What waits of a person becomes null; that a slot is due stays, and so does what they have spent."""

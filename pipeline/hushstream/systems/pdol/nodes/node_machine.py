@@ -118,8 +118,8 @@ class NodeFold(HomeFold):
     def phase_ends(self) -> TopicPartition:
         return ("releases", 0)
 
-    def hear(self, part: InputSlice) -> None:
-        """See `HomeFold.hear`: versions of the model."""
+    def on_broadcast(self, part: InputSlice) -> None:
+        """See `HomeFold.on_broadcast`: versions of the model."""
         machine = self._domain
         for record in machine.reader.read(part):
             machine.model = np.frombuffer(record.fields["weights"], "<i4").astype(np.int32)
@@ -152,7 +152,7 @@ class NodeFold(HomeFold):
 
     def take(self, slot: Slot) -> None:
         self._counted.append(slot)
-        if len(self._counted) == self._domain.node.room:
+        if len(self._counted) == self._domain.node.capacity_left:
             self.flush()
 
     def flush(self) -> None:
@@ -162,7 +162,7 @@ class NodeFold(HomeFold):
         node = self._domain.node
         node.fold(labelled(self._counted), self._domain.model)
         self._counted = []
-        if node.room:
+        if node.capacity_left:
             return
         if self._adopting:
             node.drop_leaf()

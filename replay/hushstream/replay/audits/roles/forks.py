@@ -2,9 +2,10 @@
 
 Three branches go on from one genesis: one as it was, one in which an event has another content, and one in which an
 event has the same content under another id. What is known of the contents is taken off, so noise is left; branches that
-share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. Whoever
-goes on after a rollback may doubt (`ReleasingMachine.distrust`): noise that is drawn ahead of its content is protected
-by that alone, so the other branches begin with a doubt, which changes nothing where noise is named by ids and contents.
+share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. A worker
+that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`): nothing else protects noise that is drawn
+ahead of its content. So the other branches begin with such a request, which changes nothing where noise is named by ids
+and contents.
 
 Cells, users or features beside one another are runs here: other rows say that these share no noise.
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.noise.epochs import DOUBT_BYTES
+from hushstream.engine.noise.epochs import EPOCH_NONCE_BYTES
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.audits.audit import AuditResult
 from hushstream.replay.audits.draws import fresh_nonce
@@ -37,13 +38,13 @@ class Branch:
         name: in words.
         other_contents: whether what an event holds is another than in the branch as it was.
         other_ids: whether an event has another id.
-        doubt: nonce of the doubt that it begins with; empty for none.
+        epoch_nonce: nonce of the epoch that it requests at its beginning; empty for none.
     """
 
     name: str
     other_contents: bool = False
     other_ids: bool = False
-    doubt: bytes = b""
+    epoch_nonce: bytes = b""
 
     def number(self, event: int) -> int:
         """What the id of an event is made of: of the first one it is another, if ids are; their order stays."""
@@ -74,8 +75,8 @@ class Fork:
     claimed: Cost
 
     def branches(self, nonce: bytes) -> list[NDArray[np.float64]]:
-        """The noise of each of `BRANCHES`; those after the first doubt."""
-        return [self.play(AS_IT_WAS, nonce), *(self.play(doubting(branch), nonce) for branch in BRANCHES[1:])]
+        """The noise of each of `BRANCHES`; each but the first requests an epoch."""
+        return [self.play(AS_IT_WAS, nonce), *(self.play(requesting_epoch(branch), nonce) for branch in BRANCHES[1:])]
 
     def __call__(self, runs: int, false_alarm: float) -> AuditResult:
         """The audit: branches share no noise with one another."""
@@ -88,9 +89,9 @@ class Fork:
         return audit_places(read, axes, None, self.claimed)(runs, false_alarm)
 
 
-def doubting(branch: Branch) -> Branch:
-    """The same, with a doubt of its own."""
-    return replace(branch, doubt=os.urandom(DOUBT_BYTES))
+def requesting_epoch(branch: Branch) -> Branch:
+    """The same, which requests an epoch of its own."""
+    return replace(branch, epoch_nonce=os.urandom(EPOCH_NONCE_BYTES))
 
 
 def fork_row(name: str, places: str, make: Callable[[], Fork]) -> Recipe:

@@ -24,7 +24,7 @@ class PlayedRole:
         make: Callable[[], Machine],
         log: MemoryLog | None = None,
         nonce: bytes | None = None,
-        doubt: bytes = b"",
+        epoch_nonce: bytes = b"",
     ) -> None:
         """Begin a journal with a nonce of its own, unless one is given.
 
@@ -32,7 +32,7 @@ class PlayedRole:
             make: a machine that was not started.
             log: to go on with one that holds records already.
             nonce: of the journal.
-            doubt: nonce of a doubt whether the journal ends where it ended; empty for none.
+            epoch_nonce: nonce of an epoch to request, as after a suspected rollback; empty for none.
         """
         self._make = make
         self.log = MemoryLog() if log is None else log
@@ -40,8 +40,8 @@ class PlayedRole:
         self._genesis = self.machine.genesis(fresh_nonce() if nonce is None else nonce)
         self.machine.start(self._genesis)
         releases = releasing(self.machine)
-        if doubt and releases is not None:
-            releases.distrust(doubt)
+        if epoch_nonce and releases is not None:
+            releases.request_epoch(epoch_nonce)
         self.journal: list[bytes] = []
         self.kept = b"", 0
         """The last snapshot that was kept, and how many journal records it covers."""

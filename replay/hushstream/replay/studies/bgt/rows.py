@@ -12,7 +12,7 @@ from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.studies.bgt.play import Task, configuration
 from hushstream.replay.studies.bgt.worlds.ratings import make_world
-from hushstream.systems.bgt.price.guarantee import RELATION, UNIT_OF_PROMISE, guarantee_of
+from hushstream.systems.bgt.price.guarantee import RELATION, UNIT_OF_PROMISE, epoch_guarantee
 
 SOURCE = "Zhang et al. 2024, BGTplanner: Maximizing Training Accuracy for Differentially Private Federated Recommenders"
 SEEDS = (0, 1, 2)
@@ -48,7 +48,7 @@ def promise_of(task: Task) -> Guarantee:
     """What a run promises; its key is seeded."""
     world = make_world(task.world, task.data_dir)
     world = world if task.features else world.without_features()
-    return guarantee_of(configuration(task, world)).under_key(True)
+    return epoch_guarantee(configuration(task, world)).under_key(True)
 
 
 def promised(task: Task) -> Row:

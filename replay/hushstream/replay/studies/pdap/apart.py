@@ -53,7 +53,7 @@ def _one(config: PdapConfig, vendor: int, world: VendorWorld, visits: Visits, ev
     chances = np.zeros(len(events))
     done = 0
     while done < len(events):
-        some = events[done : done + chain.room]
+        some = events[done : done + chain.capacity_left]
         arrivals = visits.arrivals.take(some)
         users = [b"%d" % user for user in arrivals.users]
         shown = chain.serving.choose(arrivals.contexts, users, [b"%d" % event for event in some])

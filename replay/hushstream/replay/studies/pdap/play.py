@@ -112,7 +112,7 @@ class Chain:
         self._window = 0
 
     @property
-    def room(self) -> int:
+    def capacity_left(self) -> int:
         """Outcomes until the open window closes."""
         return self.config.release.schedule.closes_at(self._window) - self.taken
 
@@ -122,7 +122,7 @@ class Chain:
             here = homes == place if len(self.counters) > 1 else np.ones(len(homes), dtype=bool)
             counter.take(outcomes.take(np.flatnonzero(here)))
         self.taken += len(outcomes)
-        if not self.room:
+        if not self.capacity_left:
             self.close()
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ def play(task: Task) -> Played:
     done, earned, online = 0, 0.0, dict[int, float]()
     stops = [stop for stop in CHECKPOINTS if stop < task.contexts] + [task.contexts]
     while done < task.contexts:
-        count = min(stops[len(online)] - done, max(chain.room for chain in chains))
+        count = min(stops[len(online)] - done, max(chain.capacity_left for chain in chains))
         earned += _play_some(world, chains, count, done / task.contexts, generator)
         done += count
         if done == stops[len(online)]:
@@ -178,7 +178,7 @@ def _play_some(
     for place, chain in enumerate(chains):
         mine = _homed(arrivals.homes, place, chains)
         while len(mine):
-            some, mine = arrivals.take(mine[: chain.room]), mine[chain.room :]
+            some, mine = arrivals.take(mine[: chain.capacity_left]), mine[chain.capacity_left :]
             numbers = generator.integers(0, TICKETS, len(some)).astype(np.uint8)
             found = chain.serving.answer(some.contexts, numbers)
             chances = world.means(some, found.arms, progress)

@@ -176,7 +176,7 @@ class _Play:
         waiting.append(place)
         if place >= self._dead_from.get(domain, len(self._stream)):
             return
-        if len(waiting) == self._domains[domain].room:
+        if len(waiting) == self._domains[domain].capacity_left:
             self._fold(domain)
             self._send(self._domains[domain].release(), place + 1)
 

@@ -8,7 +8,7 @@ from hushstream.replay.audits.report import AuditReport
 from hushstream.replay.studies.bgt.audits.rows import Rig, audit_slots, audited_config
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.price.guarantee import guarantee_of
+from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 
 
 def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditReport:
@@ -28,4 +28,4 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
     result = audit_slots(Rig(attacked))(runs, false_alarm)
     settings = {"system": config.system, "epsilon": release.epsilon, "shares": list(release.shares)}
     seen = f"all three releases, of users who rate {attacked.release.pairs} of {attacked.items} items, up to each clip"
-    return AuditReport("three-slots", settings, result, guarantee_of(config), seen)
+    return AuditReport("three-slots", settings, result, epoch_guarantee(config), seen)

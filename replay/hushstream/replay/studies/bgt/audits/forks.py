@@ -30,7 +30,7 @@ def round_of(config: BgtConfig, rounds: tuple[Round, ...], number: int) -> Fork:
     system, key, asked = BgtSystem.of(config, np.zeros((config.items, config.features))), fresh_key(), rounds[number]
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
-        role = PlayedRole(partial(CollectorMachine, system, 0, key), nonce=nonce, doubt=branch.doubt)
+        role = PlayedRole(partial(CollectorMachine, system, 0, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
         for before in rounds[:number]:
             _answer(role, system, before, null_slots(SLOTS, config), AS_IT_WAS)
         slots = null_slots(SLOTS, config)

@@ -31,7 +31,7 @@ from hushstream.replay.studies.bgt.experiments.paper import EPSILON, PAPER_DELTA
 from hushstream.systems.bgt.configuration import UNIT, BgtConfig, ReleaseConfig, ScaleConfig, bgt_digest
 from hushstream.systems.bgt.deployment import bgt_address
 from hushstream.systems.bgt.edge.agent import RatingAgent
-from hushstream.systems.bgt.price.guarantee import guarantee_of
+from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 from hushstream.systems.bgt.rounds import Model, Round, first_round
 from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots
@@ -184,7 +184,7 @@ def slots_family(config: BgtConfig) -> Family:
 def audit_slots(rig: Rig) -> Run:
     """A user against null, all that is released seen."""
     return lambda runs, false_alarm: audit_attack(
-        slots_attack(rig), guarantee_of(rig.config).cost, slots_family(rig.config), runs, false_alarm
+        slots_attack(rig), epoch_guarantee(rig.config).cost, slots_family(rig.config), runs, false_alarm
     )
 
 

@@ -51,7 +51,7 @@ def first_rewards(role: str, played: Played, releases: tuple[ContinualConfig, ..
 
     In the branch of other contents each user's reward is 1, as each has a counter of their own.
     """
-    # Of two epochs: the second is that of a doubt.
+    # Of two epochs: the second is that of a suspected rollback.
     whole = [replace(one, rows=USERS_ABREAST, epochs=2) for one in releases]
     systems, key = [collaborative(one, FEATURES, USERS_ABREAST) for one in whole], fresh_key()
 
@@ -76,7 +76,7 @@ def fork_rows(counters: tuple[ContinualConfig, ...], noisy: ContinualConfig) -> 
         noisy: rewards that are noised one by one.
     """
     edge = tuple(replace(one, noise_at="learner") for one in counters)
-    every = f"users of {len(counters)} counters, those that draw ahead after a doubt"
+    every = f"users of {len(counters)} counters, those that draw ahead after a suspected rollback"
     return (
         fork_row("forked-counters", every, partial(first_rewards, "counter", _at_the_counter, counters)),
         fork_row("forked-edge-counters", every, partial(first_rewards, "learner", _at_learners, edge)),

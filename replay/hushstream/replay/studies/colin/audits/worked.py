@@ -37,7 +37,7 @@ def played_rewards(
         nonce: of the journal; a new one unless given.
         branch: of a journal that was rolled back.
     """
-    role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce, doubt=branch.doubt)
+    role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number, rewards in enumerate(steps):
         role.put("rewards", "Rewards", reward_fields(system, branch.number(number), features, rewards))
         role.work()
@@ -58,7 +58,9 @@ def played_rows(
 
     Users are those of its partition, in their order; a reward of 0 is one that never comes.
     """
-    role = PlayedRole(partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce, doubt=branch.doubt)
+    role = PlayedRole(
+        partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce
+    )
     homes = homes_of(system, partition)
     for number, rewards in enumerate(steps):
         events = {f"{branch.number(number)}-{node}": system.graph.users[node] for node in homes}

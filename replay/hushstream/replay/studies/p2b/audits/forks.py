@@ -22,7 +22,7 @@ from hushstream.systems.p2b.lift import lift_guarantee
 SLOTS = 4
 
 ROOM = BudgetConfig(epsilon=100.0, delta=1e-3)
-"""For the epoch that a doubt opens."""
+"""For the epoch that a suspected rollback opens."""
 
 CROWD = 20
 """Reports of each tuple of a window whose crowds are sampled: their even counts lie as often above half as below."""
@@ -60,7 +60,7 @@ def sampled_tuples() -> Fork:
 
 
 def lift_counts(lift: LiftConfig) -> Fork:
-    """The first sums of a lift: they are drawn ahead, so a doubt alone keeps branches apart."""
+    """The first sums of a lift: they are drawn ahead, so a suspected rollback alone keeps branches apart."""
     system, key = p2b(ReleaseConfig(levels=2), lift, replace(ROOM, lift=0.5)), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
@@ -76,7 +76,7 @@ def fork_rows(lift: LiftConfig) -> tuple[Recipe, ...]:
     counted = ReleaseConfig(sums="counter", windows=32, window_slots=SLOTS)
     return (
         fork_row("forked-windows", "cells and sums", partial(windows, fresh)),
-        fork_row("forked-counted-windows", "cells and sums, after a doubt", partial(windows, counted)),
+        fork_row("forked-counted-windows", "cells and sums, after a suspected rollback", partial(windows, counted)),
         fork_row("forked-tuples", "coins of crowds", sampled_tuples),
-        fork_row("forked-lift", "sums, after a doubt", partial(lift_counts, lift)),
+        fork_row("forked-lift", "sums, after a suspected rollback", partial(lift_counts, lift)),
     )

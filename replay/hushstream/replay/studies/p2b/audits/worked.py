@@ -50,7 +50,7 @@ def played_windows(
         partition: of the reports.
         branch: of a journal that was rolled back.
     """
-    role = PlayedRole(partial(ShufflerMachine, system, partition, key), nonce=nonce, doubt=branch.doubt)
+    role = PlayedRole(partial(ShufflerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number, contents in enumerate(windows):
         half = len(contents) // 2
         for place, content in enumerate(contents):
@@ -76,7 +76,7 @@ def played_lift(
     system: P2BSystem, key: Key, releases: int, nonce: bytes, partition: int = 0, branch: Branch = AS_IT_WAS
 ) -> NDArray[np.float64]:
     """Running counts of a lift in which nobody was shown anything, as a learner publishes them: (releases, 4)."""
-    role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce, doubt=branch.doubt)
+    role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number in range(releases):
         role.put("contexts", "Seal", phase_end_fields(system.digest, number), partition)
         role.work()

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.noise.budget import Place
+from hushstream.engine.noise.budget import ChargeKey
 from hushstream.engine.noise.spending import Spending
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.population import Population
@@ -297,10 +297,10 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
     spending = Spending(system.slot_terms, 0)
     for window, low in enumerate(range(0, len(slots), config.release.window_slots)):
         part = sorted(slots[low : low + config.release.window_slots])
-        closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.PHASE_END
+        closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
         ids, kept = zip(*part, strict=True)
         closed = ClosedWindow(window, closed_by, kept, ids)
-        if spending.ask(Place(FIRST_EPOCH, 0 if running is not None else window)).refused:
+        if spending.ask(ChargeKey(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, closed, running)
         if not totals.add(release.crowd):

@@ -27,7 +27,7 @@ def blocks(config: PdapConfig) -> Fork:
     arms = np.repeat(np.arange(config.arms), config.least_counts[0])
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
-        role = PlayedRole(partial(BlockCounterMachine, system, key), nonce=nonce, doubt=branch.doubt)
+        role = PlayedRole(partial(BlockCounterMachine, system, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
         root, rewards = np.full(len(arms), ROOT, dtype=np.int64), np.zeros(len(arms), dtype=np.int64)
         rewards[0] = branch.other_contents
         names = [list(branch.number(event).to_bytes(16, "big")) for event in range(len(arms))]

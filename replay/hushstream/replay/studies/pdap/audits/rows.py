@@ -113,8 +113,8 @@ def transcript(rig: Rig, key: Key, present: bool) -> list[Release]:
     while len(releases) < WINDOWS:
         arms = rig.choose(serving, counter, 1)
         _take(counter, arms, np.array([int(present and not counter.taken)]))
-        while counter.room > 0:
-            arms = rig.choose(serving, counter, min(10, counter.room))
+        while counter.capacity_left > 0:
+            arms = rig.choose(serving, counter, min(10, counter.capacity_left))
             _take(counter, arms, np.zeros(len(arms), dtype=np.int64))
         releases.append(counter.close(counter.window))
         aggregate.fold(releases[-1])

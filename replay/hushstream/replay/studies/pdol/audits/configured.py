@@ -20,7 +20,7 @@ from hushstream.replay.studies.pdol.audits.rows import (
 )
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol.configuration import PdolConfig
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 
 def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditReport:
@@ -33,7 +33,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     if config.gossip is not None:
         settings |= {"epsilon": config.gossip.epsilon, "gradient_at": config.gossip.gradient_at}
         found = audit_gossip(config.gossip.gradient_at, epsilon=config.gossip.epsilon)(runs, false_alarm)
-        return AuditReport("gossip", settings, found, guarantee_of(config))
+        return AuditReport("gossip", settings, found, epoch_guarantee(config))
     sharing = config.sharing
     if sharing.counter == "exact":
         raise HushstreamError(
@@ -44,7 +44,9 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         raise HushstreamError(f"audit: expected a release.horizon of at least {SEEN}, got {sharing.horizon}")
     small = replace(sharing, slots_per_release=ABREAST * PROBES, domains=None)
     attacked = replace(audited_config(sharing.counter), sharing=small)
-    run = partial(audit_attack, domain_attack(attacked, Domain()), guarantee_of(attacked).cost, domain_family(attacked))
+    run = partial(
+        audit_attack, domain_attack(attacked, Domain()), epoch_guarantee(attacked).cost, domain_family(attacked)
+    )
     settings |= {"epsilon": sharing.epsilon, "horizon": sharing.horizon, "releases": SEEN}
     seen = f"the first {SEEN} of at most {sharing.horizon} releases of a counter, of {ABREAST} features"
-    return AuditReport(sharing.counter, settings, run(runs, false_alarm), guarantee_of(config), seen)
+    return AuditReport(sharing.counter, settings, run(runs, false_alarm), epoch_guarantee(config), seen)

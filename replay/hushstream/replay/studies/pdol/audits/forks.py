@@ -20,7 +20,7 @@ from hushstream.systems.pdol.algorithm.graphs import mixing_of
 from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
 from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
@@ -41,7 +41,7 @@ def leaves(config: PdolConfig) -> Fork:
         exact[0] = -UNIT * (RECORDS - 2 * branch.other_contents)
         return columns(np.frombuffer(release["sums"], "<i8") - exact)
 
-    price = guarantee_of(system.config).cost
+    price = epoch_guarantee(system.config).cost
     return Fork("pdol", "node", play, price + price)
 
 
@@ -58,13 +58,13 @@ def parameters(config: PdolConfig) -> Fork:
         exact = GossipNode(0, mixing, config).step(_record(label), np.zeros(config.records.dimension, np.int64))[1]
         return columns(np.frombuffer(sent["values"], "<i8") - exact)
 
-    price = guarantee_of(config).cost
+    price = epoch_guarantee(config).cost
     return Fork("pdol", "node", play, price + price)
 
 
 def _played(make: Callable[[], Machine], branch: Branch, nonce: bytes, records: int) -> PlayedRole:
     """A node that learns from records of the first feature alone, each by somebody else, and ends a phase."""
-    role = PlayedRole(make, nonce=nonce, doubt=branch.doubt)
+    role = PlayedRole(make, nonce=nonce, epoch_nonce=branch.epoch_nonce)
     row = _record(1)
     for event in range(records):
         name = {"event_id": f"event-{branch.number(event)}", "user": f"user-{event}"}
@@ -89,6 +89,6 @@ def fork_rows(blt: PdolConfig, digits: PdolConfig, gossip: PdolConfig) -> tuple[
     """All of them, in the order of the table."""
     return (
         fork_row("forked-node-blt", "features", partial(leaves, blt)),
-        fork_row("forked-node-negative-digit", "features, after a doubt", partial(leaves, digits)),
+        fork_row("forked-node-negative-digit", "features, after a suspected rollback", partial(leaves, digits)),
         fork_row("forked-gossip", "parameters", partial(parameters, gossip)),
     )

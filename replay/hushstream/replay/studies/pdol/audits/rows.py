@@ -58,7 +58,7 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
     pdol_digest,
 )
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 ABREAST = 25
 PROBES = 8
@@ -115,7 +115,7 @@ def audited_config(counter: CounterName) -> PdolConfig:
 def audit_domain(counter: CounterName, domain: Domain = Domain()) -> Run:
     """A record against null, everything that leaves a domain seen."""
     config = audited_config(counter)
-    return partial(audit_attack, domain_attack(config, domain), guarantee_of(config).cost, domain_family(config))
+    return partial(audit_attack, domain_attack(config, domain), epoch_guarantee(config).cost, domain_family(config))
 
 
 def domain_attack(config: PdolConfig, domain: Domain) -> Attack:
@@ -228,7 +228,7 @@ def audit_gossip(
     return partial(
         audit_attack,
         side_by_side(_GossipAttack(config, node, SURE[gradient_at] if sure is None else sure).scores, RUNS_ABREAST),
-        guarantee_of(config).cost,
+        epoch_guarantee(config).cost,
         family,
     )
 

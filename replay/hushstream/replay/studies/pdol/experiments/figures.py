@@ -21,7 +21,7 @@ from hushstream.replay.studies.pdol.runs import NODES, PAPER, columns, gossip_co
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic, tmc_binary
 from hushstream.systems.pdol.configuration import GRAPHS
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 EPSILON, TOPOLOGY = "pdol-fig-epsilon", "pdol-fig-topology"
 SPARSITY, COUNT = "pdol-fig-sparsity", "pdol-fig-nodes"
@@ -93,7 +93,7 @@ def _play(name: str, runs: Sequence[Run], quick: bool, progress: Progress | None
             law = without_noise if run.epsilon is None else as_printed(config)
             played.append(play_gossip(stream, config, seed, law))
         assert config is not None
-        noised = {} if run.epsilon is None else privacy_columns(guarantee_of(config))
+        noised = {} if run.epsilon is None else privacy_columns(epoch_guarantee(config))
         rows.append(
             {
                 "world": stream.name,

@@ -11,7 +11,7 @@ from hushstream.replay.studies.pdol.play import isolated_labels, play
 from hushstream.replay.studies.pdol.runs import NODES, PAPER, RATE, gossip_config, sharing_config, told
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic, tmc_binary
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 CLAIMED = 8.0
 
@@ -21,7 +21,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     seeds = range(1) if scale.quick else range(2)
     streams = [_stream(scale, seed) for seed in seeds]
     gossip = [gossip_config(stream, CLAIMED) for stream in streams]
-    true = privacy_columns(guarantee_of(gossip[0]))
+    true = privacy_columns(epoch_guarantee(gossip[0]))
     counters = [sharing_config(stream, sound_epsilon(CLAIMED, true)) for stream in streams]
     step = told(progress, len(streams))
     reached, sound, alone = [], [], []
@@ -39,7 +39,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         claimed=CLAIMED,
         true=true,
         reached=reached,
-        sound=privacy_columns(guarantee_of(counters[0])),
+        sound=privacy_columns(epoch_guarantee(counters[0])),
         sound_reached=sound,
         alone=alone,
         alone_is="nodes apart",

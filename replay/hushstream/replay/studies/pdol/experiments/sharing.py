@@ -33,7 +33,7 @@ from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, sparse_synt
 from hushstream.systems.pdol.advice import advise
 from hushstream.systems.pdol.algorithm.gossip import require_gossip, step_of
 from hushstream.systems.pdol.configuration import UNIT, GossipConfig, PdolConfig
-from hushstream.systems.pdol.guarantee import guarantee_of
+from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 SHARING = "pdol-sharing"
 SHARING_TITLE = "When private sharing pays: epsilon, nodes and records a node"
@@ -165,7 +165,7 @@ def _row(
             row |= columns(last, [one.last for one in found if one is not None])
     if central:
         row |= columns("central", central)
-    row |= {"screened": sum(one.screened for one in played), **privacy_columns(guarantee_of(config))}
+    row |= {"screened": sum(one.screened for one in played), **privacy_columns(epoch_guarantee(config))}
     if epsilon is not None:
         advice = advise(config, stream.records_per_node, stream.private_features)
         row |= {"crossing_records": advice.crossing, "advice": advice.verdict}

@@ -1,4 +1,7 @@
-"""Log lines that may come very often: the first is written, and then one in a while, with the number left out."""
+"""Limits the rate of log lines: the first line of a form is written, then one an interval, with how many were left out.
+
+Without it a broker that is away fills the disk with one line for each attempt to reach it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Callable
 INTERVAL_SECONDS = 30.0
 
 
-class Quiet:
+class RateLimitedLog:
     """Writes a line of each form at most once in an interval."""
 
     def __init__(
@@ -57,7 +60,7 @@ class _OncePerInterval(logging.Filter):
 _FILTER = _OncePerInterval()
 
 
-def quieten(library: str) -> None:
+def limit_warnings(library: str) -> None:
     """Let a library repeat no warning within the interval: one that tries again without end fills a disk otherwise.
 
     Filters hold for the logger that makes a line, not for those above it: so all loggers of the library get one.

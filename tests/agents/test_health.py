@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.worker.vital_signs import Darkness
+from hushstream.agents.worker.health import Darkness
 from patience import Patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -1,4 +1,4 @@
-"""What a rater hears from the server: models on their chain, and what is asked for in each round."""
+"""What a rater receives from the server: models on their chain, and what each round asks for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hushstream.systems.bgt.rounds import Model, Round, first_round
 
 ROUNDS_TOPIC: TopicPartition = ("rounds", 0)
 
-HEARD = {"reader": READER, "models": array("bytes"), "rounds": "long", "asked": array("bytes")}
-"""Avro fields of `Heard.dump`."""
+RECEIVED = {"reader": READER, "models": array("bytes"), "rounds": "long", "asked": array("bytes")}
+"""Avro fields of `Received.dump`."""
 
 
-class Heard:
+class Received:
     """All rounds and models so far: a round is answered with its own model, whatever was published since.
 
     Attributes:
@@ -29,7 +29,7 @@ class Heard:
     """
 
     def __init__(self, system: BgtSystem) -> None:
-        """Nothing was heard."""
+        """Nothing was received."""
         self._system = system
         self.reader = ModelReader(system, 0, TRACK, "RatingModel")
         self.rounds_read = 0
@@ -49,7 +49,7 @@ class Heard:
 
     @property
     def number(self) -> int:
-        """Of the newest round whose model was heard too; where rounds ended, the number that would have come."""
+        """Of the newest round whose model was received, too; where rounds ended, the number that would have come."""
         return min(self.version, max(self._asked, default=0))
 
     @property
@@ -58,7 +58,7 @@ class Heard:
         return any(fields["kind"] == NONE for _, fields in self._asked.values())
 
     def round(self, number: int) -> Round | None:
-        """A round that was heard of, with its model; None where it is not asked for.
+        """A round that was received, with its model; None where it is not asked for.
 
         Raises:
             BgtError: it does not fit its model.
@@ -81,7 +81,7 @@ class Heard:
         return self.version - before
 
     def read_round(self, record: InputRecord) -> bool:
-        """Take a record of `rounds`; False where it was heard before.
+        """Take a record of `rounds`; False where it was received before.
 
         Raises:
             CodecError: it is no round.
@@ -98,7 +98,7 @@ class Heard:
         return True
 
     def dump(self) -> dict[str, Any]:
-        """The values of `HEARD`: all of it was published."""
+        """The values of `RECEIVED`: all of it was published."""
         return {
             "reader": self.reader.dump(),
             "models": [value for value, _ in self._models],

@@ -13,8 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from hushstream.agents.kafka.compressed_batches import PRIVATE_API
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.kafka.unopened import PRIVATE_API
 from hushstream.schemas.codec import COMPRESSED, CodecError, decode
 
 READ_SOURCE = {
@@ -30,7 +30,7 @@ MEMORY_LIMIT_BYTES = 300 << 20
 def test_private_api_of_the_fetcher_is_what_was_read(name: str) -> None:
     source = inspect.getsource(PRIVATE_API[name])
     assert hashlib.sha256(source.encode()).hexdigest()[:16] == READ_SOURCE[name], (
-        f"{name} has changed: read it again, check hushstream.agents.kafka.unopened, then record it here"
+        f"{name} has changed: read it again, check hushstream.agents.kafka.compressed_batches, then record it here"
     )
 
 

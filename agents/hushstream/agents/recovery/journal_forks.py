@@ -1,8 +1,8 @@
-"""On which branch of a journal a state stands.
+"""Finds on which branch of a forked journal a state stands.
 
-A journal that lost its end and went on is another branch: the same first record, the same numbers and offsets, other
-records. A state of the lost branch fits none of them, and would pass over all that the journal holds as records that do
-not continue. What tells the two apart is the chain digest at the place where the state stands.
+A journal that lost its end and was continued has forked: both branches have the same first record and the same numbers
+and offsets, but other records. A state of the lost branch would skip every record of the journal, as none continues it.
+The chain digest of the record that the state ends with tells the branches apart.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery.held import MachineFactory
+from hushstream.agents.recovery.recovered_machine import MachineFactory
 from hushstream.engine.journal.chain import AlteredGenesis, NewerJournal, UnknownRecord
 from hushstream.engine.machine import Machine
 from hushstream.engine.records import FollowsModels, InputRecord, TopicPartition

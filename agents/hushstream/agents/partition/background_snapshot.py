@@ -1,7 +1,7 @@
-"""A snapshot of one partition while it goes on: cut between two folds, packed in slices, saved beside the folds.
+"""Takes snapshots of a partition in the background: cut between two folds, packed in slices, saved meanwhile.
 
-What is packed is the state at the cut. It is saved only when all that was sent before the cut is acknowledged: then
-nothing that the snapshot contains has to be sent again.
+A snapshot holds the state at the cut. It is saved only once all that was sent before the cut is acknowledged. So
+nothing that a saved snapshot contains has to be sent again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 
-from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.snapshots import Snapshot
 from hushstream.engine.machine import Machine, snapshot_portions
 from hushstream.engine.records import TopicPartition
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
 
-Place = tuple[int, Mapping[TopicPartition, int]]
+StatePosition = tuple[int, Mapping[TopicPartition, int]]
 """The last journal record that a state contains, and its positions."""
 
 SLICE_SECONDS = 0.004
@@ -46,8 +46,8 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A state on its way into a snapshot: as it is after journal record ``sequence``, with so many inputs folded."""
+class BackgroundSnapshot:
+    """A state that is being packed: as it was after journal record ``sequence``, with so many input records folded."""
 
     sequence: int
     folded: int
@@ -55,7 +55,7 @@ class Cut:
     reached: Reached
 
     @classmethod
-    def of(cls, machine: Machine, sequence: int) -> Cut:
+    def of(cls, machine: Machine, sequence: int) -> BackgroundSnapshot:
         """Cut now, between two folds; it must be packed or closed before the next one."""
         packing = snapshot_portions(machine)
         next(packing)
@@ -86,8 +86,8 @@ class Cut:
                 return None
 
 
-class Cuts:
-    """The snapshots of one partition: when one is due, and the one that is under way.
+class BackgroundSnapshots:
+    """The background snapshots of one partition: when one is due, and the one that is being packed.
 
     Attributes:
         idle: set while none is under way.
@@ -95,7 +95,7 @@ class Cuts:
 
     def __init__(
         self,
-        held: Held,
+        recovered: RecoveredMachine,
         interval_seconds: float,
         save: Callable[[Snapshot], Awaitable[None]],
         in_a_hurry: Callable[[], bool],
@@ -107,20 +107,20 @@ class Cuts:
             held: the machine, and its journal.
             interval_seconds: from one cut to the next.
             save: raises OSError if it could not, to be tried again.
-            in_a_hurry: see `Cut.packed`.
+            in_a_hurry: see `BackgroundSnapshot.packed`.
             clock: in seconds, from any time on.
         """
-        self._held = held
+        self._recovered = recovered
         self._interval_seconds = interval_seconds
         self._save = save
         self._in_a_hurry = in_a_hurry
         self._clock = clock
         self._last = clock()
-        self._place: Place | None = self._place_at(held.sequence)
-        if held.replayed:
+        self._position: StatePosition | None = self._position_at(recovered.sequence)
+        if recovered.replayed:
             # What was rebuilt is saved at once: the next take-up must not rebuild it again.
             self.again()
-        self._begun: asyncio.Queue[Cut] = asyncio.Queue()
+        self._begun: asyncio.Queue[BackgroundSnapshot] = asyncio.Queue()
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -131,16 +131,16 @@ class Cuts:
 
     def again(self) -> None:
         """A snapshot is due now, also of a state that is saved."""
-        self._last, self._place = -math.inf, None
+        self._last, self._position = -math.inf, None
 
-    def begin(self, sequence: int) -> Cut | None:
+    def begin(self, sequence: int) -> BackgroundSnapshot | None:
         """Cut the state as it is after journal record ``sequence``; None if it is saved, or another is under way."""
         self._last = self._clock()
-        place = self._place_at(sequence)
-        if not self.idle.is_set() or self._place == place:
+        position = self._position_at(sequence)
+        if not self.idle.is_set() or self._position == position:
             return None
-        cut = Cut.of(self._held.machine, sequence)
-        self._place = place
+        cut = BackgroundSnapshot.of(self._recovered.machine, sequence)
+        self._position = position
         self.idle.clear()
         self._begun.put_nowait(cut)
         return cut
@@ -150,14 +150,14 @@ class Cuts:
         while True:
             cut = await self._begun.get()
             try:
-                await self._save(await cut.packed(self._held.genesis, self._in_a_hurry, self._clock))
+                await self._save(await cut.packed(self._recovered.genesis, self._in_a_hurry, self._clock))
             except OSError as error:
-                logger.warning("partition %d: snapshot not written: %s", self._held.machine.journal[1], error)
-                self._place = None
+                logger.warning("partition %d: snapshot not written: %s", self._recovered.machine.journal[1], error)
+                self._position = None
                 self._last = self._clock() + _RETRY_SECONDS - self._interval_seconds
             finally:
                 self.idle.set()
 
-    def _place_at(self, sequence: int) -> Place:
+    def _position_at(self, sequence: int) -> StatePosition:
         """How far the state has come: also inside a window that no journal record has closed yet."""
-        return sequence, dict(self._held.machine.positions())
+        return sequence, dict(self._recovered.machine.positions())

@@ -1,7 +1,8 @@
-"""What tells an outage from a quiet hour: when brokers last answered, what waits, whether state can still be saved.
+"""Measures a worker's health: when brokers last answered, how long records wait, whether state can still be saved.
 
-A worker that is cut off holds its partitions, its lag stands still and its event loop turns; so none of that can tell.
-Ages are given in whole fives of seconds: of an outage they tell, of a batch (of clicks, perhaps) they do not.
+These gauges tell an outage from an hour without traffic. Others cannot: a worker that is cut off from its brokers keeps
+its partitions, its lag stands still, and its event loop runs. Ages are rounded down to five seconds, so that they show
+an outage but not a single batch (of clicks, perhaps).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from faust.types import TP
 
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.observe.metrics import Metrics
-from hushstream.agents.observe.quiet import Quiet
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.homes import Homes
@@ -101,8 +102,8 @@ class Darkness:
         self._since = {partition: seen for partition, seen in self._since.items() if partition in partitions}
 
 
-class VitalSigns:
-    """Looks at all of it now and then, and shows it."""
+class Health:
+    """Measures all of it at intervals, and sets the gauges."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class VitalSigns:
         metrics: Metrics,
         private_lag: Collection[str],
     ) -> None:
-        """Look at one worker; of an input in ``private_lag`` it is not told whether records wait."""
+        """Measure one worker; of an input in ``private_lag`` no gauge says whether records wait."""
         self._datadir = settings.datadir
         self._homes = homes
         self._intake = intake
@@ -121,14 +122,14 @@ class VitalSigns:
         self._private = private_lag
         self._contact = Contact(app)
         self._darkness = Darkness()
-        self._quiet = Quiet(logger)
+        self._limited_log = RateLimitedLog(logger)
         self._out = False
 
     def look(self, ends: Callable[[tuple[str, int]], int | None]) -> None:
-        """Show how it is; ``ends`` says where an input log ended when it was last fetched."""
+        """Set the gauges; ``ends`` gives the end of an input log when it was last fetched."""
         fetched = self._contact.fetch_age(TP(*source) for source in self._intake.open_sources())
         drivers = list(self._homes.drivers.values())
-        self._metrics.signs(
+        self._metrics.health(
             fetch_age_seconds=_stepped(fetched),
             group_heartbeat_age_seconds=_stepped(self._contact.heartbeat_age()),
             append_wait_seconds=_stepped(max((driver.append_wait for driver in drivers), default=0.0)),
@@ -143,8 +144,8 @@ class VitalSigns:
         self._say(fetched)
 
     def outside(self, seconds: float) -> None:
-        """Show how it is while the worker is out of its group, for so long: nothing is fetched, and nothing saved."""
-        self._metrics.signs(
+        """Set the gauges of a worker that has been out of its group for so long: it fetches and saves nothing."""
+        self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),
         )  # fmt: skip
@@ -160,7 +161,7 @@ class VitalSigns:
     def _say(self, fetch_age_seconds: float) -> None:
         if fetch_age_seconds >= _OUTAGE_SECONDS:
             self._out = True
-            self._quiet.warning("no broker has answered a fetch for %.0f s", fetch_age_seconds)
+            self._limited_log.warning("no broker has answered a fetch for %.0f s", fetch_age_seconds)
         elif self._out:
             self._out = False
             logger.info("brokers answer fetches again")

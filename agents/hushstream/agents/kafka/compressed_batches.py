@@ -1,9 +1,10 @@
-"""Compressed record batches are not unpacked: a megabyte on the wire may be a gigabyte in memory.
+"""Keeps compressed record batches compressed: a megabyte on the wire may be a gigabyte in memory.
 
-Nothing of a deployment is sent compressed (`hushstream.schemas.topics`: sizes would tell what is in a record), so
-whoever compresses is no writer of ours. The codec stands in the header of a batch, in clear. In place of a compressed
-batch one record is read, at its last offset, whose value is `codec.COMPRESSED`: every reader sees the same, so what
-follows from a log does not depend on who reads it; decoding refuses that value, and the log goes on behind it.
+No writer of a deployment compresses (`hushstream.schemas.topics`: sizes would tell what is in a record), so a
+compressed batch is from somebody else. The header of a batch names its codec, in clear. A reader gets one record in
+place of a compressed batch: at the batch's last offset, with the value `codec.COMPRESSED`. Decoding refuses that value,
+and reading goes on behind it. Every reader gets the same record, so what follows from a log does not depend on who
+reads it.
 
 A topic with ``compression.type=uncompressed`` would not help: the broker then unpacks, in its own memory.
 
@@ -31,8 +32,8 @@ PRIVATE_API: Mapping[str, Any] = {
 """What is relied upon; a test compares its source with what was read."""
 
 
-def unopened(key: bytes | None) -> bytes | None:
-    """The key as it is; as a consumer's ``key_deserializer`` it says that compressed batches stay closed."""
+def batches_stay_compressed(key: bytes | None) -> bytes | None:
+    """The key as it is; as a consumer's ``key_deserializer`` it says that batches stay compressed."""
     return key
 
 
@@ -69,12 +70,12 @@ class _ClosedBatches:
 
 
 class _PartitionRecords(_Original):  # type: ignore[misc, valid-type]  # the library declares no types for it
-    """Of a consumer with `unopened`: nothing is unpacked; of any other: as it was."""
+    """Of a consumer with `batches_stay_compressed`: nothing is unpacked; of any other: as it was."""
 
     def __init__(
         self, place: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *others: Any
     ) -> None:
-        if key_deserializer is unopened:
+        if key_deserializer is batches_stay_compressed:
             records = _ClosedBatches(records)
         super().__init__(place, records, aborted, offset, key_deserializer, *others)
 

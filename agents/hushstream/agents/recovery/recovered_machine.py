@@ -1,4 +1,4 @@
-"""A machine that stands on its journal, and how machines are made."""
+"""A machine that was recovered from its journal, and the factory that makes machines."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class MachineFactory(HoldsStateKeys, Protocol):
 
 
 @dataclass(slots=True)
-class Held:
-    """A machine whose state is that of its journal up to ``sequence``.
+class RecoveredMachine:
+    """A machine whose state contains its journal up to record ``sequence``.
 
     Attributes:
         genesis: the journal's first record.
         journal_offset: where the journal goes on after that record.
         generation: of its marks (`hushstream.engine.journal.marks`).
         released: the last record whose outputs are all known to be acknowledged.
-        turned: the last record that put another key in force, as far as it is not known to be marked; 0 for none.
+        rotated_at: the last record that rotated the key, until it is known to be marked; 0 for none.
         record: `record_digest` of record ``sequence``.
         begins: where inputs begin of which less is kept than the machine would read, by an operator's word.
         replayed, resent: how many records the last recovery replayed, and outputs it sent again.
@@ -54,7 +54,7 @@ class Held:
     record: bytes = b""
     generation: int = 0
     released: int = 0
-    turned: int = 0
+    rotated_at: int = 0
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     replayed: int = 0
     resent: int = 0

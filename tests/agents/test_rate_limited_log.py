@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 
-from hushstream.agents.observe.quiet import Quiet, quieten
+from hushstream.agents.observe.rate_limited_log import RateLimitedLog, limit_warnings
 
 
 def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog) -> None:
     now = [0.0]
-    quiet = Quiet(logging.getLogger("quiet-test"), 10.0, lambda: now[0])
+    limited_log = RateLimitedLog(logging.getLogger("quiet-test"), 10.0, lambda: now[0])
     with caplog.at_level("WARNING", "quiet-test"):
         for moment in (0, 1, 9):
             now[0] = moment
-            quiet.warning("broker %s does not answer", "b")
-        quiet.warning("another form")
+            limited_log.warning("broker %s does not answer", "b")
+        limited_log.warning("another form")
         now[0] = 10
-        quiet.warning("broker %s does not answer", "c")
+        limited_log.warning("broker %s does not answer", "c")
         now[0] = 20
-        quiet.warning("broker %s does not answer", "d")
+        limited_log.warning("broker %s does not answer", "d")
     assert [record.getMessage() for record in caplog.records] == [
         "broker b does not answer",
         "another form",
@@ -29,7 +29,7 @@ def test_each_form_has_its_own_interval_and_what_was_left_out_is_counted(caplog)
 
 def test_a_library_that_tries_again_without_end_says_so_once_in_a_while(caplog) -> None:
     module = logging.getLogger("noisy_library.conn")
-    quieten("noisy_library")
+    limit_warnings("noisy_library")
     with caplog.at_level("INFO", "noisy_library"):
         for attempt in range(1000):
             module.error("unable to connect to %s", f"broker {attempt}")

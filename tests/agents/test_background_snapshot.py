@@ -16,10 +16,10 @@ import pytest
 
 from hushstream.agents.errors import JournalLost
 from hushstream.agents.observe.metrics import Labels, Metrics
-from hushstream.agents.partition import cuts
+from hushstream.agents.partition import background_snapshot
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
-from hushstream.agents.recovery.held import Held
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.user_store import UsersLost
@@ -100,11 +100,11 @@ class Run:
         tools = Tools(
             settings=self.settings, sender=self.brokers, snapshots=self.store, marks=None, states=None, metrics=metrics,
             observe=lambda *_: None, end_offsets=nothing, fetched_end=lambda _: self.end, read_journal=nothing,
-            notify_room=lambda: None, lost=lambda _, reason: self.lost.append(reason),
+            notify_capacity=lambda: None, lost=lambda _, reason: self.lost.append(reason),
             clock=lambda: base + time.monotonic() - began,
         )  # fmt: skip
         self.end = 0
-        self.driver = PartitionDriver(0, Held(self.machine, self.genesis, 0, 1), tools)
+        self.driver = PartitionDriver(0, RecoveredMachine(self.machine, self.genesis, 0, 1), tools)
         (self.buffer,) = self.driver.inputs
         self.buffer.sought()
 
@@ -180,9 +180,9 @@ async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for
     async with running(machines, tmp_path) as run:
         run.arrive()
         await until(run.store.begun.is_set)
-        held = await run.driver.close(0.05)
-        assert held is not None
-        assert held.sequence == 1
+        recovered = await run.driver.close(0.05)
+        assert recovered is not None
+        assert recovered.sequence == 1
         seen: list[int] = []
 
         def behind(partition: int) -> bool:
@@ -195,7 +195,7 @@ async def test_a_snapshot_that_is_still_written_is_left_to_itself_and_waited_for
             raise LookupError
 
         recovery = Recovery(run.settings, no_machine, run.brokers, run.store, lambda: True)
-        taking_up = asyncio.create_task(recovery.run(0, [], held))
+        taking_up = asyncio.create_task(recovery.run(0, [], recovered))
         await asyncio.sleep(0.1)
         assert not taking_up.done()
         assert seen == []
@@ -228,7 +228,7 @@ async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) 
 async def test_a_refused_snapshot_is_tried_again_and_a_lost_one_reloads_the_partition(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("hushstream.agents.partition.cuts._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("hushstream.agents.partition.background_snapshot._RETRY_SECONDS", 0.0)
     async with running(machines, tmp_path) as run:
         run.store.let.set()
         run.store.refuse = OSError("no room")
@@ -247,7 +247,7 @@ async def test_a_refused_snapshot_is_tried_again_and_a_lost_one_reloads_the_part
 async def test_a_state_is_packed_in_slices_between_which_the_loop_turns(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuts, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(background_snapshot, "SLICE_SECONDS", 0.0)
     run = Run(machines, tmp_path, 1000.0, 0.0)
     packed: list[int] = []
 
@@ -258,7 +258,7 @@ async def test_a_state_is_packed_in_slices_between_which_the_loop_turns(
         return b"state"
 
     run.machine.snapshot_portions = portions
-    cut = cuts.Cut.of(run.machine, 5)
+    cut = background_snapshot.BackgroundSnapshot.of(run.machine, 5)
     assert packed == [0], "the cut alone is taken at once"
     cut.reached.all_before.set_result(9)
     packing = asyncio.create_task(cut.packed(run.genesis, lambda: False, time.monotonic))

@@ -1,10 +1,10 @@
-"""How long what has arrived waits for more, so that small folds share a journal record.
+"""Decides how long arrived records linger, so that several share one journal record.
 
-A journal record and its batch in the broker's log take some 190 bytes before they hold a row; so at a modest pace
-records, and not rows, fill the disk. What has arrived therefore waits for a bounded time, but only at a pace at which
-another record of the leading input can be expected by then, and no longer once enough of them wait. That input alone
-decides when it is folded: what of the others came meanwhile is folded with it, and how much that is moves no cut, as
-clicks are private.
+A journal record and its batch in the broker's log take some 190 bytes before they hold a row, so at a modest rate the
+overhead of records fills the disk. Arrived records therefore wait for a bounded time; but only at a rate at which
+another record of the leading input can be expected within it, and only until enough of them wait. The leading input
+alone decides when to fold. What came from other inputs is folded along with it; how much that is never moves the end of
+a batch, as clicks are private.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SMOOTHING = 8
 """Records over which the pace is taken."""
 
 
-class Gathering:
-    """Of one partition: when what waits in its buffers should be folded.
+class Linger:
+    """Of one partition: when to fold what waits in its buffers.
 
     Moments are seconds on a clock that only goes forward; whoever calls reads it.
 

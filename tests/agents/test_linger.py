@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from hushstream.agents.kafka.intake import InputBuffer
-from hushstream.agents.partition.gathering import Gathering
+from hushstream.agents.partition.linger import Linger
 from hushstream.engine.records import InputRecord
 
 WAIT = 0.005
@@ -28,21 +28,21 @@ class Scene:
         for buffer in (self.contexts, self.clicks):
             buffer.sought()
         self.now = now
-        self.gathering = Gathering(self.contexts, (self.contexts, self.clicks), wait_seconds, now)
+        self.linger = Linger(self.contexts, (self.contexts, self.clicks), wait_seconds, now)
 
     def comes(self, buffer: InputBuffer, after_seconds: float = 0.0, count: int = 1, value: bytes = VALUE) -> None:
         self.now += after_seconds
         first = buffer.next_offset
         assert buffer.offer([InputRecord(first + number, 0, value) for number in range(count)])
-        self.gathering.arrived(self.now)
+        self.linger.arrived(self.now)
 
     def fold(self) -> None:
         for buffer in (self.contexts, self.clicks):
             buffer.advance(buffer.next_offset)
-        self.gathering.folded()
+        self.linger.folded()
 
     def left(self, after_seconds: float = 0.0) -> float:
-        return self.gathering.seconds_left(self.now + after_seconds)
+        return self.linger.seconds_left(self.now + after_seconds)
 
     def at_pace(self, gap_seconds: float, count: int = 64) -> Scene:
         for _ in range(count):
@@ -108,7 +108,7 @@ def test_what_a_fold_left_over_does_not_wait_again(base: float) -> None:
     scene = Scene(base).at_pace(WAIT / 2)
     scene.comes(scene.contexts, WAIT / 2, count=2)
     scene.contexts.advance(scene.contexts.low + 1)
-    scene.gathering.folded()
+    scene.linger.folded()
     assert scene.left(WAIT) == 0.0
 
 
@@ -123,7 +123,7 @@ def test_a_wait_ends_with_what_makes_it_enough(base: float) -> None:
         scene = Scene(base, wait_seconds=600.0).at_pace(1.0)
         scene.comes(scene.contexts)
         event = asyncio.Event()
-        waiting = asyncio.create_task(scene.gathering.until_enough(event, lambda: scene.now))
+        waiting = asyncio.create_task(scene.linger.until_enough(event, lambda: scene.now))
         await asyncio.sleep(0)
         early = waiting.done()
         scene.comes(scene.contexts, count=15)

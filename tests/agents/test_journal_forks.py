@@ -21,9 +21,9 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from hushstream.agents.kafka.commits import journal_label, pack_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery import recovery as recovering
-from hushstream.agents.recovery.held import Held
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.marks import ReleaseMarks
+from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import WorkerSettings
@@ -158,15 +158,20 @@ class Worker:
         self.marks = ReleaseMarks(self.settings, role.marks, (), DECLARED, role, cluster, HighWater(self.settings))
         self.snapshots = SnapshotStore(self.settings, role)
         self.recovery = Recovery(self.settings, role, cluster, self.snapshots, lambda: True, self.marks)
-        self.held: Held
+        self.recovered: RecoveredMachine
         self.rig: Any
 
-    async def take_up(self, *commits: str, cached: Held | None = None) -> Worker:
-        self.held = await self.recovery.run(0, commits, cached)
+    async def take_up(self, *commits: str, cached: RecoveredMachine | None = None) -> Worker:
+        self.recovered = await self.recovery.run(0, commits, cached)
         role = self.cluster.role
         kind = role.rigs.LearnerRig if role.name == "learner" else role.rigs.ShufflerRig
         rig = self.rig = kind.__new__(kind)
-        rig.system, rig.key, rig.machine, rig.genesis = role.system, role.key, self.held.machine, self.held.genesis
+        rig.system, rig.key, rig.machine, rig.genesis = (
+            role.system,
+            role.key,
+            self.recovered.machine,
+            self.recovered.genesis,
+        )
         rig.logs = {(topic, 0): list(self.cluster.records(topic)) for topic in role.inputs}
         times = [record.timestamp_ms for log in rig.logs.values() for record in log]
         rig.now_ms = max(times, default=role.rigs.START_MS)
@@ -175,7 +180,7 @@ class Worker:
 
     async def publish(self) -> None:
         """Bring what the rig has taken and folded to the broker, in the driver's order."""
-        held, cluster = self.held, self.cluster
+        recovered, cluster = self.recovered, self.cluster
         for (topic, _), log in self.rig.logs.items():
             for record in log[len(cluster.records(topic)) :]:
                 await cluster.append(topic, record)
@@ -183,15 +188,17 @@ class Worker:
             if step.journal is None:
                 continue
             await cluster.append(cluster.role.journal, InputRecord(0, self.rig.now_ms, step.journal))
-            held.sequence += 1
-            held.journal_offset += 1
+            recovered.sequence += 1
+            recovered.journal_offset += 1
             if step.releases:
-                await self.marks.raise_to(0, held.journal, held.generation, held.sequence, step.releases)
+                await self.marks.raise_to(0, recovered.journal, recovered.generation, recovered.sequence, step.releases)
         self.rig.seen = cluster.role.rigs.Seen()
 
     def save(self) -> None:
-        held = self.held
-        snapshot = Snapshot(held.sequence, held.journal_offset, held.genesis, held.machine.snapshot())
+        recovered = self.recovered
+        snapshot = Snapshot(
+            recovered.sequence, recovered.journal_offset, recovered.genesis, recovered.machine.snapshot()
+        )
         self.snapshots.save(0, snapshot)
 
     async def window(self, first: int, reports: list[Report | None]) -> Any:
@@ -257,12 +264,12 @@ async def test_a_state_of_the_lost_branch_is_never_gone_on_with(shuffler: Cluste
     older = await shuffler.older(ends)
     heir = await Worker(older, accept=(await word_of(older),)).take_up()
     await heir.window(200, FOUND)
-    assert heir.held.sequence == cached.held.sequence == 2
-    assert heir.held.machine.spending.redraws == 2
+    assert heir.recovered.sequence == cached.recovered.sequence == 2
+    assert heir.recovered.machine.spending.redraws == 2
     again = Worker(older, "first") if kept == "snapshot" else Worker(older)
-    await again.take_up(cached=cached.held if kept == "memory" else None)
-    assert again.held.machine.snapshot() == (await Worker(older).take_up()).held.machine.snapshot()
-    assert again.held.machine.spending.redraws == 2, "what the fork cost is known"
+    await again.take_up(cached=cached.recovered if kept == "memory" else None)
+    assert again.recovered.machine.snapshot() == (await Worker(older).take_up()).recovered.machine.snapshot()
+    assert again.recovered.machine.spending.redraws == 2, "what the fork cost is known"
     (found,) = await again.window(300, FOUND)
     # 40 sums, each of which agrees by chance about once in 80 times.
     assert float(np.mean(third - found == difference(rigs))) < 0.25
@@ -281,12 +288,12 @@ async def test_users_that_lie_with_a_state_of_the_lost_branch_go_with_it(lift: C
     await round_of(first, "lost", 1.0)
     older = await lift.older(ends)
     heir = await Worker(older, accept=(await word_of(older),)).take_up()
-    while heir.held.sequence <= first.held.sequence:
-        await round_of(heir, f"found-{heir.held.sequence}", 0.0)
+    while heir.recovered.sequence <= first.recovered.sequence:
+        await round_of(heir, f"found-{heir.recovered.sequence}", 0.0)
     again = await Worker(older, "first").take_up()
     whole = await Worker(older).take_up()
-    assert again.held.sequence == whole.held.sequence == again.held.replayed
-    assert again.held.machine.snapshot() == whole.held.machine.snapshot()
+    assert again.recovered.sequence == whole.recovered.sequence == again.recovered.replayed
+    assert again.recovered.machine.snapshot() == whole.recovered.machine.snapshot()
     assert [path.name for path in again.settings.datadir.rglob("*.other-version")] == ["0.other-version"]
 
 
@@ -296,8 +303,8 @@ async def test_a_state_that_the_journal_has_not_reached_is_rebuilt_from_it(shuff
     first.save()
     word = await word_of(older)
     heir = await Worker(older, "first", accept=(word,)).take_up()
-    assert (heir.held.sequence, heir.held.replayed) == (1, 1)
-    assert heir.held.machine.epoch.due
+    assert (heir.recovered.sequence, heir.recovered.replayed) == (1, 1)
+    assert heir.recovered.machine.epoch.due
 
 
 async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffler: Cluster) -> None:
@@ -307,7 +314,7 @@ async def test_topics_that_marks_refuse_leave_the_state_folder_as_it_was(shuffle
     with pytest.raises(OlderThanPaid, match="ends at record 1, but a release was sent with record 3"):
         await Worker(older, "first").take_up()
     again = await Worker(shuffler, "first").take_up()
-    assert (again.held.sequence, again.held.replayed) == (3, 0)
+    assert (again.recovered.sequence, again.recovered.replayed) == (3, 0)
 
 
 async def test_a_snapshot_behind_which_others_wrote_what_does_not_count_is_found(shuffler: Cluster) -> None:
@@ -316,10 +323,10 @@ async def test_a_snapshot_behind_which_others_wrote_what_does_not_count_is_found
     for _ in range(5):
         await shuffler.append(shuffler.role.journal, InputRecord(0, first.rig.now_ms, b"no record"))
     again = await Worker(shuffler, "first").take_up()
-    assert again.held.journal_offset == 7
+    assert again.recovered.journal_offset == 7
     again.save()
-    assert (await Worker(shuffler, "first").take_up()).held.replayed == 0
-    assert (await Worker(shuffler).take_up(cached=again.held)).held.replayed == 0
+    assert (await Worker(shuffler, "first").take_up()).recovered.replayed == 0
+    assert (await Worker(shuffler).take_up(cached=again.recovered)).recovered.replayed == 0
 
 
 # Commits that are ahead.
@@ -334,15 +341,15 @@ async def test_commits_that_are_ahead_of_the_journal_count_as_marks_do(shuffler:
     older = await shuffler.older(ends, marks=False)
     for number, mark in enumerate(marks):
         await older.append(older.role.marks, mark, str(number).encode())
-    commit = pack_mark(journal_label(first.held.journal, 0), 2)
+    commit = pack_mark(journal_label(first.recovered.journal, 0), 2)
     with pytest.raises(OlderThanPaid, match="ends at record 1, but the group has committed all up to record 2"):
         await Worker(older).take_up(commit)
-    assert (await Worker(older).take_up(pack_mark(first.held.journal, 1))).held.sequence == 1
+    assert (await Worker(older).take_up(pack_mark(first.recovered.journal, 1))).recovered.sequence == 1
     heir = await Worker(older, accept=(await word_of(older, commit),)).take_up(commit)
-    assert heir.held.machine.epoch.due
+    assert heir.recovered.machine.epoch.due
     await heir.window(200, FOUND)
-    assert (await Worker(older).take_up(commit)).held.sequence == 2, "commits of the lost history count no more"
-    later = pack_mark(journal_label(first.held.journal, 5), 2)
+    assert (await Worker(older).take_up(commit)).recovered.sequence == 2, "commits of the lost history count no more"
+    later = pack_mark(journal_label(first.recovered.journal, 5), 2)
     with pytest.raises(OlderThanPaid, match="committed work of a generation that the topic of marks lacks"):
         await Worker(older).take_up(later)
 
@@ -364,11 +371,11 @@ async def test_a_journal_behind_its_mark_sends_no_portion_before_it_is_refused(
         await Worker(older).take_up()
     assert [older.records(topic) for topic in older.role.outputs] == [[], []]
     whole = await Worker(shuffler).take_up()
-    assert whole.held.resent == 10
+    assert whole.recovered.resent == 10
     assert len(shuffler.records("crowds")) == 5
 
 
-# The doubt of an operator's word.
+# The suspected rollback behind an operator's word.
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -408,14 +415,14 @@ async def slots_alone(worker: Worker, prefix: str = "mid") -> None:
 
 
 @pytest.mark.parametrize("between", ["crash", "slots", "slots and a snapshot", "slots, taken up twice", "memory"])
-async def test_a_doubt_is_open_until_its_epoch_is_in_the_journal(lift: Cluster, between: str) -> None:
+async def test_a_suspected_rollback_is_open_until_its_epoch_is_in_the_journal(lift: Cluster, between: str) -> None:
     first = await Worker(lift, "first").take_up()
     await round_of(first, "before", 1.0)
     ends = lift.ends()
     noise_lost = await round_of(first, "lost", 1.0)
     older = await lift.older(ends)
     one = await Worker(older, "one", accept=(await word_of(older),)).take_up()
-    asked = one.held.machine.epoch.pending
+    asked = one.recovered.machine.epoch.pending
     assert asked
     if between != "crash":
         await slots_alone(one)
@@ -424,17 +431,17 @@ async def test_a_doubt_is_open_until_its_epoch_is_in_the_journal(lift: Cluster, 
     if "twice" in between:
         await Worker(older).take_up()
     heir = Worker(older, "one" if "snapshot" in between else "")
-    await heir.take_up(cached=one.held if between == "memory" else None)
-    epoch = heir.held.machine.epoch
+    await heir.take_up(cached=one.recovered if between == "memory" else None)
+    epoch = heir.recovered.machine.epoch
     assert epoch.due
     assert epoch.pending not in (b"", asked), "a name that a kept state holds may be another branch's"
     noise_found = await round_of(heir, "found", 0.0)
     # Four sums with noise of scale above 200: all of them agree by chance with a probability below 1e-7.
     assert (noise_lost != noise_found).any()
-    assert heir.held.machine.spending.redraws == 2
+    assert heir.recovered.machine.spending.redraws == 2
     last = await Worker(older).take_up()
-    assert not last.held.machine.epoch.due, "the journal says that the doubt has had its epoch"
-    assert last.held.machine.spending.redraws == 2
+    assert not last.recovered.machine.epoch.due, "the journal says that the suspected rollback has had its epoch"
+    assert last.recovered.machine.spending.redraws == 2
 
 
 async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_window_paid_it(shuffler: Cluster) -> None:
@@ -447,11 +454,11 @@ async def test_the_price_of_a_fork_is_asked_again_by_every_take_up_until_a_windo
     await one.publish()
     one.save()
     heir = await Worker(older, "one", accept=(word,)).take_up()
-    assert heir.held.machine.epoch.due
-    assert heir.held.generation == 1, "the word fits no refusal any more"
+    assert heir.recovered.machine.epoch.due
+    assert heir.recovered.generation == 1, "the word fits no refusal any more"
     await heir.window(300, FOUND)
-    assert heir.held.machine.spending.redraws == 2
-    assert not (await Worker(older, accept=(word,)).take_up()).held.machine.epoch.due
+    assert heir.recovered.machine.spending.redraws == 2
+    assert not (await Worker(older, accept=(word,)).take_up()).recovered.machine.epoch.due
 
 
 async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_first(shuffler: Cluster) -> None:
@@ -464,17 +471,17 @@ async def test_a_second_loss_opens_a_second_epoch_though_the_journal_holds_the_f
     word = await word_of(oldest)
     assert word.endswith(":2")
     two = await Worker(oldest, accept=(word,)).take_up()
-    assert two.held.machine.epoch.due
+    assert two.recovered.machine.epoch.due
     await two.window(400, LOST)
-    assert two.held.machine.spending.redraws == 3
-    assert two.held.machine.epoch.number == 2
+    assert two.recovered.machine.spending.redraws == 3
+    assert two.recovered.machine.epoch.number == 2
 
 
 # What was paid on what is lost.
 
 
 @pytest.mark.parametrize("left", ["nothing", "the first record", "one window"])
-async def test_the_price_of_a_lost_life_is_charged_however_little_is_left(shuffler: Cluster, left: str) -> None:
+async def test_the_price_of_a_lost_incarnation_is_charged_however_little_is_left(shuffler: Cluster, left: str) -> None:
     """One life was paid in the lost branch, and one is paid after it: two, whatever the journal still knows."""
     first = await Worker(shuffler, "first").take_up()
     if left == "one window":
@@ -483,14 +490,14 @@ async def test_the_price_of_a_lost_life_is_charged_however_little_is_left(shuffl
     await first.window(100, LOST)
     older = await shuffler.older({**ends, shuffler.role.journal: 0} if left == "nothing" else ends)
     heir = await Worker(older, accept=(await word_of(older),)).take_up()
-    assert (heir.held.journal == first.held.journal) == (left != "nothing")
+    assert (heir.recovered.journal == first.recovered.journal) == (left != "nothing")
     await heir.window(200, FOUND)
-    spending = heir.held.machine.spending
+    spending = heir.recovered.machine.spending
     life = spending.terms.life.cost
     assert spending.redraws == 2
     assert (spending.spent.epsilon_micro, spending.spent.delta_units) == (2 * life.epsilon_micro, 2 * life.delta_units)
     again = await Worker(older).take_up()
-    assert again.held.machine.spending.dump() == spending.dump(), "and any replay charges the same"
+    assert again.recovered.machine.spending.dump() == spending.dump(), "and any replay charges the same"
 
 
 async def test_a_budget_of_one_life_releases_nothing_after_a_whole_journal_was_lost(
@@ -502,9 +509,9 @@ async def test_a_budget_of_one_life_releases_nothing_after_a_whole_journal_was_l
     assert await first.window(0, LOST)
     older = await cluster.older({"reports": 0, "journal-shuffler": 0})
     heir = await Worker(older, accept=(await word_of(older),)).take_up()
-    assert heir.held.machine.refused is not None
+    assert heir.recovered.machine.refused is not None
     assert not await heir.window(0, FOUND)
-    assert (await Worker(older).take_up()).held.machine.refused is not None
+    assert (await Worker(older).take_up()).recovered.machine.refused is not None
 
 
 # Keys that turn where nothing is released.
@@ -520,15 +527,15 @@ async def test_a_key_that_turned_with_a_window_that_the_budget_refused_is_marked
     first = await Worker(cluster).take_up()
     assert await first.window(0, LOST)
     role.ring = KeyRing(0, 1, (), role.key)
-    commit = pack_mark(first.held.journal, 1)
+    commit = pack_mark(first.recovered.journal, 1)
     second = await Worker(cluster).take_up(commit)
     assert not await second.window(100, LOST)
     record = cluster.records(role.journal)[-1]
     assert codec.decode(record.value)[1]["turned_to"]
     third = await Worker(cluster).take_up(commit)
-    assert third.held.resent == 0
+    assert third.recovered.resent == 0
     role.ring = KeyRing(1, 1, ((0, role.key.key_id),), next_key(role.key, 1))
     async with LogReader(third.settings) as reader:
         standing = await third.marks.read(0, reader, ())
-    assert standing.highest(third.held.journal) == 2
-    assert not standing.doubt(third.held.journal, 2)
+    assert standing.highest(third.recovered.journal) == 2
+    assert not standing.suspicion(third.recovered.journal, 2)
