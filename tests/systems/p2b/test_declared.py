@@ -238,6 +238,22 @@ def put_slot(rig: Any, number: int, content: bytes) -> None:
     rig.put("reports", codec.encode("FeatureSlot", {**place, "content": content}))
 
 
+def test_the_end_of_a_phase_ends_all_reward_windows(rigs: Any) -> None:
+    """A replay's rewards are all there when its phase ends, and no log time passes any more: its slots were empty."""
+    system = system_of()
+    rig, schema, good = rigs.LearnerRig(system), system.linear.layout.schema, row(system, "fr").tobytes()
+    place = {"user": "ann", "line": "private", "row": good, "features_digest": schema.digest}
+    for number in range(10):
+        rig.put("contexts", codec.encode("FeatureContext", {"event_id": str(number), **place}))
+        (answer,) = rig.fold().answers
+        rig.reward(str(number), answer.arm, float(number == 4))
+        rig.fold()
+    rig.end_phase()
+    (slot,) = rig.fold().records("reports", "FeatureSlot")
+    found = unpack_reports(system.linear.layout, [slot["content"]])
+    assert found.held.all()
+
+
 def test_bad_rows_are_dead_letters_and_those_beside_them_are_answered(rigs: Any) -> None:
     system = system_of()
     rig, schema = rigs.LearnerRig(system), system.linear.layout.schema
