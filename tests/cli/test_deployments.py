@@ -172,6 +172,12 @@ def test_a_wrong_configuration_is_refused_in_one_line_that_names_file_and_key(re
     assert str(path) in line
 
 
+def test_what_follows_from_a_wrong_section_is_not_said_beside_it(refused, config):
+    """Left out, the section would miss its keys: that would be a second fault, of a key that nobody wrote."""
+    line = refused("config", "check", config(("{dimension: 3, digits: 1}", "3")))
+    assert line.endswith("features: expected 1 to 64 names with declarations, got a whole number\n")
+
+
 @pytest.mark.parametrize("content", [b"", b"- a\n", b"\xff\xfe\x00", b"text"])
 def test_what_is_no_configuration_at_all_is_refused(refused, tmp_path, content):
     path = tmp_path / "shop.yaml"

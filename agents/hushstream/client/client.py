@@ -298,6 +298,9 @@ class Client:
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
 
+        It ends all reward windows: what slots hold are the rewards that are there. Report them before; one that is
+        missing would leave clicks ahead of what was not clicked.
+
         Sent to all partitions, behind everything this client has had acknowledged.
         """
         for partition in range(self._log.partitions()):

@@ -19,7 +19,7 @@ class Commands(LazyGroup):
     parts = {  # noqa: RUF012 - read by click alone, and a mapping by its type
         "demo": Part(
             _REPLAYS,
-            "The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?",
+            "The main job: 3,600 visitors of a shop, a broker, three workers; does a private start help new users?",
         ),
         "quickstart": Part(
             ("hushstream.cli.research.quickstarts",),

@@ -321,6 +321,24 @@ class Batch(AnsweredBatch):
         self._policies.append(policy)
         self._versions.append(answer.model_version)
 
+    def turn_away(self, decoded: DecodedContexts, row: int, past: PastDecision | None, reason: str | None) -> bool:
+        """Refuse a context, or answer it as its event was answered before; False where it is to be decided.
+
+        Args:
+            decoded: the contexts that it is among.
+            row: its place there.
+            past: what was decided for its event; None of a new one.
+            reason: why it is refused, if it is.
+        """
+        columns = decoded.columns
+        if reason is None and past is not None and past.user != columns.users[row]:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        if reason is not None:
+            self.refuse(reason, self.contexts, columns.offsets[row], columns.rows[row])
+        elif past is not None:
+            self.repeat(columns.event_ids[row], past)
+        return reason is not None or past is not None
+
     def repeat(self, event_id: str, past: PastDecision) -> None:
         """Note the answer that an event has had before."""
         self.answer(event_id, past, REPEATED)

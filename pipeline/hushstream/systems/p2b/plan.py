@@ -38,11 +38,9 @@ from hushstream.systems.p2b.promise import (
     life_prices,
     lifetime_slots_of,
     noise_variance,
-    resolve_codes,
-    resolve_threshold,
-    sums_of,
     window_tree_of,
 )
+from hushstream.systems.p2b.summed import resolve_codes, resolve_threshold, summed_of
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
 """Deviations on log-odds: of an item's own effect, of a feature (all together at most the third), and of what nobody
@@ -316,7 +314,7 @@ def _sizes(ahead: Forecaster) -> Mapping[str, str]:
     context = _CONTEXT + (numbers if config.release.form == "codes" else config.context.schema.row_bytes)
     users = audience.users / audience.days * 365
     week = 7 * day * (context + 2 * _CLICK + _BROKER)
-    sums = 8 * sums_of(config)[0]
+    sums = 8 * summed_of(config).sums[0]
     ever = 365 * day * _DECISION + ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW)
     return {
         "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",

@@ -20,11 +20,11 @@ from hushstream.replay.experiments.findings import Description, Findings, Proven
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
+from hushstream.replay.studies.p2b.clear_model import written_out
 from hushstream.replay.studies.p2b.experiments.feature_play import (
     ROUNDS,
     Line,
     Task,
-    contexts_of,
     guarantee_of,
     layout_for,
     play,
@@ -166,7 +166,7 @@ def true_spreads(task: Task) -> Spreads:
     world = world_of(replace(task, lines=()))
     assert isinstance(world, MixedTable), "expected a world of the mixed table"
     told = world.told(np.arange(_VISITS, dtype=np.int64) + _JUDGED_USERS)
-    contexts = contexts_of(world, told.rows).astype(np.float64)
+    contexts = written_out(world.schema, told.rows).astype(np.float64)
     # Blocks that sum to 1 each leave the fit as many ways to say one thing: the shortest is taken.
     found = np.linalg.lstsq(contexts, told.effects, rcond=None)[0]
     blocks = {}
