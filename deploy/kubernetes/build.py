@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from manifests import disruptions, policies, services, topics, users, workers
-from monitoring import RULES, dashboards, monitors, rules
+from manifests import disruptions, gateway, policies, services, topics, users, workers
+from monitoring import RULES, dashboards, gateway_monitor, monitors, rules
 
 from hushstream.agents.worker.deployment import CONFIGURATION, load
 from hushstream.engine.declare.declaration import System
@@ -60,6 +60,11 @@ def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] 
     }
     if duties:
         parts["duties.yaml"] = users(system, duties)[-len(duties) :]
+    gateways = [duty for duty in duties if duty.partition(".")[0] == "gateway"]
+    if gateways:
+        parts["gateway.yaml"] = [
+            one for duty in gateways for one in (*gateway(system, duty), gateway_monitor(system, duty))
+        ]
     files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
     generators = [{"name": f"{system.config.deployment}-deployment", "files": files}]
     return _with_kustomization(parts, configMapGenerator=generators)
@@ -97,7 +102,7 @@ def main() -> int:
         action="append",
         default=[],
         metavar="NAME",
-        help="a user besides the roles', for instance requeue-edge",
+        help="a user besides the roles', for instance requeue-edge; of gateway also what runs it",
     )
     parser.add_argument("--check", action="store_true", help="compare only")
     arguments = parser.parse_args()

@@ -20,6 +20,9 @@ USER_ID = 10001
 METRICS, ZONE_METRICS = 9101, 9201
 METRICS_PORT, ZONE_METRICS_PORT = "metrics", "zone-metrics"
 """The names of the two."""
+GATEWAY = 8443
+ASKS = "hushstream.io/asks"
+"""A pod with this label, and the deployment's name, may ask its gateway."""
 WATCHER = "hushstream.io/watches"
 """A pod with this label may read metrics: `public`, or the zone that it names."""
 WATCHED_FROM = "monitoring"
@@ -39,6 +42,9 @@ _KEYS = "/var/lib/hushstream/keys"
 _STATE = "/var/lib/hushstream/state"
 _MARKS = "/var/lib/hushstream/marks"
 """Apart from the state: a snapshot of the one that is restored brings back no old mark of the other."""
+_TOKENS = "/var/lib/hushstream/tokens"
+_TLS = "/etc/hushstream/tls"
+_GATEWAY_ZONE = "edge"
 _DEPLOYMENT = "/etc/hushstream/deployment"
 _CA = "/etc/hushstream/ca"
 _PASSWORD = "/etc/hushstream/password"
@@ -152,24 +158,68 @@ def policies(system: System) -> list[Manifest]:
         "policyTypes": ["Ingress", "Egress"],
     }
     found = [_object("networking.k8s.io/v1", "NetworkPolicy", f"{deployment}-closed", everything)]
-    broker = {"podSelector": {"matchLabels": {"strimzi.io/cluster": CLUSTER, "strimzi.io/kind": "Kafka"}}}
-    names = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
-        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-    }
     for role in system.roles:
         spec = {
             "podSelector": {"matchLabels": labels(system, role)},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [_from("public", METRICS), _from(role.zone, ZONE_METRICS)],
-            "egress": [
-                {"to": [broker], "ports": [{"protocol": "TCP", "port": 9093}]},
-                {"to": [names], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]},
-            ],
+            "egress": _ways_out(),
         }
         name = f"{deployment}-zone-{role.zone}"
         found.append(_object("networking.k8s.io/v1", "NetworkPolicy", name, spec, labels(system, role)))
     return found
+
+
+def gateway(system: System, duty: str) -> list[Manifest]:
+    """A gateway: two pods that keep nothing, a service before them, and who may reach it.
+
+    Args:
+        system: the deployment.
+        duty: whose Kafka user it has: `gateway`, or `gateway.PARTY` where each party has applications of its own.
+    """
+    name = gateway_name(system, duty)
+    marks = gateway_labels(system, duty)
+    port = {"name": "https", "port": GATEWAY, "targetPort": "https"}
+    service = {"selector": marks, "ports": [port]}
+    deployment = {
+        "replicas": WORKERS,
+        "selector": {"matchLabels": marks},
+        "template": {"metadata": {"labels": marks}, "spec": _gateway_pod(system, duty)},
+    }
+    # Who asks says so in its own labels, in this namespace; the way in from outside is a patch of an overlay.
+    asks = {"podSelector": {"matchLabels": {ASKS: system.config.deployment}}}
+    policy = {
+        "podSelector": {"matchLabels": marks},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [
+            {"from": [asks], "ports": [{"protocol": "TCP", "port": GATEWAY}]},
+            _from("public", METRICS),
+            _from(_GATEWAY_ZONE, ZONE_METRICS),
+        ],
+        "egress": _ways_out(),
+    }
+    evictions = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow", "selector": {"matchLabels": marks}}
+    return [
+        _object("v1", "Service", name, service, marks),
+        _object("apps/v1", "Deployment", name, deployment, marks),
+        _object("policy/v1", "PodDisruptionBudget", name, evictions, marks),
+        _object("networking.k8s.io/v1", "NetworkPolicy", name, policy, marks),
+    ]
+
+
+def gateway_name(system: System, duty: str) -> str:
+    """The name of a gateway's objects; that of its Kafka user may hold a dot, which a service's may not."""
+    return name_of(system, duty).replace(".", "-")
+
+
+def gateway_labels(system: System, duty: str) -> dict[str, str]:
+    """What tells a gateway's pods from all others; its own metrics are of the zone in which applications are."""
+    return {
+        "app.kubernetes.io/name": "hushstream",
+        "hushstream.io/deployment": system.config.deployment,
+        "hushstream.io/role": duty,
+        "hushstream.io/zone": _GATEWAY_ZONE,
+    }
 
 
 def labels(system: System, role: Role) -> dict[str, str]:
@@ -217,11 +267,7 @@ def _pod(system: System, role: Role) -> Manifest:
         {"name": "password", "mountPath": _PASSWORD, "readOnly": True},
         *([{"name": "keys", "mountPath": _KEYS, "readOnly": True}] if keys else []),
     ]
-    volumes: list[Manifest] = [
-        {"name": "deployment", "configMap": {"name": f"{system.config.deployment}-deployment"}},
-        {"name": "ca", "secret": {"secretName": f"{CLUSTER}-cluster-ca-cert", "items": [_item("ca.crt")]}},
-        {"name": "password", "secret": {"secretName": name, "items": [_item("password")]}},
-    ]
+    volumes = _common_volumes(system, name)
     if keys:
         secret = f"{system.config.deployment}-key-{role.zone}"
         # Optional, as a secret of an earlier release lacks the storage key; a worker without its zone's key says so.
@@ -233,15 +279,9 @@ def _pod(system: System, role: Role) -> Manifest:
         # Services would otherwise put variables into the environment, where settings are read from.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "affinity": {"podAntiAffinity": _apart(system, role)},
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER_ID,
-            "runAsGroup": USER_ID,
-            "fsGroup": USER_ID,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        **({"initContainers": [_key_copy()]} if keys else {}),
+        "affinity": {"podAntiAffinity": _apart(labels(system, role))},
+        "securityContext": _pod_security(),
+        **({"initContainers": [_own_copy("key", _KEYS, "keys", "*.key")]} if keys else {}),
         "containers": [
             {
                 "name": role.name,
@@ -262,39 +302,107 @@ def _pod(system: System, role: Role) -> Manifest:
     }
 
 
-def _apart(system: System, role: Role) -> Manifest:
+def _gateway_pod(system: System, duty: str) -> Manifest:
+    name, user = gateway_name(system, duty), name_of(system, duty)
+    party = duty.partition(".")[2]
+    settings = {
+        "HOST": "0.0.0.0",
+        "PORT": str(GATEWAY),
+        "TOKENS_FILE": f"{_TOKENS}/tokens",
+        "CERTIFICATE_FILE": f"{_TLS}/tls.crt",
+        "KEY_FILE": f"{_TLS}/tls.key",
+        **({"PARTY": party} if party else {}),
+    }
+    environment = {**_environment(user), **{f"HUSHSTREAM_GATEWAY__{key}": value for key, value in settings.items()}}
+    mounts = {"deployment": _DEPLOYMENT, "ca": _CA, "password": _PASSWORD, "tls": _TLS, "tokens": _TOKENS}
+    ports = {"https": GATEWAY, METRICS_PORT: METRICS, ZONE_METRICS_PORT: ZONE_METRICS}
+    asks = {"port": "https", "scheme": "HTTPS"}
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "affinity": {"podAntiAffinity": _apart(gateway_labels(system, duty))},
+        "securityContext": _pod_security(),
+        "initContainers": [_own_copy("token", _TOKENS, "tokens", "*")],
+        "containers": [
+            {
+                "name": "gateway",
+                "image": IMAGE,
+                "args": ["worker", "gateway", "--deployment", _DEPLOYMENT, *_endpoints()],
+                "env": [{"name": key, "value": value} for key, value in environment.items()],
+                "ports": [{"name": key, "containerPort": port} for key, port in ports.items()],
+                "startupProbe": {"httpGet": {"path": "/healthz", **asks}, "periodSeconds": 5, "failureThreshold": 60},
+                "livenessProbe": {"httpGet": {"path": "/healthz", **asks}, "periodSeconds": 20, "failureThreshold": 3},
+                "readinessProbe": {"httpGet": {"path": "/readyz", **asks}, "periodSeconds": 5},
+                "resources": {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+                "securityContext": _confined(),
+                "volumeMounts": [{"name": key, "mountPath": path, "readOnly": True} for key, path in mounts.items()],
+            }
+        ],
+        "volumes": [
+            *_common_volumes(system, user),
+            {"name": "tls", "secret": {"secretName": f"{name}-tls"}},
+            {"name": "token-secret", "secret": {"secretName": f"{name}-tokens", "items": [_item("tokens")]}},
+            {"name": "tokens", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ],
+    }
+
+
+def _apart(marks: Mapping[str, str]) -> Manifest:
     """One node takes not all workers of a role with it, where there are several; nor does one zone of nodes."""
     terms = [
         {
             "weight": weight,
-            "podAffinityTerm": {"labelSelector": {"matchLabels": labels(system, role)}, "topologyKey": key},
+            "podAffinityTerm": {"labelSelector": {"matchLabels": dict(marks)}, "topologyKey": key},
         }
         for weight, key in ((100, "kubernetes.io/hostname"), (50, "topology.kubernetes.io/zone"))
     ]
     return {"preferredDuringSchedulingIgnoredDuringExecution": terms}
 
 
-def _key_copy() -> Manifest:
-    """A mounted secret is readable by its group; the worker takes a key that its owner alone can read."""
+def _common_volumes(system: System, name: str) -> list[Manifest]:
+    return [
+        {"name": "deployment", "configMap": {"name": f"{system.config.deployment}-deployment"}},
+        {"name": "ca", "secret": {"secretName": f"{CLUSTER}-cluster-ca-cert", "items": [_item("ca.crt")]}},
+        {"name": "password", "secret": {"secretName": name, "items": [_item("password")]}},
+    ]
+
+
+def _pod_security() -> Manifest:
     return {
-        "name": "key",
+        "runAsNonRoot": True,
+        "runAsUser": USER_ID,
+        "runAsGroup": USER_ID,
+        "fsGroup": USER_ID,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _own_copy(what: str, path: str, volume: str, files: str) -> Manifest:
+    """A mounted secret is readable by its group; what takes a key or token takes one that its owner alone can read."""
+    source = f"/run/{what}-secret"
+    return {
+        "name": what,
         "image": IMAGE,
-        "command": ["/bin/sh", "-c", f"install --mode=0600 --target-directory={_KEYS} /run/key-secret/*.key"],
+        "command": ["/bin/sh", "-c", f"install --mode=0600 --target-directory={path} {source}/{files}"],
         "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}},
         "securityContext": _confined(),
         "volumeMounts": [
-            {"name": "key-secret", "mountPath": "/run/key-secret", "readOnly": True},
-            {"name": "keys", "mountPath": _KEYS},
+            {"name": f"{what}-secret", "mountPath": source, "readOnly": True},
+            {"name": volume, "mountPath": path},
         ],
     }
 
 
 def _arguments(role: Role) -> list[str]:
+    marks = ["--paid-marks", _MARKS] if role.marks else []
+    return ["worker", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *_endpoints()]
+
+
+def _endpoints() -> list[str]:
     # Not on loopback: the probes and Prometheus come from outside of the pod, and the policies say who may.
     ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS)]
-    ports += ["--zone-metrics-host", "0.0.0.0", "--zone-metrics-port", str(ZONE_METRICS)]
-    marks = ["--paid-marks", _MARKS] if role.marks else []
-    return ["worker", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE, *marks, *ports]
+    return [*ports, "--zone-metrics-host", "0.0.0.0", "--zone-metrics-port", str(ZONE_METRICS)]
 
 
 def _environment(user: str) -> Mapping[str, str]:
@@ -331,6 +439,18 @@ def _confined() -> Manifest:
 
 def _item(key: str) -> dict[str, str]:
     return {"key": key, "path": key}
+
+
+def _ways_out() -> list[Manifest]:
+    broker = {"podSelector": {"matchLabels": {"strimzi.io/cluster": CLUSTER, "strimzi.io/kind": "Kafka"}}}
+    names = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    return [
+        {"to": [broker], "ports": [{"protocol": "TCP", "port": 9093}]},
+        {"to": [names], "ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]},
+    ]
 
 
 def _from(watches: str, port: int) -> Manifest:

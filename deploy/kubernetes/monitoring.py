@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, labels, named
+from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, gateway_labels, gateway_name, labels, named
 
 from hushstream.engine.declare.declaration import System
 
@@ -36,6 +36,13 @@ def monitors(system: System) -> list[Manifest]:
         own = {**everywhere, "hushstream.io/zone": zone, WATCHER: zone}
         found.append(_monitor(f"{name}-zone-{zone}", own, labels(system, role), "zone"))
     return found
+
+
+def gateway_monitor(system: System, duty: str) -> Manifest:
+    """A gateway's own endpoint of the zone; the public one is scraped with those of the workers."""
+    marks = gateway_labels(system, duty)
+    own = {**marks, WATCHER: marks["hushstream.io/zone"]}
+    return _monitor(f"{gateway_name(system, duty)}-zone", own, marks, "zone")
 
 
 def rules(endpoint: Endpoint) -> list[Manifest]:

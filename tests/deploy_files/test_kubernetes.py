@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from hushstream.agents.observe.metrics import METRICS
-from hushstream.agents.worker.deployment import CONFIGURATION, KeySource, load, parse_config, prepare
+from hushstream.agents.worker.deployment import CONFIGURATION, KeySource, load, parse_config, prepare, read_config
 from hushstream.engine.declare.flows import readers, writers
+from hushstream.gateway.settings import GatewaySettings
 from hushstream.ops.access.grants import duty_names
 from hushstream.privacy.keys import generate_keys
 
@@ -231,6 +232,65 @@ def test_who_has_a_duty_beside_the_roles_has_a_user_by_request_alone(
     )
     refused = script(build, tmp_path, "--duty", "requeue-counter")
     assert (refused.returncode, "got requeue-counter" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("system", ["shop", "mall"])
+def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
+    system: str, base: Path, deploy: Path, script: Any, documents: Any, tmp_path: Path
+) -> None:
+    if system == "shop":
+        shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
+        duty, name = "gateway", "shop-gateway"
+    else:
+        prepare(tmp_path / "deployment", read_config(deploy / "examples" / "mall.yaml"))
+        party = load(tmp_path / "deployment").config.vendors[0].name
+        duty, name = f"gateway.{party}", f"mall-gateway-{party}"
+    assert script(deploy / "kubernetes" / "build.py", tmp_path, "--duty", duty).returncode == 0
+    (kustomization,) = documents(tmp_path / "kustomization.yaml")
+    assert {"duties.yaml", "gateway.yaml"} <= set(kustomization["resources"])
+    objects = documents(tmp_path / "gateway.yaml")
+    for one in objects:
+        if not one["apiVersion"].startswith(OTHERS):
+            kubernetes_validate.validate(one, VERSION, strict=True)
+    (pods,) = of_kind(objects, "Deployment")
+    assert pods["metadata"]["name"] == name
+    (user,) = documents(tmp_path / "duties.yaml")
+    pod = pods["spec"]["template"]["spec"]
+    (main,), (copy,) = pod["containers"], pod["initContainers"]
+    # It is confined as workers are, and has neither a key nor a state.
+    for container in (main, copy):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert secrets == {
+        "hushstream-cluster-ca-cert", user["metadata"]["name"], f"{name}-tls", f"{name}-tokens"
+    }  # fmt: skip
+    assert copy["command"][-1].startswith("install --mode=0600 ")
+    settings = {
+        one["name"].removeprefix("HUSHSTREAM_GATEWAY__").lower(): yaml.safe_load(one["value"])
+        for one in main["env"]
+        if one["name"].startswith("HUSHSTREAM_GATEWAY__")
+    }
+    made = GatewaySettings.model_validate(settings)
+    assert made.knows_callers
+    assert made.certificate_file is not None
+    assert made.party == duty.partition(".")[2]
+    assert {"name": "https", "containerPort": made.port} in main["ports"]
+    mounted = {one["mountPath"] for one in main["volumeMounts"]}
+    assert {str(path.parent) for path in (made.tokens_file, made.certificate_file, made.key_file)} <= mounted
+    # Only who says so may ask, and it reaches brokers and names alone.
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    asked, public, zone = policy["spec"]["ingress"]
+    assert asked["from"] == [{"podSelector": {"matchLabels": {"hushstream.io/asks": system}}}]
+    assert [rule["ports"][0]["port"] for rule in (asked, public, zone)] == [made.port, 9101, 9201]
+    assert {one["port"] for rule in policy["spec"]["egress"] for one in rule["ports"]} == {9093, 53}
+    marks = pods["spec"]["template"]["metadata"]["labels"]
+    for one in objects:
+        spec = one["spec"]
+        selector = spec.get("podSelector") or spec["selector"]
+        assert selector.get("matchLabels", selector).items() <= marks.items(), one["kind"]
+    (monitor,) = of_kind(objects, "PodMonitor")
+    assert monitor["metadata"]["labels"]["hushstream.io/watches"] == "edge"
 
 
 def test_the_page_names_every_principal_by_the_user_that_is_made(deploy: Path, manifests: dict[str, list[Any]]) -> None:

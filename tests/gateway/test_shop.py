@@ -64,7 +64,7 @@ async def _shop(folder: Path) -> AsyncIterator[str]:
 
 @pytest.mark.slow
 @needs_chromium
-async def test_one_clicks_and_sees_the_model_learn(gateways: Any, tmp_path: Path) -> None:
+async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tmp_path: Path) -> None:
     async with _shop(tmp_path) as address, browser(tmp_path / "profile") as tab, aiohttp.ClientSession() as session:
 
         async def shows(expression: str, seconds: float = 100.0) -> None:
