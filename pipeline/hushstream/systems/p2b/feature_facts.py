@@ -9,9 +9,9 @@ from hushstream.engine.declare.declaration import Fact
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.promise import expected_windows, window_tree_of
-from hushstream.systems.p2b.summed import summed_of
 
 _MOST_NOISE = 0.5
 """Of an item's slots: with more noise than that its total says little."""
