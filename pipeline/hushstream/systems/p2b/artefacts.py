@@ -19,8 +19,8 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.summed import summed_of
 from hushstream.systems.p2b.topics import SEALING_ZONE
 
 ENCODER, SEALING = "encoder.json", "sealing.json"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.summed import summed_of
+from hushstream.systems.p2b.contribution.summed import summed_of
 
 ZONES = {
     "contexts": "edge",

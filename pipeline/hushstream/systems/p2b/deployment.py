@@ -27,6 +27,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
@@ -40,7 +41,6 @@ from hushstream.systems.p2b.promise import (
     window_tree_of,
 )
 from hushstream.systems.p2b.shuffler.windows import WindowRules
-from hushstream.systems.p2b.summed import resolve_codes, resolve_threshold
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model tracks, by partition of crowds and models. The second one exists in replays of public datasets alone."""

@@ -1,7 +1,7 @@
 """The two forms of a deployment: slots of codes, or slots of declared features. What differs between them is here.
 
 A form is chosen once, by ``release.form``; roles ask it and never which one it is. What the configuration alone says
-is in `hushstream.systems.p2b.summed`.
+is in `hushstream.systems.p2b.contribution.summed`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
+from hushstream.systems.p2b.contribution.summed import require_code_sizes, resolve_codes, summed_of
 from hushstream.systems.p2b.edge.agent import normalised
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
@@ -34,7 +35,6 @@ from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.systems.p2b.promise import layout_of_slots
 from hushstream.systems.p2b.server.warm_start import cold_start
-from hushstream.systems.p2b.summed import require_code_sizes, resolve_codes, summed_of
 
 
 class SlotForm(Protocol):

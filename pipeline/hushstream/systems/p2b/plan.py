@@ -21,6 +21,7 @@ from hushstream.engine.declare.plan import (
     ranged,
 )
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold, summed_of
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.forecast import (
     Forecast,
@@ -40,7 +41,6 @@ from hushstream.systems.p2b.promise import (
     noise_variance,
     window_tree_of,
 )
-from hushstream.systems.p2b.summed import resolve_codes, resolve_threshold, summed_of
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
 """Deviations on log-odds: of an item's own effect, of a feature (all together at most the third), and of what nobody

@@ -30,8 +30,8 @@ from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, budgets
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.lift import lift_debit, lift_guarantee
-from hushstream.systems.p2b.summed import summed_of
 
 
 def expected_windows(config: P2BConfig) -> int:

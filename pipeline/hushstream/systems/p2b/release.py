@@ -25,6 +25,7 @@ from hushstream.privacy.mechanisms.noise import (
 )
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
 from hushstream.systems.p2b.contribution.slots import unpack_all
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.running import RunningSums
 from hushstream.systems.p2b.shuffler.linear_sums import LinearSums, linear_sums, noised_sums
@@ -39,7 +40,6 @@ from hushstream.systems.p2b.shuffler.sums import (
     tuples,
 )
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow
-from hushstream.systems.p2b.summed import summed_of
 
 FIRST_EPOCH = 0
 """A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""

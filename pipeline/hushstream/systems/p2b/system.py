@@ -16,6 +16,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b import plan
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.feature_facts import facts_of
 from hushstream.systems.p2b.keys import KEYS
@@ -23,7 +24,6 @@ from hushstream.systems.p2b.lift_report import read_lift
 from hushstream.systems.p2b.model_report import change_of, read_model
 from hushstream.systems.p2b.promise import budgets_of, promises_of, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
-from hushstream.systems.p2b.summed import summed_of
 from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
 
 NAME = "p2b"

@@ -26,12 +26,12 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow, ItemRows, SlotOutcome, Windows
-from hushstream.systems.p2b.summed import summed_of
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 _BESIDE = frozenset({"Seal", "Tick"})

@@ -15,8 +15,8 @@ from hushstream.replay.studies.p2b.audits.linear import audit_linear_sums
 from hushstream.replay.studies.p2b.audits.releases import audit_slot_sums_release, stand_in
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.summed import summed_of
 
 _Attack: TypeAlias = Callable[[P2BSystem, int], Callable[[int, float], AuditResult]]
 
