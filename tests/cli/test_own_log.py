@@ -16,6 +16,8 @@ from hushstream.engine.records import InputRecord
 from hushstream.ops.export import export_copy
 from hushstream.ops.log_copy import LogCopy, whole
 
+pytestmark = pytest.mark.slow
+
 CONFIG = {
     "deployment": "shop",
     "items": {"capacity": 5},

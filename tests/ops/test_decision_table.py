@@ -20,6 +20,8 @@ from hushstream.replay.logged.table import stream_table
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.system import declare
 
+pytestmark = pytest.mark.slow
+
 HALF = ExplorationConfig("epsilon", share=0.5)
 CLICKS = np.array(
     [[0.1, 0.5, 0.3, 0.2, 0.4], [0.6, 0.2, 0.3, 0.1, 0.4], [0.3, 0.3, 0.3, 0.7, 0.1], [0.2, 0.4, 0.6, 0.3, 0.2]]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from hushstream.engine.records import InputRecord
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.replay.logged.shadow import ShadowReport, shadow_report
 from hushstream.systems.p2b.system import declare
+
+pytestmark = pytest.mark.slow
 
 CLICKS = np.full((4, 5), 0.15) + 0.6 * np.eye(4, 5)
 """The world: one arm a context is liked."""
