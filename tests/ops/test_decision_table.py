@@ -20,6 +20,8 @@ from hushstream.replay.logged.table import stream_table
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.system import declare
 
+pytestmark = pytest.mark.slow
+
 HALF = ExplorationConfig("epsilon", share=0.5)
 CLICKS = np.array(
     [[0.1, 0.5, 0.3, 0.2, 0.4], [0.6, 0.2, 0.3, 0.1, 0.4], [0.3, 0.3, 0.3, 0.7, 0.1], [0.2, 0.4, 0.6, 0.3, 0.2]]
@@ -61,17 +63,17 @@ def live(rigs: Any, seed: int, decisions: int, exploration: ExplorationConfig = 
 def judged(rig: Any) -> dict[str, Any]:
     """What each estimator says of the target, with a model of rewards that is wrong on purpose: DR must mend it."""
     table = decision_table(logs_of(rig), declare(rig.system))
-    contexts = np.stack([context.features for context, _, _ in table.rows])
-    chosen = np.array([answer.arm for _, answer, _ in table.rows])
+    contexts = np.stack([context.features for context, *_ in table.rows])
+    chosen = np.array([answer.arm for _, answer, *_ in table.rows])
     log = LoggedDataset(
         name="own",
         arms=5,
-        users=np.array([str(context.user) for context, _, _ in table.rows]),
-        timestamps_ms=np.array([context.time_ms for context, _, _ in table.rows]),
+        users=np.array([str(context.user) for context, *_ in table.rows]),
+        timestamps_ms=np.array([context.time_ms for context, *_ in table.rows]),
         contexts=contexts,
         chosen=chosen,
-        rewards=np.array([reward for _, _, reward in table.rows]),
-        propensities=np.array([answer.propensity for _, answer, _ in table.rows]) / 1e9,
+        rewards=np.array([reward for *_, reward in table.rows]),
+        propensities=np.array([answer.propensity for _, answer, *_ in table.rows]) / 1e9,
         internal=True,
     )
     target = np.eye(5)[TARGET[contexts.argmax(axis=1)]]
@@ -135,7 +137,7 @@ def test_what_was_not_drawn_or_not_seen_has_no_row(rigs: Any) -> None:
     rig.reward("too-new", seen["too-new"], 1.0, "bob")
     rig.fold()
     table = decision_table(logs_of(rig), declare(rig.system))
-    assert [(answer.event_id, reward) for _, answer, reward in table.rows] == [("rewarded", 1.0), ("shown", 0.0)]
+    assert [(answer.event_id, reward) for _, answer, _, reward in table.rows] == [("rewarded", 1.0), ("shown", 0.0)]
     assert table.left_out == {
         "another arm on screen": 1,
         "never shown": 2,
@@ -153,8 +155,8 @@ def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rig
     assert mapping.data == "internal"
     assert (tmp_path / "own" / MAPPING).read_text(encoding="utf-8").startswith("# INTERNAL, NOT PRIVATE")
     (read,) = list(stream_table(tmp_path / "own" / TABLE, mapping))
-    assert read.chosen.tolist() == [answer.arm for _, answer, _ in table.rows]
-    assert np.rint(read.propensities * 1e9).tolist() == [answer.propensity for _, answer, _ in table.rows]
+    assert read.chosen.tolist() == [answer.arm for _, answer, *_ in table.rows]
+    assert np.rint(read.propensities * 1e9).tolist() == [answer.propensity for _, answer, *_ in table.rows]
     assert not [name for name in set(read.users) if name.startswith("user-")], "no name leaves for a table"
     for name in (TABLE, MAPPING):
         assert stat.S_IMODE((tmp_path / "own" / name).stat().st_mode) == 0o600

@@ -48,13 +48,22 @@ NOTICE = (
 _FOLDER_MODE = 0o700
 
 
-class _Context(NamedTuple):
+class Context(NamedTuple):
     """What was asked: in whose name (a running number), when, and of what."""
 
     user: int
     time_ms: int
     features: NDArray[np.float32]
     eligible: bytes
+
+
+class Row(NamedTuple):
+    """A decision: what was known, the answer, the arm on screen, and its reward."""
+
+    context: Context
+    answer: Answer
+    shown: int
+    reward: float
 
 
 class _Told(NamedTuple):
@@ -69,14 +78,14 @@ class DecisionTable:
     """Decisions with what came of them.
 
     Attributes:
-        rows: users by running number, log times, contexts (d,), eligible masks, answers, rewards.
+        rows: the decisions, in the order of their answers.
         left_out: how many decisions are not among them, by reason.
         arms: how many there are.
         columns: names of a context's entries.
         deployment: whose they are.
     """
 
-    rows: Sequence[tuple[_Context, Answer, float]]
+    rows: Sequence[Row]
     left_out: Mapping[str, int]
     arms: int
     columns: Sequence[str]
@@ -99,8 +108,8 @@ class DecisionTable:
         except OSError as error:
             raise HushstreamError(f"{folder}: expected a new folder to write, got {error.strerror}") from None
 
-    def _cells(self, row: tuple[_Context, Answer, float]) -> list[Any]:
-        context, answer, reward = row
+    def _cells(self, row: Row) -> list[Any]:
+        context, answer, _, reward = row
         eligible = list(range(self.arms))
         if context.eligible:
             eligible = np.flatnonzero(eligible_mask(context.eligible, self.arms)).tolist()
@@ -126,13 +135,14 @@ class DecisionTable:
         return "\n".join((f"# {NOTICE.format(deployment=self.deployment)}", *lines, ""))
 
 
-def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTable:
+def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bool = False) -> DecisionTable:
     """The decisions of a deployment, or of a party of it, in the order of their answers by partition.
 
     Args:
         logs: with contexts, clicks and decisions from their beginning.
         system: whose logs they are.
         party: whose users, where each party has its own.
+        in_shadow: whether decisions count in whose place the application showed an arm of its own.
 
     Raises:
         HushstreamError: applications do not ask this deployment for decisions, or it holds none that can be judged by.
@@ -145,7 +155,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTa
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
     left_out: Counter[str] = Counter()
-    rows: list[tuple[_Context, Answer, float]] = []
+    rows: list[Row] = []
     for partition, decided in logs.of_topic(answers):
         asked = logs.part((conversation.asked, partition))
         contexts = _contexts(asked, conversation.asked, partition, rules, numbers)
@@ -153,9 +163,9 @@ def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTa
         said = _feedback(logs.part((told, partition)), contexts, wait_ms)
         for answer in _answers(decided):
             context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Told())
-            why = _unfit(answer, context, feedback, ends_ms - wait_ms)
+            why = _unfit(answer, context, feedback, ends_ms - wait_ms, in_shadow)
             if why is None and context is not None:
-                rows.append((context, answer, feedback.reward))
+                rows.append(Row(context, answer, *feedback))
             else:
                 left_out[why or ""] += 1
     if not rows:
@@ -164,7 +174,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTa
     return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
 
 
-def _unfit(answer: Answer, context: _Context | None, told: _Told, last_ms: int) -> str | None:
+def _unfit(answer: Answer, context: Context | None, told: _Told, last_ms: int, in_shadow: bool) -> str | None:
     """Why a decision has no row, if it has none."""
     if answer.policy != "model":
         return f"answered as {answer.policy}"
@@ -172,23 +182,23 @@ def _unfit(answer: Answer, context: _Context | None, told: _Told, last_ms: int) 
         return "context not in the log"
     if told.shown == NOT_SHOWN:
         return "never shown"
-    if told.shown != answer.arm:
+    if told.shown != answer.arm and not in_shadow:
         return "another arm on screen"
     return "reward could still come" if context.time_ms > last_ms else None
 
 
 def _contexts(
     part: PartitionCopy, topic: str, partition: int, rules: ContextRules, numbers: dict[str, int]
-) -> dict[str, _Context]:
+) -> dict[str, Context]:
     """By event, the first context of each."""
     decoded = decode_checked(InputSlice(topic, partition, part.low, part.high, tuple(part.records)), rules)
     columns = decoded.columns
-    found: dict[str, _Context] = {}
+    found: dict[str, Context] = {}
     features = _features(rules, columns.contexts)
     for row, event_id in enumerate(columns.event_ids):
         if row not in decoded.refused and event_id not in found:
             user = numbers.setdefault(columns.users[row], len(numbers))
-            found[event_id] = _Context(user, columns.timestamps_ms[row], features[row], columns.eligible[row])
+            found[event_id] = Context(user, columns.timestamps_ms[row], features[row], columns.eligible[row])
     return found
 
 
@@ -203,7 +213,7 @@ def _features(rules: ContextRules, contexts: NDArray[Any]) -> NDArray[np.float32
     return dense / np.float32(len(schema.features))
 
 
-def _feedback(part: PartitionCopy, contexts: Mapping[str, _Context], wait_ms: int) -> dict[str, _Told]:
+def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int) -> dict[str, _Told]:
     """By event, what its own user's feedback says that came within the wait; the first of each kind stands."""
     columns = gather_feedback(part.records)
     found: dict[str, _Told] = {}

@@ -32,6 +32,10 @@ class Commands(LazyGroup):
         "evaluate": Part(
             _EVALUATIONS, "Replay the log of another policy through the agents: what would they have earned?"
         ),
+        "shadow": Part(
+            _EVALUATIONS,
+            "What a deployment's answers would have earned that an application asked for and did not show.",
+        ),
         "audit": Part(
             _EVALUATIONS,
             "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
