@@ -5,8 +5,8 @@ import { Gateway, type CallOptions } from "./gateway.js";
 /** The item to show. */
 export interface DecisionAnswered {
   event_id: string;
-  /** An item of `GET /v1/items`: its number, from 0. */
-  item: number;
+  /** An item of `GET /v1/items`: its id where items have names, else its number, from 0. */
+  item: number | string;
   /** Probability with which it was chosen; null where nobody chose. */
   propensity: number | null;
   /** `model`; `baseline`: what everybody gets; `repeated`: this event had been decided; `no_learner`, `timeout`: the request's own baseline, as no learner answered. */
@@ -23,9 +23,34 @@ export interface DecisionAsked {
   /** The account, by a name that stays the same. */
   user: string;
   context: number[] | Record<string, unknown>;
-  items?: number[] | null;
+  items?: (number | string)[] | null;
   /** What is shown when no learner answers, and to users of the hold-out. */
-  baseline?: number | null;
+  baseline?: number | string | null;
+  /** The shared model that a new user starts from. */
+  track?: string | null;
+}
+
+/** The items to show, the first one first. */
+export interface RankAnswered {
+  event_id: string;
+  /** One for each position, with the event that its feedback names: the request's own for the first one, then `ID#2`, `ID#3`. A propensity is the chance of the item given those before it. */
+  ranked: DecisionAnswered[];
+  /** Whether the log holds the answers of all positions. */
+  logged: boolean;
+}
+
+/** Which items to show a user, in which order. */
+export interface RankAsked {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** The account, by a name that stays the same. */
+  user: string;
+  context: number[] | Record<string, unknown>;
+  /** How many to rank; as many come as there are items. */
+  positions?: number;
+  items?: (number | string)[] | null;
+  /** What is shown, in this order, from the first position on that no learner answers. */
+  baseline?: (number | string)[] | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
 }
@@ -37,7 +62,7 @@ export interface RewardTold {
   /** Whose event it is; may be left out for events of this gateway. */
   user?: string | null;
   /** What was on screen; by default the item that was decided. */
-  item?: number | null;
+  item?: number | string | null;
   reward: number;
 }
 
@@ -48,7 +73,7 @@ export interface ShownTold {
   /** Whose event it is; may be left out for events of this gateway. */
   user?: string | null;
   /** What was on screen; by default the item that was decided. */
-  item?: number | null;
+  item?: number | string | null;
 }
 
 /** Feedback that is in the log. */
@@ -145,6 +170,16 @@ export class DecisionClient extends Gateway {
   /** Which item to show, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
   decideBatch(requests: readonly DecisionAsked[], options?: CallOptions): Promise<(DecisionAnswered | Problem)[]> {
     return this.postBatch("/v1/decide/batch", requests, options);
+  }
+
+  /** Which items to show, in which order. The same request under one event id gets the same slate. A position is a decision of its own among the items that those before it left, and counts as an interaction of the user's. `shown` and `reward` name a position's event. */
+  rank(asked: RankAsked, options?: CallOptions): Promise<RankAnswered> {
+    return this.post("/v1/rank", asked, options);
+  }
+
+  /** Which items to show, in which order, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  rankBatch(requests: readonly RankAsked[], options?: CallOptions): Promise<(RankAnswered | Problem)[]> {
+    return this.postBatch("/v1/rank/batch", requests, options);
   }
 
   /** The item was on screen. Only what was shown teaches anything: without a reward it counts as 0. */
