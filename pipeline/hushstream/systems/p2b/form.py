@@ -319,10 +319,10 @@ def require_feature_sizes(config: P2BConfig) -> None:
     Raises:
         ConfigurationError: says how many cells there are, and how many items fit.
     """
-    cells = config.context.schema.cells + 1
-    fit = (MAX_RECORD_BYTES - _ROOM) // (16 * cells)
+    cells, entry = config.context.schema.cells + 1, 4 if config.named_items else 0
+    fit = (MAX_RECORD_BYTES - _ROOM) // (16 * cells + entry)
     _require_sizes(
-        {f"sums and models (16 * {config.arms} items * {cells} cells)": 16 * config.arms * cells},
+        {f"sums and models (16 * {config.arms} items * {cells} cells)": (16 * cells + entry) * config.arms},
         f"with these features {fit} items fit",
     )
 
