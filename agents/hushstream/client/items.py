@@ -32,7 +32,6 @@ from hushstream.engine.records import InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
-
 _ANY_TIME_MS = 1 << 62
 """Log time of a change that is not in the log yet: whether a row is free again by then only the log tells."""
 
