@@ -20,6 +20,10 @@ picture: demo
 quickstart: $(VENV)/.installed
 	$(BIN)/hushstream quickstart
 
+# A web shop on this machine: 20,000 simulated visitors teach it through the gateway, and one clicks beside them.
+shop: $(VENV)/.installed
+	$(BIN)/python -m hushstream.replay.shop
+
 # Some ten minutes on two processors; CONTRIBUTING.md says what it leaves to test-all.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --part quick
@@ -59,6 +63,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kubernetes/build.py --check
 	$(BIN)/python deploy/asyncapi/build.py --check
 	$(BIN)/python deploy/openapi/build.py --check
+	$(BIN)/python deploy/clients/typescript/generate.py --check
 
 # What is made from the code: after a change of topics, records, access rules or metrics.
 manifests: $(VENV)/.installed-dev
@@ -66,6 +71,7 @@ manifests: $(VENV)/.installed-dev
 	$(BIN)/python deploy/kubernetes/build.py
 	$(BIN)/python deploy/asyncapi/build.py
 	$(BIN)/python deploy/openapi/build.py
+	$(BIN)/python deploy/clients/typescript/generate.py
 
 # The documentation as a site: build/docs/index.html. Every warning is an error, every link within it is followed.
 docs: $(VENV)/.installed-docs

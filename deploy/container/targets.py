@@ -1,6 +1,7 @@
 """Write what Prometheus scrapes of a deployment whose workers have the names of their roles, one for each role.
 
     python targets.py DEPLOYMENT FOLDER                  # FOLDER/public.yml: the public endpoint of every role
+    python targets.py DEPLOYMENT FOLDER --with-gateway   # the same, and that of a gateway
     python targets.py DEPLOYMENT FOLDER --zone-of ROLE   # FOLDER/zone.yml: its zone's own endpoint alone
 
 Name and roles come from the deployment's folder: a role that runs and is not scraped, or is missed and never was there,
@@ -23,9 +24,10 @@ from hushstream.schemas.errors import HushstreamError
 PUBLIC_PORT, ZONE_PORT = 9101, 9201
 
 
-def public_targets(system: System) -> list[dict[str, Any]]:
-    """One entry for each role."""
-    return [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in system.role_names]
+def public_targets(system: System, gateway: bool = False) -> list[dict[str, Any]]:
+    """One entry for each role, and one for a gateway where there is one."""
+    roles = [*system.role_names, *(["gateway"] if gateway else [])]
+    return [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in roles]
 
 
 def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
@@ -51,11 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write what Prometheus scrapes of a deployment.")
     parser.add_argument("deployment", type=Path, help="the deployment's folder")
     parser.add_argument("folder", type=Path, help="where to write")
-    parser.add_argument("--zone-of", metavar="ROLE", help="the zone's own endpoint of this role")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--zone-of", metavar="ROLE", help="the zone's own endpoint of this role")
+    which.add_argument("--with-gateway", action="store_true", help="a gateway runs beside the roles")
     given = parser.parse_args(arguments)
     try:
         system = load(given.deployment)
-        found = public_targets(system) if given.zone_of is None else zone_targets(system, given.zone_of)
+        found = zone_targets(system, given.zone_of) if given.zone_of else public_targets(system, given.with_gateway)
     except HushstreamError as error:
         print(f"targets: {error}", file=sys.stderr)
         return 1

@@ -172,6 +172,12 @@ def test_a_wrong_configuration_is_refused_in_one_line_that_names_file_and_key(re
     assert str(path) in line
 
 
+def test_what_follows_from_a_wrong_section_is_not_said_beside_it(refused, config):
+    """Left out, the section would miss its keys: that would be a second fault, of a key that nobody wrote."""
+    line = refused("config", "check", config(("{dimension: 3, digits: 1}", "3")))
+    assert line.endswith("features: expected 1 to 64 names with declarations, got a whole number\n")
+
+
 @pytest.mark.parametrize("content", [b"", b"- a\n", b"\xff\xfe\x00", b"text"])
 def test_what_is_no_configuration_at_all_is_refused(refused, tmp_path, content):
     path = tmp_path / "shop.yaml"
@@ -460,7 +466,7 @@ def test_kind_edge_has_no_learner_workers(ended, cli, refused, live):
 
 
 def test_compression_by_the_broker_is_named_as_forbidden(cli, config):
-    (note,) = cli("config", "check", config(), "--json").json["notes"]
+    note, *_ = cli("config", "check", config(), "--json").json["notes"]
     assert note.startswith("compression is forbidden on every topic: null slots compress better than reports")
     assert note in cli("config", "check", config()).out
 
@@ -520,35 +526,6 @@ def test_a_value_from_the_environment_is_on_no_line(refused, config, monkeypatch
     monkeypatch.setenv("HUSHSTREAM__ITEMS__CAPACITY", "1")
     path = config()
     assert f"{path}: items.capacity: expected a whole number from 2 to 65536, got 1" in refused("config", "check", path)
-
-
-def test_before_anything_runs_it_says_what_so_many_users_gain_over_each_device_alone(cli, refused, config, tmp_path):
-    films = tmp_path / "films.yaml"
-    films.write_text(
-        "system: bgt\ndeployment: films\nitems: {capacity: 1682}\nprivacy: {epsilon: 10.0}\n", encoding="utf-8"
-    )
-    many, few = (cli("guarantee", films, "--users", users, "--ratings", "85").out for users in ("6040", "943"))
-    assert "factors are likely to be found, and to help" in many
-    assert "factors will not be found" in few
-    none = cli("guarantee", films, "--users", "2", "--ratings", "1", "--json").json["advice"]
-    assert not none["pays"]
-    assert "expected a system of ratings (bgt), got p2b" in refused("guarantee", config(), "--users", "9")
-    assert "users: expected" in refused("guarantee", films, "--users", "0")
-
-
-def test_how_many_ratings_are_asked_about_is_what_is_answered(cli, refused, config, tmp_path):
-    """80 was asked, and what 50 give was answered, as nobody had said how many users."""
-    films = tmp_path / "films.yaml"
-    films.write_text(
-        "system: bgt\ndeployment: films\nitems: {capacity: 1682}\nprivacy: {epsilon: 10.0}\n", encoding="utf-8"
-    )
-    told = cli("guarantee", films, "--ratings", "80")
-    assert "Users with 80 ratings each" in told.out
-    assert "50 ratings" not in told.out
-    assert "50 ratings" not in cli("guarantee", films, "--users", "900", "--ratings", "80").out
-    assert cli("guarantee", films, "--ratings", "80", "--json").json["advice"]["ratings"] == 80
-    assert "Users with 50 ratings each" in cli("guarantee", films).out
-    assert "--ratings: expected a system of ratings (bgt), got p2b" in refused("guarantee", config(), "--ratings", "9")
 
 
 MALL = """\

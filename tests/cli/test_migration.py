@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hushstream.agents.migration import migrate
 from hushstream.agents.worker.deployment import parse_attributes, prepare, read_config
 from hushstream.engine.configuration import canonical_form
 from hushstream.systems.catalogue import kind_of
 
 ROOT = Path(__file__).parents[2]
-FORMER, EXAMPLES = ROOT / "tests" / "language" / "former", ROOT / "deploy" / "examples"
+FORMER = ROOT / "tests" / "language" / "former"
 
 
 def digest_of(config):
@@ -22,7 +23,9 @@ def digest_of(config):
 
 def test_a_prepared_folder_of_an_earlier_release_is_refused_migrated_and_the_same(cli, refused, tmp_path):
     folder = tmp_path / "shop"
-    config = read_config(EXAMPLES / "fast.yaml")
+    fast = tmp_path / "fast.yaml"
+    fast.write_text(migrate(FORMER / "fast.yaml").text, encoding="utf-8")
+    config = read_config(fast)
     digest = prepare(folder, config).digest.hex()
     place = folder / "deployment.yaml"
     place.write_bytes((FORMER / "prepared-fast.yaml").read_bytes())

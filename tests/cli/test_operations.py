@@ -341,6 +341,44 @@ def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstr
     assert (found.code, found.json["uplift"] is None) == (code, bool(code))
 
 
+def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, rigs, bootstrap, tmp_path):
+    from hushstream.agents.worker.deployment import parse_config, prepare
+
+    system = prepare(tmp_path / "shown", parse_config(yaml.safe_load(PLAYED) | {"deployment": "shown"}))
+    place = ("--deployment", tmp_path / "shown", "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    assert "expected a released model on topic models, got none" in refused("model", "show", *place)
+    for window in range(2):
+        _append(bootstrap, "shown.models", _model_of(rigs, system.core, window))
+    found = cli("model", "show", *place, "--json").json
+    assert found["version"] == 2
+    assert {one["item"] for one in found["segments"]} <= {0, 1}
+    assert cli("model", "show", *place, "--version", "1").out.splitlines()[0].startswith(("Version 1,", "REPRODUCIBLE"))
+    changed = cli("model", "diff", *place, "1", "--json").json
+    assert (changed["older"], changed["newer"]) == (1, 2)
+    assert changed["moved"][0]["item"] == 1
+
+
+def _model_of(rigs, core, window):
+    """The record of the version after a window, in each of which another item is liked, as an aggregator makes it."""
+    rig, shape = rigs.AggregatorRig(core), (core.codes, core.config.arms)
+    for number in range(window + 1):
+        sums = np.zeros(shape, np.int64)
+        sums[:, number] = 50
+        crowd = rigs.crowd_values(rigs.make_system(), 1)[0]
+        fields = {
+            "window_id": bytes([number]) * 16,
+            "codes": core.codes,
+            "arms": core.config.arms,
+            "levels": 1,
+            "ones": sums.astype("<i8").tobytes(),
+            "zeros": (50 - sums).astype("<i8").tobytes(),
+            "config_digest": core.digest,
+        }
+        seen = rig.give([rigs.changed(crowd, **fields)])
+    return seen.steps[-1].journal
+
+
 def _append(bootstrap, topic, value):
     async def append():
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:

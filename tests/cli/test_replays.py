@@ -71,7 +71,7 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
 
 WORLDS = (
     "known: colin, filmtrust, lastfm, ml-100k, ml-clicks, ml-ratings, ml-vendors, own-ratings, own-records, "
-    "own-vendors, sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
+    "own-vendors, shop, sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
 )
 
 

@@ -48,11 +48,11 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("feedback.answers.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
         "in which of its blocks an answer lies: of all that it holds the order is kept"
     ),
+    ("learners.highest.Highest", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",
     ("learners.sparse.OwnSteps", "_arms", "_gains", "_vectors"): "room for further steps: those taken are compared",
     ("learners.sparse.SparseUCB", EVERY): "arrays that a computation writes before it reads them",
-    ("learners.onehot.OneHotUCB", "_is_best", "_tied"): "arrays that a computation writes before it reads them",
     ("privacy.keys.Key", "_set_up"): "hash functions that were set up under the key before",
     ("privacy.ledger.Ledger", "_totals"): "a scope that has spent nothing is absent, or has an empty sum",
     ("systems.colin.counter.machine.CounterMachine", "pending"): "the same rows in one piece",

@@ -16,9 +16,10 @@ import pytest
 import yaml
 
 from hushstream.agents.observe.metrics import METRICS
+from hushstream.gateway.metrics import GATEWAY_METRICS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-CLASSES = {spec.name: spec.metric_class for spec in METRICS}
+CLASSES = {spec.name: spec.metric_class for spec in (*METRICS, *GATEWAY_METRICS)}
 ALLOWED = {
     "released": {"released"},
     "slot-public": {"released", "slot-public"},

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hushstream.gateway.settings import GatewaySettings
 from hushstream.systems.catalogue import BUILTIN
 
 MARKED = {role.name: role.marks is not None for kind in BUILTIN for role in kind.roles}
@@ -121,6 +122,47 @@ def test_secrets_come_from_files_and_not_from_the_environment(compose: Any, zone
 
 
 @pytest.fixture
+def gateway(deploy: Path, documents: Any) -> Any:
+    """What the file of a gateway adds to the project."""
+    (found,) = documents(deploy / "compose" / "gateway.yaml")
+    return found
+
+
+def test_a_gateway_is_confined_published_on_loopback_and_takes_tokens(compose: Any, gateway: Any) -> None:
+    service = gateway["services"]["gateway"]
+    worker = compose["services"]["learner"]
+    for name in ("image", "read_only", "cap_drop", "security_opt", "restart", "tmpfs", "stop_grace_period"):
+        assert service[name] == worker[name], name
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert set(service["networks"]) <= {*compose["networks"], *gateway["networks"]}
+    assert set(service["depends_on"]) <= set(compose["services"])
+    assert gateway["networks"] == {"zone-gateway": {"internal": True}}
+    assert not [mount for mount in service["volumes"] if mount.startswith("keys-")], "it needs no key"
+    settings = {
+        key.removeprefix("HUSHSTREAM_GATEWAY__").lower(): yaml.safe_load(value)
+        for key, value in service["environment"].items()
+        if key.startswith("HUSHSTREAM_GATEWAY__")
+    }
+    made = GatewaySettings.model_validate(settings)
+    assert made.knows_callers
+    assert str(made.tokens_file) == f"/run/secrets/{service['secrets'][0]}"
+    assert set(gateway["secrets"]) == set(service["secrets"])
+    assert service["ports"] == [f"127.0.0.1:{made.port}:{made.port}"]
+    assert f"127.0.0.1:{made.port}/readyz" in service["healthcheck"]["test"][-1]
+
+
+def test_a_gateway_is_scraped_beside_the_roles(compose: Any, gateway: Any, deploy: Path, targets: Any) -> None:
+    job = gateway["services"]["targets"]["entrypoint"]
+    assert job[:-1] == compose["services"]["targets"]["entrypoint"]
+    found = targets(deploy / "kubernetes" / "base" / "shop" / "deployment", *job[-1:])
+    assert found[-1] == {"targets": ["gateway:9101"], "labels": {"deployment": "shop", "role": "gateway"}}
+    command = gateway["services"]["gateway"]["command"]
+    assert command[:2] == ["worker", "gateway"]
+    assert command[command.index("--metrics-port") + 1] == "9101"
+    assert "watch" in gateway["services"]["gateway"]["networks"]
+
+
+@pytest.fixture
 def zone(deploy: Path, documents: Any) -> Any:
     """The project of one zone's operator."""
     (found,) = documents(deploy / "compose" / "zone.yaml")
@@ -135,7 +177,7 @@ def targets(deploy: Path, script: Any, documents: Any, tmp_path: Path) -> Any:
         answer = script(deploy / "container" / "targets.py", folder, tmp_path, *arguments)
         if answer.returncode:
             return answer.stderr
-        (found,) = documents(tmp_path / ("zone.yml" if arguments else "public.yml"))
+        (found,) = documents(tmp_path / ("zone.yml" if "--zone-of" in arguments else "public.yml"))
         return found
 
     return run

@@ -57,6 +57,7 @@ BACKLOG = 60_000
 AT_ONCE = 4000
 SLICE, JOURNALED = 100, 50
 
+_NO_GATEWAY = "the drill's deployment is asked by clients, not over HTTP"
 NOT_LIVE: Mapping[str, str] = {
     "JournalReloads": "needs an owner that is forestalled again and again; what is nobody's is stepped over",
     "BudgetAt80Percent": "needs a deployment that has spent a lifetime's budget",
@@ -68,6 +69,10 @@ NOT_LIVE: Mapping[str, str] = {
     "WorkerCutOff": "needs two networks: on one machine either all reach the broker or none",
     "SnapshotOld": "needs a disk that refuses files for more than five minutes",
     "PartitionDark": "what keeps a partition from folding here keeps it from fetching too, or stops it",
+    "GatewayOnBaseline": _NO_GATEWAY,
+    "GatewayFailing": _NO_GATEWAY,
+    "GatewayOverloaded": _NO_GATEWAY,
+    "GatewaySlow": _NO_GATEWAY,
     "DecisionsSlow": "needs a minute's load that one machine does not bear",
     "ModelStale": "looks at a day",
     "ModelNotAdopted": "needs a learner that folds and hears no model: both come over one connection",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -153,9 +154,10 @@ class Place:
 
 
 @contextlib.asynccontextmanager
-async def placed(name: str, folder: Path, **changes: Any) -> AsyncIterator[Place]:
-    """A deployment of a system, its topics and keys."""
-    config = parse_config({**CONFIGURATIONS[name], **changes})
+async def placed(name: str, folder: Path, *, without: Sequence[str] = (), **changes: Any) -> AsyncIterator[Place]:
+    """A deployment of a system, its topics and keys; some settings changed, some left out."""
+    values = {**CONFIGURATIONS[name], **changes}
+    config = parse_config({key: value for key, value in values.items() if key not in without})
     system = prepare(folder, config, INPUTS.get(name))
     zones = {zone for role in system.roles for zone in role.key_zones}
     generate_keys(folder / KEYS, sorted(zones))
@@ -186,6 +188,17 @@ async def until(condition: Any, seconds: float = 30.0) -> Any:
         assert not patience.over, "it did not happen"
         await asyncio.sleep(0.05)
     return found
+
+
+def module_of(name: str, path: Path) -> Any:
+    """A script of `deploy`, as a module."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
 
 
 @pytest.fixture(scope="session")

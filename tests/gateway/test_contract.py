@@ -75,7 +75,11 @@ async def test_a_decision_is_asked_for_shown_and_rewarded(gateways: Any, tmp_pat
 @pytest.mark.parametrize("name", list(CONTEXTS))
 async def test_a_slate_is_ranked_and_each_position_takes_feedback(gateways: Any, tmp_path: Any, name: str) -> None:
     user, context = CONTEXTS[name]
-    async with gateways.placed(name, tmp_path / "d") as place, place.worker(), place.gateway() as caller:
+    async with (
+        gateways.placed(name, tmp_path / "d") as place,
+        place.worker(),
+        place.gateway(answer_seconds=60.0) as caller,
+    ):
         asked = {"event_id": "s1", "user": user, "context": context, "positions": 2}
         first = await caller.post("/v1/rank", asked)
         assert first.status == 200, first.body

@@ -1,9 +1,8 @@
-"""The page of the gateway: its commands run as they stand, its settings are taken, and its table is the code's."""
+"""The pages of the gateway: their commands run as they stand, their settings are taken, and the table is the code's."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
 from pathlib import Path
@@ -18,36 +17,34 @@ from hushstream.gateway.settings import GatewaySettings
 ROOT = Path(__file__).parents[2]
 
 
-def _blocks() -> list[Any]:
-    path = ROOT / "deploy" / "docs" / "site" / "blocks.py"
-    spec = importlib.util.spec_from_file_location("hushstream_site_blocks_of_gateway", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    import sys
+def _blocks(gateways: Any, page: str = "deploy/docs/gateway.md") -> list[Any]:
+    blocks = gateways.module_of("hushstream_site_blocks_of_gateway", ROOT / "deploy" / "docs" / "site" / "blocks.py")
+    return [block for block in blocks.all_blocks() if block.page == page]
 
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return [block for block in module.all_blocks() if block.page == "deploy/docs/gateway.md"]
+
+async def _answers(gateway: str, commands: list[str]) -> list[Any]:
+    """What commands print, which is JSON upon JSON."""
+    answers: list[Any] = []
+    for code in commands:
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-e", "-c", code, env={**os.environ, "GATEWAY": gateway}, stdout=asyncio.subprocess.PIPE
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, code
+        decoder, text = json.JSONDecoder(), output.decode()
+        while text:
+            found, end = decoder.raw_decode(text)
+            answers.append(found)
+            text = text[end:]
+    return answers
 
 
 @pytest.mark.slow
 async def test_the_commands_of_the_page_run_in_their_order(gateways: Any, tmp_path: Any) -> None:
-    commands = [block.code for block in _blocks() if block.language == "sh" and block.reason is None]
+    commands = [block.code for block in _blocks(gateways) if block.language == "sh" and block.reason is None]
     assert len(commands) == 3
-    answers: list[Any] = []
     async with gateways.placed("p2b", tmp_path / "d") as place, place.worker(), place.gateway() as caller:
-        for code in commands:
-            process = await asyncio.create_subprocess_exec(
-                "sh", "-e", "-c", code, env={**os.environ, "GATEWAY": caller.base}, stdout=asyncio.subprocess.PIPE
-            )
-            output, _ = await process.communicate()
-            assert process.returncode == 0, code
-            decoder, text = json.JSONDecoder(), output.decode()
-            while text:
-                found, end = decoder.raw_decode(text)
-                answers.append(found)
-                text = text[end:]
+        answers = await _answers(caller.base, commands)
     first, shown, reward, batch, items, schema = answers
     assert (first["event_id"], first["logged"]) == ("visit-1", True)
     assert shown == reward == {"logged": True}
@@ -56,8 +53,22 @@ async def test_the_commands_of_the_page_run_in_their_order(gateways: Any, tmp_pa
     assert schema["context"]["numbers"] == 3
 
 
-def test_the_settings_of_the_page_are_taken() -> None:
-    (code,) = (block.code for block in _blocks() if block.language == "yaml")
+@pytest.mark.slow
+async def test_the_commands_for_any_language_run_as_they_stand(gateways: Any, tmp_path: Any) -> None:
+    labels, ratings, careful = (block.code for block in _blocks(gateways, "deploy/docs/reference/curl.md"))
+    async with gateways.placed("pdol", tmp_path / "records") as place, place.worker(), place.gateway() as caller:
+        predicted, told, schema, problem = await _answers(caller.base, [labels, careful])
+    assert (predicted["event_id"], predicted["logged"], told) == ("mail-1", True, {"logged": True})
+    assert schema["nodes"] == 2
+    assert problem["code"] == "invalid-request"
+    async with gateways.placed("bgt", tmp_path / "ratings") as place, place.worker(), place.gateway() as caller:
+        told, rated = await _answers(caller.base, [ratings])
+    assert told == {"logged": True}
+    assert (rated["event_id"], len(rated["values"]), rated["logged"]) == ("shelf-1", 3, True)
+
+
+def test_the_settings_of_the_page_are_taken(gateways: Any) -> None:
+    (code,) = (block.code for block in _blocks(gateways) if block.language == "yaml")
     assert GatewaySettings.model_validate(yaml.safe_load(code)).port == 8443
 
 

@@ -62,8 +62,10 @@ def test_migration_is_idempotent_and_loses_no_comment(path, tmp_path):
 
 
 def test_every_example_has_its_recorded_digest():
+    """Two of them declare features by name since; what they were is among the former files."""
     found = {path.stem: digest_of(read_config(path)) for path in EXAMPLES.glob("*.yaml")}
-    assert found == {name: DIGESTS[name] for name in found}
+    by_name = {"fast": "fast-by-name", "shop": "shop-by-name"}
+    assert found == {name: DIGESTS[by_name.get(name, name)] for name in found}
     assert len(found) == 6
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hushstream.learners.errors import LearnerError, NoEligibleArm
-from hushstream.learners.sparse import OwnSteps, SparseModel, SparseUCB, contexts_of
+from hushstream.learners.sparse import MOST_STEPS, OwnSteps, SparseModel, SparseUCB, contexts_of
 
 ARMS, CELLS, PLACES = 6, 20, 5
 
@@ -66,6 +66,58 @@ def test_scores_after_own_interactions_are_the_textbooks():
         steps.append((dense[number], arm, reward))
     found = np.array([kernel.scores(model, own, one).copy() for one in contexts])
     assert found == pytest.approx(_textbook(model, steps, dense), abs=1e-4)
+
+
+def _learned(steps: int) -> tuple[SparseUCB, SparseModel, OwnSteps, list, list]:
+    """A user after so many interactions, and what they were: contexts, arms and rewards."""
+    model, kernel, own = _model(), SparseUCB(ARMS, CELLS, PLACES), OwnSteps(CELLS)
+    cells, values = _contexts(steps + 20)
+    contexts, rng = contexts_of(cells, values), np.random.default_rng(3)
+    played = [(contexts[number], int(rng.integers(0, ARMS)), float(rng.integers(0, 2))) for number in range(steps)]
+    for context, arm, reward in played:
+        kernel.learn(model, own, context, arm, reward)
+    return kernel, model, own, played, contexts[steps:]
+
+
+def test_what_a_user_learned_alone_takes_bounded_memory_and_forgets_the_oldest():
+    """Memory and the rows that a decision reads stay where they were after the first `MOST_STEPS` interactions."""
+    _, _, full, _, _ = _learned(MOST_STEPS)
+    _, _, later, played, _ = _learned(2 * MOST_STEPS + 17)
+    assert [part.nbytes for part in later.taken] == [part.nbytes for part in full.taken]
+    assert sum(part.nbytes for part in later.taken) == MOST_STEPS * (4 * CELLS + 12)
+    assert (later.count, later.oldest) == (MOST_STEPS, 17)
+    kept = np.roll(later.taken[0], -later.oldest).tolist()
+    assert kept == [arm for _, arm, _ in played[-MOST_STEPS:]]
+
+
+def test_a_width_is_never_smaller_for_what_was_forgotten():
+    """Each step takes the square of u'x off a width, so to leave one out makes it larger."""
+    kernel, model, own, _, others = _learned(MOST_STEPS)
+    arms, vectors, gains = (part.copy() for part in own.taken)
+    for forgotten in (1, 40, MOST_STEPS - 1):
+        less = OwnSteps.restored(arms[forgotten:], vectors[forgotten:], gains[forgotten:] * 0, 0)
+        whole = OwnSteps.restored(arms, vectors, gains * 0, 0)
+        for context in others:
+            # Without gains the means are the model's, so what differs between scores is the width.
+            before = kernel.scores(model, whole, context).copy()
+            assert (kernel.scores(model, less, context) >= before - 1e-6).all()
+
+
+def test_steps_are_restored_to_the_last_bit_also_after_the_oldest_was_forgotten():
+    for steps in (0, 1, 5, MOST_STEPS, MOST_STEPS + 9):
+        kernel, model, own, _, others = _learned(steps)
+        again = OwnSteps.restored(*(part.copy() for part in own.taken), own.oldest)
+        for number, context in enumerate(others):
+            assert kernel.scores(model, own, context).tobytes() == kernel.scores(model, again, context).tobytes()
+            kernel.learn(model, own, context, number % ARMS, 1.0)
+            kernel.learn(model, again, context, number % ARMS, 1.0)
+        assert own.oldest == again.oldest
+
+
+def test_impossible_steps_are_refused():
+    for count, oldest in ((MOST_STEPS + 1, 0), (3, 1), (MOST_STEPS, MOST_STEPS), (3, -1)):
+        with pytest.raises(LearnerError, match="expected at most"):
+            OwnSteps.restored(np.zeros(count), np.zeros((count, CELLS)), np.zeros(count), oldest)
 
 
 def test_batches_choose_what_is_chosen_one_at_a_time():

@@ -336,9 +336,14 @@ def quickstart() -> str:
         "answers": {"model": 15_120, "baseline": 1_640, "no_learner": 96},
         "version": 31,
         "published": {"crowds": 31},
+        "learned": [
+            {"feature": "country", "value": "it", "item": "sunglasses", "chance": 0.31, "sure": True},
+            {"feature": "interests", "value": "reading", "item": "novel", "chance": 0.42, "sure": True},
+            {"feature": "hour", "value": "14:00", "item": "running shoes", "chance": 0.22, "sure": False},
+        ],
         "budget": {
-            "paid": [{"epsilon": "1", "mechanism": "slot-sums"}, {"epsilon": "0.5", "mechanism": "lift"}],
-            "releases": {"slot-sums": 31, "lift": 12},
+            "paid": [{"epsilon": "1", "mechanism": "linear-sums"}, {"epsilon": "0.5", "mechanism": "lift"}],
+            "releases": {"linear-sums": 31, "lift": 12},
             "limits": [{"limit": "1", "unit": "all slots of one user"}, {"limit": "0.5", "unit": "one user"}],
         },
         "learner": {"state": "running", "away_seconds": 4.1, "verified": {"equal": 2_814}, "equal": True},

@@ -15,12 +15,16 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
+from hushstream.features.schema import declare
 from hushstream.replay.quickstart.folder import lay_out
+from hushstream.replay.quickstart.learned import learned
 from hushstream.replay.quickstart.page import MARK, serve
+from hushstream.replay.worlds.shop import DECLARATION, ITEMS
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience, patience
 
@@ -51,9 +55,9 @@ def test_the_page_shows_the_shop_that_ships():
 def test_the_folder_keeps_what_was_edited_and_makes_the_deployment_anew(tmp_path):
     first = lay_out(tmp_path)
     path = tmp_path / "fast.yaml"
-    path.write_text(path.read_text(encoding="utf-8").replace("{capacity: 8}", "{capacity: 5}"), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace("{capacity: 6}", "{capacity: 5}"), encoding="utf-8")
     second = lay_out(tmp_path)
-    assert (first.core.config.arms, second.core.config.arms) == (8, 5)
+    assert (first.core.config.arms, second.core.config.arms) == (6, 5)
     assert first.digest != second.digest
 
 
@@ -68,6 +72,48 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     )
     with pytest.raises(HushstreamError, match="expected a hosted deployment of p2b, got pdol"):
         lay_out(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            "  hour: {kind: time_of_day}\n",
+            "  hour: {kind: boolean}\n",
+            "country: category, age: number, hour: time_of_day",
+        ),
+        ("  hour: {kind: time_of_day}\n", "  mood: {kind: boolean}\n", "features that the simulated visitors have"),
+        ("{capacity: 6}", "{capacity: 7}", "items.capacity: expected at most the shop's 6, got 7"),
+    ],
+)
+def test_what_the_simulated_visitors_cannot_tell_is_refused(tmp_path, old, new, said):
+    text = (EXAMPLES / "fast.yaml").read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / "fast.yaml").write_text(text.replace(old, new), encoding="utf-8")
+    with pytest.raises(HushstreamError) as caught:
+        lay_out(tmp_path)
+    assert said in str(caught.value)
+
+
+def test_what_was_learned_is_told_by_the_names_of_values_and_items():
+    """A model that likes one item in one country, and another one with one interest."""
+    schema = declare(DECLARATION)
+    names, cells = schema.cell_names(), schema.cells + 1
+    means, variances = np.full((len(ITEMS), cells), 0.0), np.full((len(ITEMS), cells), 1e-6)
+    means[:, 0] = 0.1
+    means[0, 0] = 0.101
+    means[5, 1 + names.index("country: it")] = 0.3
+    means[3, 1 + names.index("interests: reading")] = 0.5
+    rows = learned(schema, {"cells": cells, "means": means.tobytes(), "variances": variances.tobytes()}, ITEMS)
+    found = {(one["feature"], one["value"]): one for one in rows}
+    assert found["country", "it"]["item"] == "sunglasses"
+    assert found["country", "it"]["chance"] == pytest.approx(0.4)
+    assert found["country", "it"]["sure"]
+    assert found["interests", "reading"]["item"] == "novel"
+    others = [one for key, one in found.items() if key not in {("country", "it"), ("interests", "reading")}]
+    assert {one["item"] for one in others} == {"running shoes"}
+    assert not any(one["sure"] for one in others)
+    assert len(found) == 5 + 3 + 3 + 4
 
 
 class Nothing:
@@ -144,6 +190,9 @@ def _until(address, holds):
 @pytest.mark.slow
 def test_a_killed_learner_comes_back_what_it_published_is_equal_and_an_end_leaves_no_process(tmp_path):
     # Some 25 s on a quiet core: the first hour is worth it, and no other test runs it.
+    (tmp_path / "q").mkdir()
+    small = (EXAMPLES / "fast.yaml").read_text(encoding="utf-8").replace("window_units: 300", "window_units: 30")
+    (tmp_path / "q" / "fast.yaml").write_text(small, encoding="utf-8")
     command = [
         sys.executable,
         "-m",
@@ -164,7 +213,9 @@ def test_a_killed_learner_comes_back_what_it_published_is_equal_and_an_end_leave
             address = next(found[0] for line in lines if (found := re.findall(r"http://127\.0\.0\.1:\d+", line)))
             begun = _until(address, lambda state: state["published"].get("crowds", 0) >= 1 and state["version"] >= 1)
             assert begun["budget"]["ok"]
-            assert {paid["mechanism"]: paid["epsilon"] for paid in begun["budget"]["paid"]}["slot-sums"] == 1.0
+            assert {paid["mechanism"]: paid["epsilon"] for paid in begun["budget"]["paid"]}["linear-sums"] == 1.0
+            assert {one["feature"] for one in begun["learned"]} == set(DECLARATION)
+            assert {one["item"] for one in begun["learned"]} <= set(ITEMS)
             before = _processes(tmp_path)
             assert ask(f"{address}/kill", "POST", **{MARK: "quickstart"})[0] == 202
             back = _until(address, lambda state: state["learner"]["equal"] is not None)

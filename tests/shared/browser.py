@@ -73,7 +73,11 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
         )
         await self._ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-        await self._ask("Page.navigate", url=path.as_uri())
+        await self.visit(path.as_uri())
+
+    async def visit(self, url: str) -> None:
+        """Show a page, and wait until its fonts are there."""
+        await self._ask("Page.navigate", url=url)
         await self.evaluate(_LOADED)
 
     async def evaluate(self, expression: str) -> Any:

@@ -6,7 +6,7 @@ wrong value out where it has a default, and checks the rest again; an operator t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from copy import deepcopy
 from dataclasses import MISSING
 from difflib import get_close_matches
@@ -62,7 +62,7 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
     found: dict[tuple[str, ...], Fault] = {}
     left_out: set[tuple[str, ...]] = set()
     rest = deepcopy(values)
-    while fresh := [one for one in _faults(check, language, rest) if one.key not in left_out | found.keys()]:
+    while fresh := [one for one in _faults(check, language, rest) if not _is_known(one.key, left_out, found)]:
         found |= {one.key: one for one in fresh}
         keys = [key for one in fresh for key in (language.beside(one.key) if one.unsure else [one.key])]
         # A value that is missing cannot be left out; what else is wrong beside it is looked for all the same.
@@ -71,6 +71,11 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
             break
         left_out |= set(gone)
     return tuple(found.values())
+
+
+def _is_known(key: tuple[str, ...], left_out: Set[tuple[str, ...]], found: Mapping[tuple[str, ...], Fault]) -> bool:
+    """Whether it is said already, or follows from what was left out: keys below a section that is gone are missing."""
+    return key in found or any(key[: len(above)] == above for above in left_out)
 
 
 def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> list[Fault]:

@@ -136,7 +136,7 @@ class Client:
         event_id: str,
         user: str,
         context: ArrayLike | Mapping[str, Any],
-        eligible: Sequence[int | str] | None = None,
+        eligible: Sequence[int] | Sequence[str] | None = None,
         baseline: int | str | None = None,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - the timeout has a meaning of its own: the baseline
         track: str | None = None,
@@ -201,20 +201,14 @@ class Client:
             if not question.answer.done():
                 self._note_overdue(event_id)
 
-    async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
-        """What the caller's own baseline is as an answer."""
-        row = await self.items.row_of(baseline)
-        found = Decision(event_id, user, row, None, "no_learner", 0)
-        return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
-
     async def rank(
         self,
         event_id: str,
         user: str,
         context: ArrayLike | Mapping[str, Any],
         positions: int,
-        eligible: Sequence[int | str] | None = None,
-        baseline: Sequence[int | str] = (),
+        eligible: Sequence[int] | Sequence[str] | None = None,
+        baseline: Sequence[int] | Sequence[str] = (),
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `decide`
         track: str | None = None,
     ) -> list[Decision]:
@@ -239,24 +233,20 @@ class Client:
         """
         if positions < 1:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
-        if eligible is None and self._rules is None:
-            raise HushstreamError(
-                "eligible: expected arms, as this client does not know the deployment's rules, got none"
-            )
-        left: list[int | str] = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
+        left = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
         unanswered: PolicyName | None = None
         for position in range(1, min(positions, len(left)) + 1):
-            event, own = position_event(event_id, position), next((arm for arm in baseline if arm in left), None)
+            event, own = position_event(event_id, position), next((item for item in baseline if item in left), None)
             if unanswered is not None:
                 if own is None:
                     break
                 # What was not asked for position by position is not asked for at all: its chance would be unknown.
-                decided = replace(self._unasked(await self._fallback(event, user, own)), policy=unanswered)
+                decided = self._unasked(replace(await self._fallback(event, user, own), policy=unanswered))
             else:
                 rest = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
-                among = eligible if position == 1 else left
+                among: Any = eligible if position == 1 else left
                 decided = await self.decide(event, user, context, among, own, rest, track)
             if decided.policy not in LEARNED:
                 unanswered = decided.policy
@@ -265,10 +255,24 @@ class Client:
         return found
 
     async def _all_items(self) -> Sequence[int | str]:
-        """Everything that may be shown, where the deployment's rules are known."""
+        """Every item that may be shown: ids where items have names, else the numbers of the arms.
+
+        Raises:
+            HushstreamError: this client does not know them.
+        """
         if self.items.named:
             return [one.item for one in await self.items.list() if one.offered]
-        return range(0 if self._rules is None else self._rules.arms)
+        if self._rules is None:
+            raise HushstreamError(
+                "eligible: expected arms, as this client does not know the deployment's rules, got none"
+            )
+        return range(self._rules.arms)
+
+    async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
+        """What the caller's own baseline is as an answer."""
+        row = await self.items.row_of(baseline)
+        found = Decision(event_id, user, row, None, "no_learner", 0)
+        return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
 
     async def shown(self, event_id: str, user: str, arm: int | str) -> None:
         """Report that ``arm``, or the item with this id, was on screen for this event; returns when the log holds it.
@@ -293,6 +297,9 @@ class Client:
 
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
+
+        It ends all reward windows: what slots hold are the rewards that are there. Report them before; one that is
+        missing would leave clicks ahead of what was not clicked.
 
         Sent to all partitions, behind everything this client has had acknowledged.
         """

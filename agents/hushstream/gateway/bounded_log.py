@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.records import InputRecord
 from hushstream.gateway.problems import LogBusy
+
+_log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 5.0
 """So long the oldest record may await its acknowledgement before the log is taken to be away."""
@@ -72,8 +74,12 @@ class BoundedLog:
             sending.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
         # A producer waits for brokers that are away far longer than whoever stops the gateway does.
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._log.stop(), STOP_SECONDS)
+        except TimeoutError:
+            _log.warning(
+                "the log was not closed within %g s, as no broker answers; what it still held is lost", STOP_SECONDS
+            )
 
     def _sent(self, sending: asyncio.Task[int]) -> None:
         del self._sending[sending]

@@ -110,26 +110,31 @@ class Callers:
         self._tokens = None if settings.tokens_file is None else TokensFile(settings.tokens_file)
         self._certificates = settings.client_ca_file is not None
 
-    def name_of(self, authorization: str | None, transport: Any) -> str:
+    def name_of(self, token: str | None, transport: Any) -> str:
         """Who calls.
 
         Args:
-            authorization: the header of that name.
+            token: what came as one; None where nothing did.
             transport: of the connection.
 
         Raises:
             Problem: nobody who is known.
         """
         if self._tokens is not None:
-            if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
-                raise Problem("unauthorized")
-            name = self._tokens.name_of(authorization[len(_BEARER) :].strip())
+            name = None if token is None else self._tokens.name_of(token)
             if name is None:
                 raise Problem("unauthorized")
             return name
         if self._certificates:
             return _common_name(transport)
         return ANYBODY
+
+
+def bearer_of(authorization: str | None) -> str | None:
+    """The token in a header `Authorization`; None where it holds none."""
+    if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
+        return None
+    return authorization[len(_BEARER) :].strip()
 
 
 def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:

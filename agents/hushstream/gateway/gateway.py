@@ -24,6 +24,7 @@ from hushstream.gateway.callers import server_context
 from hushstream.gateway.conversation.conversations import served_of
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.openapi import document
+from hushstream.gateway.personalizer.protocol import PersonalizerCalls
 from hushstream.gateway.server import GatewayServer
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -75,6 +76,11 @@ class Gateway:
         context = server_context(settings)
         bounded = BoundedLog(self.log, settings.unacknowledged)
         answers = served.over(bounded, self.system, settings, self.schema_generation)
+        retired = None
+        if settings.personalizer is not None:
+            retired = PersonalizerCalls(
+                settings.personalizer, answers, self.system.requests, settings.remembered_events
+            )
         metrics = GatewayMetrics()
         about = {
             "deployment": self.system.config.deployment,
@@ -82,7 +88,7 @@ class Gateway:
             "batch_requests": settings.batch_requests,
             "body_bytes": settings.body_bytes,
         }
-        server = GatewayServer(settings, answers, bounded, document(served), metrics, about)
+        server = GatewayServer(settings, answers, bounded, document(served), metrics, about, retired)
         try:
             await self._stack.enter_async_context(answers)
             runner = web.ServerRunner(server.server(), shutdown_timeout=settings.stop_seconds)
@@ -168,7 +174,11 @@ async def _until_signal(make: Callable[[], Gateway]) -> None:
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+        await asyncio.wait((starting,))
+        if not starting.cancelled():
+            # It ended in the same moment: what it failed with is said, what it opened is closed.
+            starting.result()
+            await gateway.__aexit__(None, None, None)
         return
     await starting
     try:

@@ -47,11 +47,18 @@ GATEWAY_METRICS: tuple[MetricSpec, ...] = (
         "The same of feedback.",
     ),
     MetricSpec(
+        "hushstream_gateway_answers_total",
+        "counter",
+        "slot-public",
+        ("role", "call"),
+        "Answers that were given, each of a batch; not to feedback.",
+    ),
+    MetricSpec(
         "hushstream_gateway_unlogged_total",
         "counter",
         "slot-public",
         ("role", "call"),
-        "Answers with `logged: false`: the request's baseline, as no learner answered.",
+        "Those of them with `logged: false`: the request's baseline, as no learner answered.",
     ),
     MetricSpec(
         "hushstream_gateway_in_flight",
@@ -97,9 +104,12 @@ class GatewayMetrics:
         self._of(name, call, "read").observe(read)
         self._of(name, call, "answer").observe(answered)
 
-    def unlogged(self, call: str) -> None:
-        """An answer had ``logged: false``."""
-        self._of("hushstream_gateway_unlogged_total", call).inc()
+    def answered(self, call: str, logged: bool) -> None:
+        """An answer was given, which the log holds or does not."""
+        self._of("hushstream_gateway_answers_total", call).inc()
+        unlogged = self._of("hushstream_gateway_unlogged_total", call)
+        if not logged:
+            unlogged.inc()
 
     def set_now(self, in_flight: int, unacknowledged: int) -> None:
         """How much is under way now."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -17,12 +17,14 @@ from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hushstream.gateway.bounded_log import BoundedLog
-from hushstream.gateway.callers import Callers
+from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.connections import Limits, Server
 from hushstream.gateway.conversation.calls import Answer, Answered, Answers, Call
 from hushstream.gateway.conversation.translation import FORMS
 from hushstream.gateway.limits import Busy, Rate
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
+from hushstream.gateway.personalizer.bodies import refusal
+from hushstream.gateway.personalizer.protocol import KEY_HEADER, PREFIX, PersonalizerCalls, Route
 from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of
 from hushstream.gateway.settings import GatewaySettings, is_loopback
 from hushstream.schemas.errors import HushstreamError
@@ -47,19 +49,28 @@ _PAGES = {
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A path that is POSTed to: the call, how its body is read, and who answers each request in it."""
+    """A path that is POSTed to.
 
-    call: Call
-    body: type[BaseModel]
-    batch: bool
-    answer: Answer
+    Attributes:
+        name: of its call, in metrics.
+        tells: whether it is feedback.
+        body: what its body is read as; None where a body means nothing.
+        reply: answers a body that was read, for a caller.
+        retired: whether it is of the retired personaliser's protocol.
+    """
+
+    name: str
+    tells: bool
+    body: type[BaseModel] | None
+    reply: Callable[[Any, str], Awaitable[web.Response]]
+    retired: bool = False
 
 
 _Look = Callable[[], web.Response]
 
 
 class GatewayServer:
-    """Serves the calls of one conversation."""
+    """Serves the calls of one conversation, and the retired personaliser's where somebody answers them."""
 
     def __init__(
         self,
@@ -69,6 +80,7 @@ class GatewayServer:
         description: Mapping[str, Any],
         metrics: GatewayMetrics,
         about: Mapping[str, Any],
+        retired: PersonalizerCalls | None = None,
     ) -> None:
         """Nothing is listened to yet.
 
@@ -79,6 +91,7 @@ class GatewayServer:
             description: the OpenAPI document.
             metrics: where requests are counted.
             about: what `/v1/schema` says besides.
+            retired: who answers the retired personaliser's protocol; None where nobody does.
 
         Raises:
             ConfigurationError: the file of tokens cannot be used.
@@ -93,8 +106,11 @@ class GatewayServer:
         self._posted: dict[str, _Posted] = {}
         for call in answers.calls:
             answer = answers.answer_of(call)
-            self._posted[call.path] = _Posted(call, call.asked, False, answer)
-            self._posted[call.batch_path] = _Posted(call, _batch_of(call, settings.batch_requests), True, answer)
+            one, many = partial(self._reply, call, answer), partial(self._reply_all, call, answer)
+            self._posted[call.path] = _Posted(call.name, call.tells, call.asked, one)
+            batch = _batch_of(call, settings.batch_requests)
+            self._posted[call.batch_path] = _Posted(call.name, call.tells, batch, many)
+        self._retired = retired
         self._open: dict[str, _Look] = {
             "/healthz": partial(_text, "turns"),
             "/readyz": self._ready,
@@ -131,7 +147,7 @@ class GatewayServer:
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=size)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        posted = self._posted.get(request.path)
+        posted = self._posted_to(request)
         try:
             response = await self._respond(request, posted)
             code = OK
@@ -139,11 +155,19 @@ class GatewayServer:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
             problem = _problem_of(error)
-            code, response = problem.kind.code, self._refused(request, problem)
-        name, tells = (NO_CALL, False) if posted is None else (posted.call.name, posted.call.tells)
+            code, response = problem.kind.code, self._refused(request, problem, posted)
+        name, tells = (NO_CALL, False) if posted is None else (posted.name, posted.tells)
         self._metrics.ended(name, tells, code)
         self._allow_origin(request, response)
         return response
+
+    def _posted_to(self, request: web.BaseRequest) -> _Posted | None:
+        if self._retired is None or not request.path.startswith(PREFIX):
+            return self._posted.get(request.path)
+        route = self._retired.route(request.rel_url.raw_path)
+        if route is None:
+            return None
+        return _Posted(route.name, route.tells, route.body, partial(self._reply_retired, route), retired=True)
 
     async def _respond(self, request: web.BaseRequest, posted: _Posted | None) -> web.Response:
         method, path = request.method, request.path
@@ -154,7 +178,9 @@ class GatewayServer:
             return self._open[path]()
         if method == "OPTIONS" and (posted is not None or path in self._looks):
             return self._preflight(request, "GET" if posted is None else "POST")
-        caller = self._callers.name_of(request.headers.get("Authorization"), request.transport)
+        retired = posted is not None and posted.retired
+        token = request.headers.get(KEY_HEADER) if retired else bearer_of(request.headers.get("Authorization"))
+        caller = self._callers.name_of(token, request.transport)
         if posted is None:
             if path not in self._looks:
                 raise Problem("not-found")
@@ -172,52 +198,71 @@ class GatewayServer:
         # What a caller may not ask is not read; the rest of a batch is taken once it is known how many there are.
         self._rate.take(caller, 1)
         with self._busy.one():
-            body = await self._read(request)
-            asked = _parsed(posted.body, body)
+            asked = (
+                await self._read(request)
+                if posted.body is None
+                else _parsed(posted.body, await self._read_json(request))
+            )
             read = loop.time()
-            if isinstance(asked, _Batch):
-                found = await self._answer_all(asked.requests, posted, caller)
-            else:
-                answered = await posted.answer(asked)
-                self._note(posted.call, answered)
-                found = answered.model_dump_json().encode()
+            response = await posted.reply(asked, caller)
         ended = loop.time()
-        self._metrics.took(posted.call.name, posted.call.tells, read - begun, ended - read)
-        return _json(found)
+        self._metrics.took(posted.name, posted.tells, read - begun, ended - read)
+        return response
 
-    async def _answer_all(self, requests: Sequence[Any], posted: _Posted, caller: str) -> bytes:
-        more = len(requests) - 1
+    async def _reply(self, call: Call, answer: Answer, asked: Any, caller: str) -> web.Response:
+        answered = await answer(asked)
+        self._note(call, answered)
+        return _json(answered.model_dump_json().encode())
+
+    async def _reply_all(self, call: Call, answer: Answer, batch: _Batch, caller: str) -> web.Response:
+        more = len(batch.requests) - 1
         self._rate.take(caller, more)
         with self._busy.one(more):
-            outcomes = await asyncio.gather(*(self._outcome(posted, one) for one in requests))
-        return b'{"answers":[' + b",".join(outcomes) + b"]}"
+            outcomes = await asyncio.gather(*(self._outcome(call, answer, one) for one in batch.requests))
+        return _json(b'{"answers":[' + b",".join(outcomes) + b"]}")
 
-    async def _outcome(self, posted: _Posted, asked: Any) -> bytes:
+    async def _reply_retired(self, route: Route, asked: Any, caller: str) -> web.Response:
+        reply = await route.reply(asked)
+        for logged in reply.logged:
+            self._metrics.answered(route.name, logged)
+        if reply.body is None:
+            return web.Response(status=reply.status, headers=_HEADERS)
+        return web.Response(body=reply.body, status=reply.status, headers=_HEADERS, content_type=_JSON)
+
+    async def _outcome(self, call: Call, answer: Answer, asked: Any) -> bytes:
         """What comes of one request of a batch."""
         try:
-            answered = await posted.answer(asked)
+            answered = await answer(asked)
         except Exception as error:  # noqa: BLE001 - the others of the batch are answered all the same
             return _problem_of(error).body()
-        self._note(posted.call, answered)
+        self._note(call, answered)
         return answered.model_dump_json().encode()
 
     def _note(self, call: Call, answered: Answered) -> None:
-        if not getattr(answered, "logged", True):
-            self._metrics.unlogged(call.name)
+        if not call.tells:
+            self._metrics.answered(call.name, getattr(answered, "logged", True))
+
+    async def _read_json(self, request: web.BaseRequest) -> bytes:
+        """The body, which says that it is JSON.
+
+        Raises:
+            Problem: it says something else, or see `_read`.
+        """
+        headers = request.headers
+        if request.content_type != _JSON or headers.get("Content-Encoding", "identity") != "identity":
+            raise Problem("unsupported-media-type", close=True)
+        return await self._read(request)
 
     async def _read(self, request: web.BaseRequest) -> bytes:
         """The body.
 
         Raises:
-            Problem: it is no plain JSON, too large, or too slow.
+            Problem: it is too large, or too slow.
         """
-        headers = request.headers
-        if request.content_type != _JSON or headers.get("Content-Encoding", "identity") != "identity":
-            raise Problem("unsupported-media-type", close=True)
         if (request.content_length or 0) > self._settings.body_bytes:
             raise Problem("body-too-large", close=True)
         try:
-            if headers.get("Expect", "").lower() == "100-continue":
+            if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request.writer.output_size = 0
             return await asyncio.wait_for(request.read(), self._settings.read_seconds)
@@ -230,15 +275,18 @@ class GatewayServer:
         except (web.RequestPayloadError, ValueError):
             raise Problem("malformed-http", close=True) from None
 
-    def _refused(self, request: web.BaseRequest, problem: Problem) -> web.Response:
+    def _refused(self, request: web.BaseRequest, problem: Problem, posted: _Posted | None) -> web.Response:
         kind = problem.kind
-        response = web.Response(body=problem.body(), status=kind.status, headers=_HEADERS, content_type=CONTENT_TYPE)
+        status, body, content_type = kind.status, problem.body(), CONTENT_TYPE
+        if self._retired is not None and request.path.startswith(PREFIX):
+            (status, body), content_type = refusal(problem), _JSON
+        response = web.Response(body=body, status=status, headers=_HEADERS, content_type=content_type)
         if kind.retry_seconds is not None:
             response.headers["Retry-After"] = str(kind.retry_seconds)
         if kind.code == "unauthorized":
             response.headers["WWW-Authenticate"] = "Bearer"
         if kind.code == "method-not-allowed":
-            response.headers["Allow"] = "POST" if request.path in self._posted else "GET"
+            response.headers["Allow"] = "GET" if posted is None else "POST"
         if problem.close:
             response.force_close()
         return response
@@ -250,7 +298,8 @@ class GatewayServer:
             raise Problem("method-not-allowed")
         allowed = {
             "Access-Control-Allow-Methods": method,
-            "Access-Control-Allow-Headers": "Authorization, Content-Type",
+            "Access-Control-Allow-Headers": "Authorization, Content-Type"
+            + ("" if self._retired is None else f", {KEY_HEADER}"),
             "Access-Control-Max-Age": "600",
         }
         return web.Response(status=204, headers={**_HEADERS, **allowed})

@@ -9,20 +9,54 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.values import ConfigurationError
-from hushstream.schemas.rows import MAX_ID_BYTES
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
+MOST_ACTIONS = 65_536
+
 UNTOLD_WAIT_SECONDS = 1800.0
 """How long feedback is waited for where the configuration says nothing of it."""
+
+
+def _short(text: str) -> str:
+    if id_fault(text) is not None:
+        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8")
+    return text
+
+
+ActionId: TypeAlias = Annotated[str, AfterValidator(_short)]
+
+
+def _once(actions: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(actions)) < len(actions):
+        raise ValueError("expected each id once")
+    return actions
+
+
+class PersonalizerSettings(BaseModel):
+    """How requests of the retired personaliser are read.
+
+    Attributes:
+        actions: the id of each item, from item 0; an action that is not among them is refused.
+        user_feature: the feature of a request that is its user, as `User.id` or `id`; without it each event is a user
+            of its own, who learns alone from that one event.
+        lowest_reward: the reward that counts as 0; 1 counts as 1, and what lies between lies between.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    actions: Annotated[tuple[ActionId, ...], AfterValidator(_once)] = Field(min_length=1, max_length=MOST_ACTIONS)
+    user_feature: str | None = Field(default=None, min_length=1)
+    lowest_reward: float = Field(default=-1.0, ge=-1, le=0)
 
 
 class GatewaySettings(BaseModel):
@@ -50,6 +84,8 @@ class GatewaySettings(BaseModel):
         remembered_events: the most events that are remembered.
         remember_seconds: how long an event is remembered; by default as long as learners wait for feedback.
         baseline: the item that stands for a request's own baseline where it names none.
+        personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); it is not answered
+            without.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -80,6 +116,7 @@ class GatewaySettings(BaseModel):
     remembered_events: int = Field(default=500_000, ge=1)
     remember_seconds: float | None = Field(default=None, gt=0)
     baseline: Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)] | None = None
+    personalizer: PersonalizerSettings | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> GatewaySettings:
@@ -148,7 +185,9 @@ def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ)
         return GatewaySettings.model_validate(values)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[0]
-        place = str(found["loc"][0]) if found["loc"] else ""
-        where = ": ".join(part for part in (origin.get(place, str(path or ENVIRONMENT_PREFIX)), place) if part)
-        known = f"; known are {', '.join(GatewaySettings.model_fields)}" if found["type"] == "extra_forbidden" else ""
+        key = str(found["loc"][0]) if found["loc"] else ""
+        place = ".".join(str(part) for part in found["loc"])
+        where = ": ".join(part for part in (origin.get(key, str(path or ENVIRONMENT_PREFIX)), place) if part)
+        model = GatewaySettings if len(found["loc"]) == 1 else PersonalizerSettings
+        known = f"; known are {', '.join(model.model_fields)}" if found["type"] == "extra_forbidden" else ""
         raise ConfigurationError(f"{where}: {found['msg']}{known}") from None

@@ -28,6 +28,7 @@ SITE = (
     "deploy/docs/*/*.md",
     "deploy/compose/README.md",
     "deploy/kubernetes/README.md",
+    "deploy/clients/*/README.md",
 )
 """The pages of the site, as patterns below the repository's root."""
 

@@ -14,7 +14,7 @@ _WIRE, _WIRE_VALUES = "wire", "wire_values"
 """Metadata of a setting that has another name in the canonical form: every digest is over that."""
 
 _LATER = "later"
-"""Metadata of a setting that is in the canonical form only where it is not what it is by default."""
+"""Metadata of a setting that is in the canonical form only where its value is not this one."""
 
 _ASIDE = "aside"
 """Metadata of a setting that nothing is computed from: it is in no canonical form."""
@@ -34,9 +34,17 @@ def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) ->
     return field(default=default, metadata={_WIRE: wire, _WIRE_VALUES: dict(values or {})})
 
 
-def later(default: Any) -> Any:
-    """A setting that was added when there were deployments: their digests are what they were while it is unused."""
-    return field(default=default, metadata={_LATER: True})
+_AS_DEFAULT = object()
+
+
+def later(default: Any, unused: Any = _AS_DEFAULT) -> Any:
+    """A setting that was added when there were deployments: their digests are what they were while it is unused.
+
+    Args:
+        default: its value where none is given.
+        unused: what it is where it is unused, if that is not the default.
+    """
+    return field(default=default, metadata={_LATER: default if unused is _AS_DEFAULT else unused})
 
 
 @runtime_checkable
@@ -182,7 +190,7 @@ def unhashed_value(one: Field[Any], value: Any) -> Any:
 def _is_on_wire(one: Field[Any], config: Any) -> bool:
     if _ASIDE in one.metadata:
         return False
-    return not is_later(one) or getattr(config, one.name) != one.default
+    return not is_later(one) or getattr(config, one.name) != one.metadata[_LATER]
 
 
 def _value_on_wire(one: Field[Any], config: Any) -> Any:

@@ -24,7 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -608,48 +608,66 @@ class Tags(Feature):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding(Feature):
-    """A vector of Euclidean length at most 1; a longer one is scaled to 1 and counted as clipped.
-
-    The slot holds its signed shares e/|e|_1, the learner sees e itself. Missing (or all zeros) leaves the block empty.
+class Coordinates(Feature):
+    """A vector: a cell for each of a declared number of coordinates, 2 bytes each; a missing one is all zeros.
 
     Attributes:
-        dimension: how many coordinates.
+        count: how many coordinates; the declaration has it under ``counted``.
     """
 
-    kind: ClassVar[str] = "embedding"
-    signed: ClassVar[bool] = True
+    counted: ClassVar[str]
+    least: ClassVar[int] = 1
+    wire: ClassVar[str]
+    """What a coordinate is on the wire."""
 
-    dimension: int
+    count: int
 
     @classmethod
-    def declared(cls, place: str, given: Mapping[Any, Any]) -> Embedding:
-        require_keys(place, given, ("dimension",), ("dimension",))
-        return cls(whole(f"{place}.dimension", given["dimension"], 1, MOST_COORDINATES))
+    def declared(cls, place: str, given: Mapping[Any, Any]) -> Self:
+        require_keys(place, given, (cls.counted,), (cls.counted,))
+        return cls(whole(f"{place}.{cls.counted}", given[cls.counted], cls.least, MOST_COORDINATES))
 
     def settings(self) -> dict[str, Any]:
-        return {"dimension": self.dimension}
+        return {self.counted: self.count}
 
     @property
     def cells(self) -> int:
-        return self.dimension
+        return self.count
 
     @property
     def places(self) -> int:
-        return self.dimension
+        return self.count
 
     @property
     def column(self) -> np.dtype[Any]:
-        return np.dtype(("<i2", (self.dimension,)))
+        return np.dtype((self.wire, (self.count,)))
 
     @property
     def complete(self) -> bool:
         return False
 
+    def shares(self, column: NDArray[Any]) -> Shares:
+        parts = column.astype(np.int64)
+        cells = np.broadcast_to(np.arange(parts.shape[1], dtype=np.int64), parts.shape)
+        return Shares(cells, parts, np.maximum(np.abs(parts).sum(axis=1), 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding(Coordinates):
+    """A vector of Euclidean length at most 1; a longer one is scaled to 1 and counted as clipped.
+
+    The slot holds its signed shares e/|e|_1, the learner sees e itself. Missing (or all zeros) leaves the block empty.
+    """
+
+    kind: ClassVar[str] = "embedding"
+    signed: ClassVar[bool] = True
+    counted: ClassVar[str] = "dimension"
+    wire: ClassVar[str] = "<i2"
+
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
-            return Encoded(bytes(2 * self.dimension), Outcome.MISSING)
-        found = _vector(name, value, self.dimension)
+            return Encoded(bytes(2 * self.count), Outcome.MISSING)
+        found = _vector(name, value, self.count)
         # Scaled first, so that the squares of large coordinates do not overflow.
         largest = float(np.abs(found).max())
         length = largest * math.sqrt(float(np.square(found / largest).sum())) if largest else 0.0
@@ -660,57 +678,27 @@ class Embedding(Feature):
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.asarray(np.square(column.astype(np.int64)).sum(axis=1) <= _UNIT**2)
 
-    def shares(self, column: NDArray[Any]) -> Shares:
-        return _all_cells(column)
-
     def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
         """(n, dimension) the vector itself."""
         return np.asarray(column / float(_UNIT))
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram(Feature):
-    """Counts or shares of a fixed number of bins, at least 0, scaled to sum 1. Missing (or all zeros): an empty block.
-
-    Attributes:
-        bins: how many.
-    """
+class Histogram(Coordinates):
+    """Counts or shares of a fixed number of bins, at least 0, scaled to sum 1; empty where missing (or all zeros)."""
 
     kind: ClassVar[str] = "histogram"
-
-    bins: int
-
-    @classmethod
-    def declared(cls, place: str, given: Mapping[Any, Any]) -> Histogram:
-        require_keys(place, given, ("bins",), ("bins",))
-        return cls(whole(f"{place}.bins", given["bins"], 2, MOST_COORDINATES))
-
-    def settings(self) -> dict[str, Any]:
-        return {"bins": self.bins}
-
-    @property
-    def cells(self) -> int:
-        return self.bins
-
-    @property
-    def places(self) -> int:
-        return self.bins
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype(("<u2", (self.bins,)))
-
-    @property
-    def complete(self) -> bool:
-        return False
+    counted: ClassVar[str] = "bins"
+    least: ClassVar[int] = 2
+    wire: ClassVar[str] = "<u2"
 
     def encode(self, name: str, value: Any) -> Encoded:
-        empty = bytes(2 * self.bins)
+        empty = bytes(2 * self.count)
         if value is None:
             return Encoded(empty, Outcome.MISSING)
-        found = _vector(name, value, self.bins)
+        found = _vector(name, value, self.count)
         if found.min() < 0:
-            raise BadValue(f"{name}: expected {self.bins} numbers of at least 0, got one below")
+            raise BadValue(f"{name}: expected {self.count} numbers of at least 0, got one below")
         largest = float(found.max())
         if largest == 0.0:
             return Encoded(empty, Outcome.MISSING)
@@ -719,9 +707,6 @@ class Histogram(Feature):
 
     def valid(self, column: NDArray[Any]) -> Bools:
         return np.ones(len(column), dtype=np.bool_)
-
-    def shares(self, column: NDArray[Any]) -> Shares:
-        return _all_cells(column)
 
 
 @dataclass(frozen=True, slots=True)
@@ -798,12 +783,6 @@ KINDS: Mapping[str, type[Feature]] = {
 def _one_cell(column: NDArray[Any]) -> Shares:
     ones = np.ones(len(column), dtype=np.int64)
     return Shares(column.astype(np.int64)[:, None], ones[:, None], ones)
-
-
-def _all_cells(column: NDArray[Any]) -> Shares:
-    parts = column.astype(np.int64)
-    cells = np.broadcast_to(np.arange(parts.shape[1], dtype=np.int64), parts.shape)
-    return Shares(cells, parts, np.maximum(np.abs(parts).sum(axis=1), 1))
 
 
 def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:

@@ -29,7 +29,8 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.learners.errors import LearnerError, NoEligibleArm
+from hushstream.learners.errors import LearnerError
+from hushstream.learners.highest import Highest
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
@@ -37,7 +38,7 @@ Bools = npt.NDArray[np.bool_]
 
 _SYMMETRY = 1e-9
 # Local names: at a few microseconds an event, looking a function up in a module is a visible cost.
-_add, _equal, _matmul, _maximum = np.add, np.equal, np.matmul, np.maximum
+_add, _matmul, _maximum = np.add, np.matmul, np.maximum
 _multiply, _sqrt, _subtract, _vecdot = np.multiply, np.sqrt, np.subtract, np.vecdot
 _HEADER = struct.Struct("<4sBxxxII")
 _MAGIC = b"HLUC"
@@ -193,10 +194,7 @@ class LinUCB:
         self._alpha_squared = np.array(alpha * alpha, dtype=np.float32)
         self._scaled = np.empty(dimension, dtype=np.float32)
         self._zero = np.zeros((), dtype=np.float32)
-        self._excluded = np.empty(arms, dtype=np.bool_)
-        # The comparison writes straight into a bytearray: counting bytes is far cheaper than a reduction.
-        self._tied = bytearray(arms)
-        self._is_best = np.ndarray(arms, np.bool_, self._tied)
+        self._highest = Highest(arms)
         self._product = np.empty(dimension + 1, dtype=np.float32)
         self._inverse_product = self._product[:dimension]
         self._column = self._inverse_product[:, None]
@@ -236,9 +234,7 @@ class LinUCB:
         Args:
             state: of this kernel's shape.
             context: (D,) float32.
-            tie: which of ``n > 1`` tied arms to take: a callable is given ``n`` and returns a uniform draw
-                from 0 to ``n - 1``; an integer ``tie`` takes number ``tie mod n`` (draw it from many more
-                values than there are arms). Either way the propensity of the chosen arm is ``1/n``.
+            tie: which of several tied arms to take; see `Highest.choose`.
             eligible: (K,) bool, the arms allowed; None allows all.
 
         Raises:
@@ -247,21 +243,8 @@ class LinUCB:
         """
         scores = self.scores(state, context)
         if eligible is not None:
-            if not eligible.any():
-                raise NoEligibleArm(self.arms)
-            np.copyto(scores, -np.inf, where=np.logical_not(eligible, out=self._excluded))
-        arm = int(scores.argmax())
-        _equal(scores, scores[arm : arm + 1], self._is_best)
-        ties = self._tied.count(1)
-        if ties == 1:
-            return arm, 1
-        if ties == 0 or not np.isfinite(scores[arm]):
-            raise LearnerError("expected finite scores, got NaN or infinity")
-        position = -1
-        number = (tie(ties) if callable(tie) else tie) % ties
-        for _ in range(number + 1):
-            position = self._tied.find(1, position + 1)
-        return position, ties
+            self._highest.exclude(scores, eligible)
+        return self._highest.choose(scores, tie)
 
     def learn(self, state: LinUCBState, context: Float32, arm: int, reward: float) -> None:
         """Fold one interaction into the state (Sherman-Morrison; copies a shared state first)."""

@@ -15,7 +15,8 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from hushstream.learners.errors import LearnerError, NoEligibleArm
+from hushstream.learners.errors import LearnerError
+from hushstream.learners.highest import Highest
 
 Float64 = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -128,8 +129,7 @@ class OneHotUCB:
         self.arms = arms
         self.codes = codes
         self.alpha = alpha
-        self._tied = bytearray(arms)
-        self._is_best = np.ndarray(arms, np.bool_, self._tied)
+        self._highest = Highest(arms)
 
     def scores(self, state: OneHotState, code: int) -> Float64:
         """The upper confidence bound of every arm, (K,); a view, not to be written."""
@@ -152,19 +152,9 @@ class OneHotUCB:
         """
         scores = self.scores(state, code)
         if eligible is not None:
-            if not eligible.any():
-                raise NoEligibleArm(self.arms)
-            scores = np.where(eligible, scores, -np.inf)
-        arm = int(scores.argmax())
-        np.equal(scores, scores[arm : arm + 1], self._is_best)
-        ties = self._tied.count(1)
-        if ties == 1:
-            return arm, 1
-        position = -1
-        number = (tie(ties) if callable(tie) else tie) % ties
-        for _ in range(number + 1):
-            position = self._tied.find(1, position + 1)
-        return position, ties
+            scores = scores.copy()
+            self._highest.exclude(scores, eligible)
+        return self._highest.choose(scores, tie)
 
     def learn(self, state: OneHotState, code: int, arm: int, reward: float) -> None:
         """Fold one interaction into the state."""

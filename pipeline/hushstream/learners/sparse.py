@@ -6,7 +6,8 @@ variance g): with S = g + x'Cx and u = C x / sqrt(S),
 
     C <- C - u u'        m <- m + u e        e = (r - m'x) / sqrt(S),
 
-so n interactions are n vectors u (P float32 each) with their arm and e, and for another context
+so n interactions are n vectors u (P float32 each) with their arm and e (the newest `MOST_STEPS` are kept, so that a
+user's memory and the work of a decision are bounded), and for another context
 
     mean_a = sum m_aj x_j + sum_i e_i (u_i'x)        width_a^2 = sum D_aj x_j^2 - sum_i (u_i'x)^2      (i on arm a).
 
@@ -19,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.learners.errors import LearnerError, NoEligibleArm
+from hushstream.learners.errors import LearnerError
+from hushstream.learners.highest import Highest
 
 Float32 = NDArray[np.float32]
 Floats = NDArray[np.floating]
@@ -32,8 +34,11 @@ Integers = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 
 # Local names: at a few microseconds an event, looking a function up in a module is a visible cost.
-_add, _bincount, _dot, _equal = np.add, np.bincount, np.dot, np.equal
+_add, _bincount, _dot = np.add, np.bincount, np.dot
 _maximum, _sqrt, _subtract = np.maximum, np.sqrt, np.subtract
+
+MOST_STEPS = 256
+"""Interactions of one user that are kept: 4 P + 12 bytes each, read by every decision of that user."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,36 +103,64 @@ def contexts_of(cells: Integers, values: Floats) -> list[SparseContext]:
 
 
 class OwnSteps:
-    """What one user learned alone: a row for each interaction. `SparseUCB.learn` adds one.
+    """What one user learned alone: a row for each of their newest `MOST_STEPS` interactions.
+
+    `SparseUCB.learn` adds one. A later step takes the place of the oldest. Without u_i the width is larger, never
+    smaller (each step subtracts the square of u_i'x), so a user explores again what they forgot.
 
     Attributes:
         count: n, how many steps there are.
+        oldest: the row of the oldest one; 0 until all rows are taken.
         taken: their arms (n,) intp, vectors u (n, P) float32 and gains e (n,) float32.
     """
 
-    __slots__ = ("_arms", "_gains", "_vectors", "count", "taken")
+    __slots__ = ("_arms", "_gains", "_vectors", "count", "oldest", "taken")
 
     def __init__(self, cells: int, room: int = 4) -> None:
         self._arms = np.empty(room, dtype=np.intp)
         self._vectors = np.empty((room, cells), dtype=np.float32)
         self._gains = np.empty(room, dtype=np.float32)
+        self.oldest = 0
         self._show(0)
 
+    @classmethod
+    def restored(cls, arms: Integers, vectors: Floats, gains: Floats, oldest: int) -> Self:
+        """From what `taken` and `oldest` were.
+
+        Raises:
+            LearnerError: more steps than are kept, or an oldest one that is none.
+        """
+        count = len(gains)
+        if count > MOST_STEPS or not 0 <= oldest < (MOST_STEPS if count == MOST_STEPS else 1):
+            raise LearnerError(f"expected at most {MOST_STEPS} steps and the oldest among them, got {count}, {oldest}")
+        own = cls(vectors.shape[1], max(count, 1))
+        own._arms[:count], own._vectors[:count], own._gains[:count] = arms, vectors, gains
+        own.oldest = oldest
+        own._show(count)
+        return own
+
     def append(self, vector: Float32, gain: float, arm: int) -> None:
-        """One more step."""
-        if self.count == len(self._gains):
-            self._arms = np.concatenate([self._arms, self._arms])
-            self._vectors = np.concatenate([self._vectors, self._vectors])
-            self._gains = np.concatenate([self._gains, self._gains])
-        self._arms[self.count], self._vectors[self.count], self._gains[self.count] = arm, vector, gain
-        self._show(self.count + 1)
+        """One more step, in the place of the oldest where all rows are taken."""
+        row = self.count
+        if row == MOST_STEPS:
+            # Rows stay where they are: sums over steps in another order would round otherwise after a restore.
+            row, self.oldest = self.oldest, (self.oldest + 1) % MOST_STEPS
+        elif row == len(self._gains):
+            room = min(2 * row, MOST_STEPS) - row
+            self._arms = np.concatenate([self._arms, self._arms[:room]])
+            self._vectors = np.concatenate([self._vectors, self._vectors[:room]])
+            self._gains = np.concatenate([self._gains, self._gains[:room]])
+        self._arms[row], self._vectors[row], self._gains[row] = arm, vector, gain
+        self._show(min(self.count + 1, MOST_STEPS))
 
     def forget(self, arms: Bools) -> None:
         """Drop the steps of some arms, (K,) bool; those of the others stay: coefficients of arms are independent."""
-        kept = np.flatnonzero(~arms[self._arms[: self.count]])
+        by_age = np.roll(np.arange(self.count), -self.oldest)
+        kept = by_age[~arms[self._arms[by_age]]]
         if kept.size < self.count:
             for held in (self._arms, self._vectors, self._gains):
                 held[: kept.size] = held[kept]
+            self.oldest = 0
             self._show(kept.size)
 
     def _show(self, count: int) -> None:
@@ -148,10 +181,7 @@ class SparseUCB:
         self._means, self._variances = self._products[0, :arms], self._products[1, arms:]
         self._scores = np.empty(arms, dtype=np.float32)
         self._zero = np.zeros((), dtype=np.float32)
-        self._excluded = np.empty(arms, dtype=np.bool_)
-        # The comparison writes straight into a bytearray: counting bytes is far cheaper than a reduction.
-        self._tied = bytearray(arms)
-        self._is_best = np.ndarray(arms, np.bool_, self._tied)
+        self._highest = Highest(arms)
 
     def scores(self, model: SparseModel, own: OwnSteps | None, context: SparseContext) -> Float32:
         """The score of every arm, (K,) float32, in scratch memory of the kernel.
@@ -195,21 +225,8 @@ class SparseUCB:
         """
         scores = self.scores(model, own, context)
         if eligible is not None:
-            if not eligible.any():
-                raise NoEligibleArm(self.arms)
-            np.copyto(scores, -np.inf, where=np.logical_not(eligible, out=self._excluded))
-        arm = int(scores.argmax())
-        _equal(scores, scores[arm : arm + 1], self._is_best)
-        ties = self._tied.count(1)
-        if ties == 1:
-            return arm, 1
-        if ties == 0 or not np.isfinite(scores[arm]):
-            raise LearnerError("expected finite scores, got NaN or infinity")
-        position = -1
-        number = (tie(ties) if callable(tie) else tie) % ties
-        for _ in range(number + 1):
-            position = self._tied.find(1, position + 1)
-        return position, ties
+            self._highest.exclude(scores, eligible)
+        return self._highest.choose(scores, tie)
 
     def learn(self, model: SparseModel, own: OwnSteps, context: SparseContext, arm: int, reward: float) -> None:
         """Fold one interaction into what the user learned alone; arguments as in `scores`."""

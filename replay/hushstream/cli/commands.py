@@ -19,7 +19,7 @@ class Commands(LazyGroup):
     parts = {  # noqa: RUF012 - read by click alone, and a mapping by its type
         "demo": Part(
             _REPLAYS,
-            "The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?",
+            "The main job: 3,600 visitors of a shop, a broker, three workers; does a private start help new users?",
         ),
         "quickstart": Part(
             ("hushstream.cli.research.quickstarts",),
@@ -37,6 +37,13 @@ class Commands(LazyGroup):
             "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
         ),
         "guarantee": Part(_PROMISES, "What a configuration promises, to whom, over a lifetime, before anything runs."),
+        "plan": Part(
+            ("hushstream.cli.configure.plans",),
+            "What a deployment will bring, before it runs, from public numbers alone.",
+        ),
+        "model": Part(
+            ("hushstream.cli.operate.models",), "What a released model prefers, for whom, and how sure it is."
+        ),
         "prepare": Part(
             _DEPLOYMENTS, "Make a deployment's folder: check the configuration, and prepare what its system needs."
         ),

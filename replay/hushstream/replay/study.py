@@ -18,7 +18,7 @@ from hushstream.systems.catalogue import kinds
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from hushstream.engine.declare.declaration import Report
+    from hushstream.engine.declare.plan import Audience, Plan
     from hushstream.replay.audits.report import AuditReport
     from hushstream.replay.audits.row import Recipe
     from hushstream.replay.bench.rows import BenchRow
@@ -81,9 +81,8 @@ class Study:
         bench: its benchmarks: (progress, rounds).
         stream_bench: those that need a broker and workers.
         kafka_bench: those that compare a Kafka at an address with the embedded broker.
-        advise: whether it pays, before anything runs: (configuration, decisions in its life, share of items that suit
-            users of any vendor, progress).
-        advise_users: what so many users gain, likewise: (configuration, users or None, ratings of each or None).
+        play_plan: what no formula tells of a plan, played: (configuration, plan, audience, share of items that suit
+            users of any vendor, progress); the plan with it.
         view: what a result shows of itself in a few lines, as a data frame and as pictures.
         own_table: the world that reads people's own table, with the options ``file`` and ``mapping``.
         demo: options of the main job, by the seed of its keys (None: random ones), Kafka and its settings.
@@ -113,8 +112,7 @@ class Study:
     bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     stream_bench: Callable[[Callable[[str], None], int], list[BenchRow]] | None = None
     kafka_bench: Callable[[str, Callable[[str], None], int], list[BenchRow]] | None = None
-    advise: Callable[[Any, int, float, Progress | None], Report] | None = None
-    advise_users: Callable[[Any, int | None, int | None], Report] | None = None
+    play_plan: Callable[[Any, Plan, Audience, float, Progress | None], Plan] | None = None
     view: Callable[[Any], View] | None = None
     own_table: str | None = None
     demo: Callable[[int | None, str | None, Path | None], Any] | None = None

@@ -38,10 +38,10 @@ from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, L
 from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
 from hushstream.systems.p2b.promise import (
     guarantee_of,
-    resolve_threshold,
     slot_terms_of,
     window_tree_of,
 )
+from hushstream.systems.p2b.summed import resolve_threshold
 from hushstream.systems.pdap.algorithm.noise import block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import epoch_guarantee

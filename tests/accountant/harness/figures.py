@@ -54,8 +54,9 @@ from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.colin.release import plan_of as colin_plan
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.p2b.promise import resolve_threshold, window_tree_of
+from hushstream.systems.p2b.promise import window_tree_of
 from hushstream.systems.p2b.release import _parameters as p2b_parameters
+from hushstream.systems.p2b.summed import resolve_threshold
 from hushstream.systems.pdap.algorithm.noise import block_scales
 from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
 from hushstream.systems.pdol.algorithm.gossip import noise_law, step_of

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.configuration import canonical_form
+from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.requests import BadContext
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.gateway.conversation.translation import Translation
+from hushstream.learners.sparse import MOST_STEPS
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -46,7 +49,6 @@ VALUES: dict[str, Any] = {
     "items": {"capacity": ARMS},
     "features": FEATURES,
     "expected_slots": 2_000,
-    "release": {"form": "features"},
     "feedback": {"click_rate": 0.1},
 }
 
@@ -186,17 +188,41 @@ def test_a_forged_slot_is_a_slot_and_moves_no_sum(rigs: Any) -> None:
     forged = slot_columns(layout, 1)
     forged["level"], forged["units"][:, 0] = 1, 5 * 4096
     found = []
-    for content in (forged[0].tobytes(), pack_null(layout)):
+    for content, counted in ((forged[0].tobytes(), 4), (pack_null(layout), 0)):
         rig = rigs.ShufflerRig(system)
         for number in range(4):
             put_slot(rig, number, content)
         seen = rig.fold()
         assert not seen.reasons
+        assert seen.counts.get("forged_slot", 0) == counted
         (crowd,) = seen.records("crowds", "LinearSums")
         found.append(np.frombuffer(crowd["ones"], "<i8"))
         assert (crowd["slots"], crowd["mode"]) == (4, "linear-sums")
     # Scale 4096/20: beyond 20 scales a draw is with probability below 1e-8.
     assert max(np.abs(sums).max() for sums in found) < 4096
+
+
+def test_forged_slots_are_a_zone_private_count() -> None:
+    assert OUTCOMES["forged_slot"] == "zone-private"
+
+
+def test_an_agent_that_forgot_its_first_interactions_is_restored_to_the_last_bit() -> None:
+    """300 interactions, of which the newest 256 are kept: the bytes and the next choice are those of before."""
+    system = system_of()
+    policy = system.policy()
+    version, state = policy.begin("private")
+    for number in range(300):
+        context = row(system, COUNTRIES[number % 3], 16.0 + number % 80)
+        state = policy.learned(state, context, number % ARMS, float(number % 2))
+    dumped = policy.dump_own(state)
+    assert len(dumped) == 4 + MOST_STEPS * (4 + 4 * system.linear.layout.cells + 4)
+    again = policy.load_own("private", version, dumped)
+    assert policy.dump_own(again) == dumped
+    context = row(system, "fr", 41.0)
+    for number in range(3):
+        gaps = [policy.score_gap(one, context, 0, 1 + number) for one in (state, again)]
+        assert gaps[0] == gaps[1]
+        state, again = (policy.learned(one, context, number, 1.0) for one in (state, again))
 
 
 def test_a_slot_of_another_length_or_form_is_a_dead_letter(rigs: Any) -> None:
@@ -210,6 +236,22 @@ def put_slot(rig: Any, number: int, content: bytes) -> None:
     period = (rig.now_ms // 86_400_000).to_bytes(8, "little")
     place = {"report_id": number.to_bytes(16, "big"), "period": period, "config_digest": rig.system.digest}
     rig.put("reports", codec.encode("FeatureSlot", {**place, "content": content}))
+
+
+def test_the_end_of_a_phase_ends_all_reward_windows(rigs: Any) -> None:
+    """A replay's rewards are all there when its phase ends, and no log time passes any more: its slots were empty."""
+    system = system_of()
+    rig, schema, good = rigs.LearnerRig(system), system.linear.layout.schema, row(system, "fr").tobytes()
+    place = {"user": "ann", "line": "private", "row": good, "features_digest": schema.digest}
+    for number in range(10):
+        rig.put("contexts", codec.encode("FeatureContext", {"event_id": str(number), **place}))
+        (answer,) = rig.fold().answers
+        rig.reward(str(number), answer.arm, float(number == 4))
+        rig.fold()
+    rig.end_phase()
+    (slot,) = rig.fold().records("reports", "FeatureSlot")
+    found = unpack_reports(system.linear.layout, [slot["content"]])
+    assert found.held.all()
 
 
 def test_bad_rows_are_dead_letters_and_those_beside_them_are_answered(rigs: Any) -> None:
@@ -261,7 +303,7 @@ def test_nothing_is_fitted_for_declared_features(tmp_path: Path) -> None:
     system = prepare(tmp_path / "shop", parse_config(VALUES))
     assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == ["deployment.yaml"]
     assert system.core.digest == prepare(tmp_path / "again", parse_config(VALUES)).core.digest
-    assert system.facts["slot_bytes"] == slot_bytes(system.core.linear.layout)
+    assert system.facts["slot_bytes"] == slot_bytes(system.core.linear.layout.places)
 
 
 def test_a_configuration_of_declared_features_is_written_as_it_is_read() -> None:
@@ -287,6 +329,18 @@ def test_every_setting_of_declared_features_moves_the_digest() -> None:
     assert len(digests) == len(changes)
 
 
+def test_features_by_name_are_summed_as_features_unless_a_form_is_named() -> None:
+    """What a configuration says and what it leaves out have one digest, and histograms keep theirs."""
+    said = {**VALUES, "release": {"form": "features"}}
+    assert parse_config(VALUES).release.form == "features"
+    assert P2BSystem.declared(parse_config(VALUES)).digest == P2BSystem.declared(parse_config(said)).digest
+    plain = {name: value for name, value in VALUES.items() if name != "feedback"} | {"features": {"dimension": 3}}
+    left_out, named = (parse_config({**plain, "release": release}) for release in ({}, {"form": "codes"}))
+    assert left_out.release.form == "codes"
+    assert canonical_form(left_out, False) == canonical_form(named, False)
+    assert b"form" not in canonical_form(left_out, False)
+
+
 def test_sums_are_made_for_the_items_that_are_expected() -> None:
     """The arm's share of a slot follows from a public number, never from how many items are there."""
     few = parse_config({**VALUES, "items": {"capacity": 400, "expected": 4}, "expected_slots": 200})
@@ -299,8 +353,11 @@ def test_sums_are_made_for_the_items_that_are_expected() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"release": {}}, "release.form: expected features where features are declared by name, else codes, got"),
-        ({"features": {"dimension": 4}}, "release.form: expected features where"),
+        (
+            {"release": {"form": "codes"}},
+            "release.form: expected features where features are declared by name, else codes, got",
+        ),
+        ({"features": {"dimension": 4}, "release": {"form": "features"}}, "release.form: expected features where"),
         ({"features": {**FEATURES, "dimension": 4}}, "features.dimension"),
         ({"features": {"age": {"kind": "number", "range": [96, 16]}}}, "features.age.range"),
         ({"features": {"a": {"kind": "category", "vocabulary": ["x"], "from_rows": ["vocabulary"]}}}, "from_rows"),

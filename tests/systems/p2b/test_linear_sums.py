@@ -112,7 +112,7 @@ def test_impossible_budgets_are_refused():
 @settings(max_examples=60, deadline=None)
 def test_every_slot_is_alike_in_size_and_a_report_comes_back_as_it_went(visit, arm, level):
     units, content = _units([visit]), _content(visit, arm, level)
-    assert len(content) == len(pack_null(LAYOUT)) == slot_bytes(LAYOUT)
+    assert len(content) == len(pack_null(LAYOUT)) == slot_bytes(LAYOUT.places)
     found = unpack_reports(LAYOUT, [content, pack_null(LAYOUT)])
     assert found.held.tolist() == [True, False]
     assert found.forged.tolist() == [False, False]
@@ -126,7 +126,7 @@ _HEAD = b"\x02\x01\x01\x00\x02\x00\x00\x00\x01\x00\x00\x00"
 """Of a report of arm 2 and level 1."""
 
 
-@given(st.binary(min_size=slot_bytes(LAYOUT), max_size=slot_bytes(LAYOUT)))
+@given(st.binary(min_size=slot_bytes(LAYOUT.places), max_size=slot_bytes(LAYOUT.places)))
 @settings(max_examples=100, deadline=None)
 def test_no_bytes_whatever_move_the_sums_by_more_than_the_noise_covers(content):
     for head in (b"", _HEAD):

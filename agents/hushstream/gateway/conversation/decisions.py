@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import TracebackType
 from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from hushstream.client import Client, RequestRefused
+from hushstream.client import Client
 from hushstream.client.decisions import LEARNED, Decision, PolicyName, position_event
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
-from hushstream.gateway.conversation.remembered import Event, Remembered
+from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
-from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.errors import HushstreamError
 
@@ -196,8 +195,8 @@ class DecisionAnswers:
         self._by_call: Mapping[Call, Answer] = {
             DECIDE: self.decide,
             RANK: self.rank,
-            SHOWN: partial(self._tell, "shown"),
-            REWARD: partial(self._tell, "reward"),
+            SHOWN: self.shown,
+            REWARD: self.reward,
         }
 
     def answer_of(self, call: Call) -> Answer:
@@ -249,18 +248,14 @@ class DecisionAnswers:
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
-        event = self._event_of(asked.event_id, asked.user, hash(request))
+        event = self._remembered.asked(asked.event_id, asked.user, hash(request))
         if event.logged:
             known: DecisionAnswered = event.answer
             return known
-        try:
+        with self._remembered.asking(asked.event_id, event):
             found = await self._client.decide(
                 asked.event_id, asked.user, context, eligible, baseline, self._seconds, asked.track
             )
-        except (RequestRefused, LogBusy):
-            # Nothing of it is decided, so the id is free.
-            self._remembered.forget(asked.event_id, event)
-            raise
         if found.policy == "refused":
             self._remembered.forget(asked.event_id, event)
             raise Problem("refused-by-learner")
@@ -272,40 +267,24 @@ class DecisionAnswers:
         """Answer `RANK`."""
         context, stands_for = self._translation.situation(asked.context)
         eligible = self._translation.arms(asked.items)
-        default = [] if self._default is None else [self._default]
+        default: Sequence[Any] = [] if self._default is None else [self._default]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         own = tuple(asked.baseline or ())
         request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
-        first = self._event_of(asked.event_id, asked.user, request)
-        try:
+        first = self._remembered.asked(asked.event_id, asked.user, request)
+        with self._remembered.asking(asked.event_id, first):
             found = await self._client.rank(
                 asked.event_id, asked.user, context, asked.positions, eligible, baseline, self._seconds, asked.track
             )
-        except (RequestRefused, LogBusy):
-            self._remembered.forget(asked.event_id, first)
-            raise
         if found[0].policy == "refused":
             self._remembered.forget(asked.event_id, first)
             raise Problem("refused-by-learner")
         ranked = [self._answered(one) for one in found]
         for position, answered in enumerate(ranked, 1):
             name = position_event(asked.event_id, position)
-            event = self._event_of(name, asked.user, request)
+            event = self._remembered.asked(name, asked.user, request)
             event.answer, event.logged = answered, answered.logged
         return RankAnswered(event_id=asked.event_id, ranked=ranked, logged=all(one.logged for one in ranked))
-
-    def _event_of(self, event_id: str, user: str, request: int) -> Event:
-        """What is remembered of an event, from now on at least.
-
-        Raises:
-            Problem: something else was asked under its id.
-        """
-        event = self._remembered.of(event_id)
-        if event is None:
-            return self._remembered.begin(event_id, user, request)
-        if event.request != request:
-            raise Problem("event-conflict")
-        return event
 
     def _answered(self, found: Decision) -> DecisionAnswered:
         return DecisionAnswered(
@@ -316,6 +295,14 @@ class DecisionAnswers:
             model_version=found.model_version,
             logged=found.policy in LEARNED,
         )
+
+    async def shown(self, told: ShownTold) -> Taken:
+        """Answer `SHOWN`."""
+        return await self._tell("shown", told)
+
+    async def reward(self, told: RewardTold) -> Taken:
+        """Answer `REWARD`."""
+        return await self._tell("reward", told)
 
     async def _tell(self, kind: str, told: ShownTold | RewardTold) -> Taken:
         event = self._remembered.of(told.event_id)

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from hushstream.client import BadContext, RecordClient, RequestRefused
+from hushstream.client import BadContext, RecordClient
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
 from hushstream.gateway.conversation.remembered import Remembered
-from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.systems.pdol.requests import RecordRules
 
@@ -136,24 +136,17 @@ class PredictionAnswers:
         """Answer `PREDICT`."""
         self._check_node(asked.node)
         request = hash((asked.user, asked.node, tuple(asked.indices), tuple(asked.values)))
-        event = self._remembered.of(asked.event_id)
-        if event is None:
-            event = self._remembered.begin(asked.event_id, asked.user, request)
-        elif event.request != request:
-            raise Problem("event-conflict")
-        elif event.logged:
+        event = self._remembered.asked(asked.event_id, asked.user, request)
+        if event.logged:
             known: PredictionAnswered = event.answer[1]
             return known
         try:
-            found = await self._client.predict(
-                asked.event_id, asked.user, asked.node, asked.indices, asked.values, timeout=self._seconds
-            )
+            with self._remembered.asking(asked.event_id, event):
+                found = await self._client.predict(
+                    asked.event_id, asked.user, asked.node, asked.indices, asked.values, timeout=self._seconds
+                )
         except BadContext as error:
-            self._remembered.forget(asked.event_id, event)
             raise Problem("bad-record", str(error)) from None
-        except (RequestRefused, LogBusy):
-            self._remembered.forget(asked.event_id, event)
-            raise
         answered = PredictionAnswered(
             event_id=found.event_id, label=found.label, model_version=found.model_version, logged=True
         )

@@ -12,11 +12,10 @@ from pydantic import Field, model_validator
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.ratings import Predicted, RatingClient
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.requests import RequestRefused
 from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time
 from hushstream.gateway.conversation.remembered import Remembered
-from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.incoming import MAX_PREDICTED
@@ -129,19 +128,12 @@ class RatingAnswers:
         """Answer `PREDICT`."""
         self._check_items(asked.items)
         request = hash((asked.user, tuple(asked.items)))
-        event = self._remembered.of(asked.event_id)
-        if event is None:
-            event = self._remembered.begin(asked.event_id, asked.user, request)
-        elif event.request != request:
-            raise Problem("event-conflict")
-        elif event.logged:
+        event = self._remembered.asked(asked.event_id, asked.user, request)
+        if event.logged:
             known: RatingsAnswered = event.answer
             return known
-        try:
+        with self._remembered.asking(asked.event_id, event, BadRatings):
             found = await asyncio.shield(self._asked(asked))
-        except (RequestRefused, BadRatings, LogBusy):
-            self._remembered.forget(asked.event_id, event)
-            raise
         answered = RatingsAnswered(
             event_id=asked.event_id, values=found.values.tolist(), model_version=found.model_version, logged=True
         )

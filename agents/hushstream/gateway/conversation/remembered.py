@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from hushstream.engine.declare.requests import RequestRefused
+from hushstream.gateway.problems import LogBusy, Problem
+from hushstream.schemas.errors import HushstreamError
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +65,34 @@ class Remembered:
             del self._events[event_id]
             return None
         return found
+
+    def asked(self, event_id: str, user: str, request: Hashable) -> Event:
+        """The event of a request: known, where the same was asked before, else begun.
+
+        Raises:
+            Problem: the id stands for another request.
+        """
+        event = self.of(event_id)
+        if event is None:
+            return self.begin(event_id, user, request)
+        if event.request != request:
+            raise Problem("event-conflict")
+        return event
+
+    @contextmanager
+    def asking(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> Iterator[None]:
+        """Within it the log is asked; of what is refused nothing is decided, so its id is free for another request.
+
+        Args:
+            event_id, event: what is asked under.
+            refusals: errors that refuse, beside those of every client.
+        """
+        refused: tuple[type[HushstreamError], ...] = (RequestRefused, LogBusy, *refusals)
+        try:
+            yield
+        except refused:
+            self.forget(event_id, event)
+            raise
 
     def begin(self, event_id: str, user: str, request: Hashable) -> Event:
         """Remember that something is asked under this id, which none is remembered of."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
+from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
@@ -111,6 +112,7 @@ class System:
         words: what it says of itself in the statement.
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
+        models: how its released models are read by people; None where nobody wrote that.
         core: the system's own object, which its machines work from.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
@@ -141,6 +143,7 @@ class System:
     core: Any
     public_dataset: bool
     holdout: HoldoutView | None = None
+    models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
@@ -197,6 +200,21 @@ class HoldoutView:
     read: Callable[[Iterable[bytes]], HoldoutReport]
 
 
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    """How released models are read.
+
+    Attributes:
+        topic: that holds them.
+        read: one version of it, from the values of its records; the newest where the number is None.
+        change: what differs between an older and a newer one of these.
+    """
+
+    topic: str
+    read: Callable[[Iterable[bytes], int | None], Report]
+    change: Callable[[Any, Any], Report]
+
+
 class Report(Protocol):
     """Something found, for people and for scripts."""
 
@@ -236,6 +254,8 @@ class Kind:
         facts: what else follows from configuration and artefacts, and is said beside the promises.
         check: refuses what each value of a configuration allows and all together do not.
         notes: what is allowed and serves nobody.
+        plan: what it will bring so many people, before it runs; None for a system that cannot say. It reads public
+            numbers alone, and takes a second or two at most.
         published_key: a key whose public half the artefacts hold, if there is one.
         study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not; None
             for a system that is run and not studied here.
@@ -257,6 +277,7 @@ class Kind:
     facts: Callable[[Any, Artefacts], Sequence[Fact]] = no_facts
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[str]] = no_notes
+    plan: Callable[[Any, Artefacts, Audience], Plan] | None = None
     published_key: PublishedKey | None = None
     unit: str = "unit"
     keys: Mapping[str, str | None] = field(default_factory=dict)

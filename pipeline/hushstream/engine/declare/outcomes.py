@@ -20,6 +20,8 @@ class Outcome(StrEnum):
     SLOT_SENT = "slot_sent"
     SLOT = "slot"
     REPEATED_SLOT = "repeated_slot"
+    FORGED_SLOT = "forged_slot"
+    """A slot that holds neither a report nor null: it counts as null."""
     WINDOW = "window"
     CROWD = "crowd"
     REPEATED_CROWD = "repeated_crowd"

@@ -321,6 +321,24 @@ class Batch(AnsweredBatch):
         self._policies.append(policy)
         self._versions.append(answer.model_version)
 
+    def turn_away(self, decoded: DecodedContexts, row: int, past: PastDecision | None, reason: str | None) -> bool:
+        """Refuse a context, or answer it as its event was answered before; False where it is to be decided.
+
+        Args:
+            decoded: the contexts that it is among.
+            row: its place there.
+            past: what was decided for its event; None of a new one.
+            reason: why it is refused, if it is.
+        """
+        columns = decoded.columns
+        if reason is None and past is not None and past.user != columns.users[row]:
+            reason = Refusal.EVENT_OF_ANOTHER_USER
+        if reason is not None:
+            self.refuse(reason, self.contexts, columns.offsets[row], columns.rows[row])
+        elif past is not None:
+            self.repeat(columns.event_ids[row], past)
+        return reason is not None or past is not None
+
     def repeat(self, event_id: str, past: PastDecision) -> None:
         """Note the answer that an event has had before."""
         self.answer(event_id, past, REPEATED)
@@ -403,22 +421,20 @@ class FeedbackCursor:
 
 
 class PublicCursor:
-    """A cursor over what is public in a batch, by log time: changes of the catalogue, then models at equal log times.
+    """A cursor over the changes of the catalogue and the published models of a batch, by log time; changes come first.
 
     ``next_ms`` is the log time of the next one, or `NEVER_MS`.
-
-    ``next_ms`` is that of the next one, or `NEVER_MS`.
     """
 
     __slots__ = ("_items", "_taken", "next_ms")
 
     def __init__(
-        self, models: Iterable[tuple[ModelReader, InputSlice]], items: tuple[ItemReader, InputSlice] | None = None
+        self, models: Iterable[tuple[ModelReader, InputSlice]], changes: tuple[ItemReader, InputSlice] | None = None
     ) -> None:
-        """Read every slice; what is not on a track's chain is left out."""
+        """Read every slice; a model that is not on its track's chain is left out."""
         found: list[Published | Changed] = []
-        if items is not None and items[1].high > items[1].low:
-            found.extend(Changed(one.log_time_ms, one, items[1]) for one in items[0].read(items[1]))
+        if changes is not None and changes[1].high > changes[1].low:
+            found.extend(Changed(one.log_time_ms, one, changes[1]) for one in changes[0].read(changes[1]))
         found.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
         self._items = sorted(found, key=attrgetter("log_time_ms"))
         self._taken = 0

@@ -11,6 +11,7 @@ from hushstream.engine.declare.result import Result
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.bgt import artefacts as files
+from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
 from hushstream.systems.bgt.keys import KEYS
@@ -124,5 +125,6 @@ KIND = Kind(
     check=require_publishable,
     facts=_facts,
     notes=_notes,
+    plan=lambda config, artefacts, audience: plan.plan(config, audience),
     study="hushstream.replay.studies.bgt.study:STUDY",
 )

@@ -16,6 +16,7 @@ from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.colin import artefacts as files
+from hushstream.systems.colin import plan
 from hushstream.systems.colin.budget import budget_facts, release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig
 from hushstream.systems.colin.deployment import NAME, CollaborativeSystem
@@ -128,9 +129,11 @@ def _names(core: CollaborativeSystem, schema: str, fields: Mapping[str, Any], us
 
 
 def _notes(config: CollaborativeConfig) -> Sequence[str]:
+    found = () if config.release.mechanism == "exact" else plan.warnings(config)
     if config.release.leaves == config.release.rewards_per_user:
-        return ()
+        return found
     return (
+        *found,
         f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
         f"{config.release.rewards_per_user} of their rewards count at most; leave the horizon out for no more noise "
         "than these need",
@@ -153,5 +156,6 @@ KIND = Kind(
     promises=_promises,
     budgets=_budgets,
     notes=_notes,
+    plan=lambda config, artefacts, audience: plan.plan(config, _nodes(artefacts), audience),
     study="hushstream.replay.studies.colin.study:STUDY",
 )

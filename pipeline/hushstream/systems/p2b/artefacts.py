@@ -20,6 +20,7 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.summed import summed_of
 from hushstream.systems.p2b.topics import SEALING_ZONE
 
 ENCODER, SEALING = "encoder.json", "sealing.json"
@@ -37,7 +38,7 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if config.slot.sealed and given.keys is not None:
         ring = given.keys(SEALING_ZONE)
         made |= _sealed_to(ring.of(ring.current), artefacts)
-    if config.release.form == "codes" and not artefacts.has(ENCODER):
+    if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
         files = {**artefacts.files, **made}
         sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None
         made[ENCODER] = encoder_file(P2BSystem.fitted(config, sealing))
@@ -50,7 +51,7 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
     Raises:
         ConfigurationError: one is missing, damaged, or belongs to another configuration.
     """
-    if config.release.form == "features":
+    if not summed_of(config).fits_encoder:
         return P2BSystem.declared(config, artefacts.public_dataset is not None)
     where = artefacts.path(ENCODER)
     content = artefacts.json(ENCODER, "the fitted encoder")

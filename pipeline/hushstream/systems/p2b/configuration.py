@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hushstream.engine.configuration import (
@@ -41,7 +41,7 @@ ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
 SumsRelease = Literal["auto", "fresh", "counter"]
-ReleaseForm = Literal["codes", "features"]
+ReleaseForm = Literal["auto", "codes", "features"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,8 @@ class ReleaseConfig:
             counter), or auto (whichever gives the more exact total over the windows that expected_slots and
             window_slots make, or over ``windows`` of them where time closes windows as well).
         windows: most windows that a counter serves; after the last one nothing is released any more.
-        form: what is summed: codes of contexts, or units of each declared feature (linear sums).
+        form: what is summed: codes of contexts, or units of each declared feature (linear sums); auto is features where
+            they are declared by name, else codes, and a configuration never holds it.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -203,11 +204,11 @@ class ReleaseConfig:
     window_seconds: float | None = None
     sums: SumsRelease = "auto"
     windows: int = 1024
-    form: ReleaseForm = later("codes")
+    form: ReleaseForm = later("auto", unused="codes")
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require(self.form in ("codes", "features"), "release.form", "codes or features", self.form)
+        require(self.form in ("auto", "codes", "features"), "release.form", "auto, codes or features", self.form)
         require(
             self.mode in ("slot-sums", "tuples", "paper"),
             "release.mechanism",
@@ -414,8 +415,10 @@ class P2BConfig:
     def _check_form(self) -> None:
         """Refuse what goes with one form of the sums alone."""
         declared = self.context.declared is not None
+        form: ReleaseForm = "features" if declared else "codes"
         expected = "features where features are declared by name, else codes"
-        require(declared == (self.release.form == "features"), "release.form", expected, self.release.form)
+        require(self.release.form in ("auto", form), "release.form", expected, self.release.form)
+        object.__setattr__(self, "release", replace(self.release, form=form))
         if not declared:
             for name, value in (("items.expected", self.expected_items), ("feedback.click_rate", self.click_rate)):
                 require(value is None, name, "none for form codes", value)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.summed import summed_of
 
 ZONES = {
     "contexts": "edge",
@@ -23,15 +24,6 @@ ZONES = {
 }
 """Who reads each of them; a test holds this equal to the topics' declaration."""
 TRUSTED = frozenset({"edge", "shuffler"})
-_CROWDS = {"linear-sums": Form.NOISED, "slot-sums": Form.NOISED, "tuples": Form.SAMPLED, "paper": Form.CLEAR}
-_SLOT = "one slot a user, without identity: code, arm and reward of one interaction, or null"
-_FEATURE_SLOT = "one slot a user, without identity: declared features, arm and reward of one interaction, or null"
-_CELLS = {
-    "linear-sums": "sums of rewards by arm and cell of each declared feature over a window",
-    "slot-sums": "sums of rewards by code and arm over a window",
-    "tuples": "how many kept slots of a window held the same code, arm and reward, where they reach the threshold",
-    "paper": "the kept slots of a window as they are, where enough share the code: what is unique under it is shown",
-}
 
 
 def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Content, ...]:
@@ -49,18 +41,19 @@ def _edge(config: P2BConfig) -> Iterator[Content]:
         yield _content("contexts", "every context, with the user's name", Form.CLEAR)
         yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
         yield _content("decisions", "the arm decided for each event id, which follows the user's clicks", Form.CLEAR)
-    slot = _FEATURE_SLOT if config.release.form == "features" else _SLOT
+    slot = f"one slot a user, without identity: {summed_of(config).in_a_slot}"
     yield _content("reports", slot, Form.SEALED if config.slot.sealed else Form.CLEAR)
 
 
 def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
-    coded = config.release.form == "codes"
-    mode = config.release.mode if coded else "linear-sums"
-    if public_dataset and coded:
+    summed = summed_of(config)
+    compared = public_dataset and summed.compares
+    if compared:
         yield _content("interactions", "context, arm and reward of the interactions that slots report", Form.CLEAR)
-    yield _content("crowds", _CELLS[mode], _CROWDS[mode])
-    yield _content("models", "the model, made of crowds alone", _CROWDS[mode])
-    if public_dataset and coded:
+    cells, form = summed.crowds
+    yield _content("crowds", cells, form)
+    yield _content("models", "the model, made of crowds alone", form)
+    if compared:
         yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 
 

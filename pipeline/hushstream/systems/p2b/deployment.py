@@ -36,12 +36,11 @@ from hushstream.systems.p2b.promise import (
     lifetime_slots_of,
     lift_terms_of,
     promises_of,
-    resolve_codes,
-    resolve_threshold,
     slot_terms_of,
     window_tree_of,
 )
 from hushstream.systems.p2b.shuffler.windows import WindowRules
+from hushstream.systems.p2b.summed import resolve_codes, resolve_threshold
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model tracks, by partition of crowds and models. The second one exists in replays of public datasets alone."""

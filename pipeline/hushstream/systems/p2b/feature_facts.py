@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from hushstream.engine.declare.declaration import Fact
-from hushstream.privacy.mechanisms.amplification import noise_epsilon
-from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import reuse_after_ms
 from hushstream.systems.p2b.form import FeaturesForm
-from hushstream.systems.p2b.promise import expected_windows, sums_of, window_tree_of
+from hushstream.systems.p2b.promise import expected_windows, noise_variance
 
 _MOST_NOISE = 0.5
 """Of an item's slots: with more noise than that its total says little."""
@@ -23,7 +21,8 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
     layout = form.layout
     items = config.arms if config.expected_items is None else config.expected_items
     slots = config.expected_slots * config.slot.lifetime_slots / items
-    noise = _deviation(config) / (layout.budgets[0] * layout.levels)
+    windows = expected_windows(config)
+    noise = math.sqrt(noise_variance(config, windows)) / (layout.budgets[0] * layout.levels)
     advice = "" if noise <= _MOST_NOISE * slots else "; that is too much: use fewer items or more slots"
     return (
         Fact("click_chance", -1.0 if form.chance is None else form.chance, _chosen(config, form.chance)),
@@ -31,7 +30,7 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
             "noise_of_an_item",
             noise,
             f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
-            f"total is off by {noise:.3g} (one deviation) at the end of {expected_windows(config)} windows{advice}.",
+            f"total is off by {noise:.3g} (one deviation) at the end of {windows} windows{advice}.",
         ),
         *(_items(config) if config.named_items else ()),
     )
@@ -62,15 +61,3 @@ def _chosen(config: P2BConfig, chance: float | None) -> str:
         f"A slot holds, with chance {chance:g}, the first of {each} interactions that was rewarded, else one drawn "
         f"uniformly of those that were not. {ended}"
     )
-
-
-def _deviation(config: P2BConfig) -> float:
-    """Of the noise in one sum of all windows of all partitions together, in units times reward levels."""
-    windows, tree = expected_windows(config), window_tree_of(config)
-    if tree is None:
-        epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
-        variance = windows * laplace_variance(*laplace_scale(epsilon, sums_of(config)[1]))
-    else:
-        before = (windows - 1) * tree.mean_square(windows - 1) if windows > 1 else 0.0
-        variance = windows * tree.mean_square(windows) - before
-    return math.sqrt(variance * config.partitions.shuffler)

@@ -1,6 +1,7 @@
 """The two forms of a deployment: slots of codes, or slots of declared features. What differs between them is here.
 
-A form is chosen once, by ``release.form``; roles ask it and never which one it is.
+A form is chosen once, by ``release.form``; roles ask it and never which one it is. What the configuration alone says
+is in `hushstream.systems.p2b.summed`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.engine.values import ConfigurationError
 from hushstream.features.errors import BadRows
 from hushstream.learners.sparse import SparseModel
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -31,11 +32,9 @@ from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
-from hushstream.systems.p2b.promise import layout_of_slots, resolve_codes
+from hushstream.systems.p2b.promise import layout_of_slots
 from hushstream.systems.p2b.server.warm_start import cold_start
-
-_ROOM = 4096
-"""Bytes of a record beside its arrays."""
+from hushstream.systems.p2b.summed import require_code_sizes, resolve_codes, summed_of
 
 
 class SlotForm(Protocol):
@@ -91,10 +90,6 @@ class SlotForm(Protocol):
     @property
     def parameters(self) -> dict[str, int | str]:
         """What the noise depends on beside its scale, as whole numbers."""
-
-    @property
-    def resolved(self) -> Mapping[str, str | float]:
-        """What follows from the configuration and is printed with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +167,6 @@ class CodesForm:
     def parameters(self) -> dict[str, int | str]:
         return {"codes": self.encoder.codes, "arms": self.config.arms, "levels": self.config.release.levels}
 
-    @property
-    def resolved(self) -> Mapping[str, str | float]:
-        return {"codes": self.encoder.codes}
-
 
 @dataclass(frozen=True, eq=False)
 class FeaturesForm:
@@ -186,7 +177,7 @@ class FeaturesForm:
 
     def __post_init__(self) -> None:
         """Refuse a layout whose records would be too large."""
-        require_feature_sizes(self.config)
+        summed_of(self.config).check()
 
     @property
     def crowd_record(self) -> str:
@@ -215,7 +206,7 @@ class FeaturesForm:
 
     @property
     def content_bytes(self) -> int:
-        return slot_bytes(self.layout)
+        return slot_bytes(self.layout.places)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -271,10 +262,6 @@ class FeaturesForm:
             "features": layout.schema.digest.hex(),
         }
 
-    @property
-    def resolved(self) -> Mapping[str, str | float]:
-        return {"cells": self.layout.cells, "slot_bytes": self.content_bytes}
-
     def _good(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which rows hold values that the schema gives; each is looked at alone only where one does not."""
         schema = self.layout.schema
@@ -295,43 +282,6 @@ def layout_digest(layout: FeatureLayout) -> bytes:
     }
     plain = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.blake2b(plain, digest_size=16, person=b"hush-layout").digest()
-
-
-def require_code_sizes(config: P2BConfig, codes: int) -> None:
-    """Refuse what could never be published, before anything runs.
-
-    Raises:
-        ConfigurationError: a crowd or a model would be too large for one record.
-    """
-    crowd = 2 * 8 * codes * config.arms
-    dimension = config.context.dimension
-    square = codes if config.encoder.features == "onehot" else dimension * dimension
-    model = 8 * config.arms * (square + max(codes, dimension))
-    _require_sizes(
-        {"a crowd (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
-        "use fewer arms, codes or dimensions",
-    )
-
-
-def require_feature_sizes(config: P2BConfig) -> None:
-    """Refuse a catalogue whose sums do not fit one record.
-
-    Raises:
-        ConfigurationError: says how many cells there are, and how many items fit.
-    """
-    cells, entry = config.context.schema.cells + 1, 4 if config.named_items else 0
-    fit = (MAX_RECORD_BYTES - _ROOM) // (16 * cells + entry)
-    _require_sizes(
-        {f"sums and models (16 * {config.arms} items * {cells} cells)": (16 * cells + entry) * config.arms},
-        f"with these features {fit} items fit",
-    )
-
-
-def _require_sizes(sizes: Mapping[str, int], advice: str) -> None:
-    most = MAX_RECORD_BYTES - _ROOM
-    for name, size in sizes.items():
-        if size > most:
-            raise ConfigurationError(f"configuration: expected {name} of at most {most} bytes, got {size}; {advice}")
 
 
 def _reads(read: Any, row: bytes) -> bool:

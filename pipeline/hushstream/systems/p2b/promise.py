@@ -23,48 +23,15 @@ from hushstream.engine.noise.caps import with_cap
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
-from hushstream.privacy.mechanisms.guarantee import (
-    Guarantee,
-    linear_sums_guarantee,
-    paper_guarantee,
-    slot_sums_guarantee,
-    tuples_guarantee,
-)
-from hushstream.privacy.mechanisms.tuples import curve_epsilon, smallest_threshold
+from hushstream.privacy.mechanisms.guarantee import Guarantee
+from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contents import p2b_contents
-from hushstream.systems.p2b.contribution.codes import auto_codes
-from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, budgets
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, budgets
 from hushstream.systems.p2b.lift import lift_debit, lift_guarantee
-
-PAPER_THRESHOLD = 10
-"""The shuffler's threshold in the paper's public code."""
-
-
-def resolve_codes(config: P2BConfig) -> int:
-    """How many codes the encoder has: as configured, or chosen from configuration alone."""
-    if config.encoder.codes != "auto":
-        return config.encoder.codes
-    release = config.release
-    return auto_codes(
-        arms=config.arms,
-        expected_slots=config.expected_slots,
-        epsilon=release.slot_epsilon,
-        levels=release.levels,
-        dimension=config.context.dimension,
-    )
-
-
-def resolve_threshold(config: P2BConfig) -> int:
-    """The threshold as configured, the paper's, or the smallest one that reaches the target delta."""
-    release = config.release
-    if release.threshold != "auto":
-        return release.threshold
-    if release.mode == "paper":
-        return PAPER_THRESHOLD
-    return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
+from hushstream.systems.p2b.summed import summed_of
 
 
 def expected_windows(config: P2BConfig) -> int:
@@ -85,18 +52,34 @@ def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
         return None
     epsilon = noise_epsilon(release.slot_epsilon, release.sampling)
     horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
-    sums, sensitivity = sums_of(config)
+    sums, sensitivity = summed_of(config).sums
     if release.sums == "auto" and choose_release(epsilon, expected, horizon, sensitivity) == "fresh":
         return None
     return best_tree(PureEpsilon(epsilon), horizon, sums, sensitivity)
 
 
-def sums_of(config: P2BConfig) -> tuple[int, int]:
-    """How many sums a window has, and how far one slot moves them together in L1."""
-    levels = config.release.levels
-    if config.release.form == "features":
-        return 2 * (config.context.schema.cells + 1) * config.arms, levels * UNITS
-    return 2 * resolve_codes(config) * config.arms, levels
+def noise_variance(config: P2BConfig, windows: int) -> float:
+    """Variance of the noise in one sum of the first so many windows of all partitions together, in the sums' units.
+
+    Fresh windows add up; with a counter it is what the counter says of its total at that window.
+    """
+    if windows < 1:
+        return 0.0
+    tree = window_tree_of(config)
+    if tree is None:
+        epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
+        one = windows * laplace_variance(*laplace_scale(epsilon, summed_of(config).sums[1]))
+    else:
+        windows = min(windows, tree.horizon)
+        before = (windows - 1) * tree.mean_square(windows - 1) if windows > 1 else 0.0
+        one = windows * tree.mean_square(windows) - before
+    return one * config.partitions.shuffler
+
+
+def life_prices(config: P2BConfig, slots: int) -> Prices:
+    """What so many slots of one user cost together, with the lift where there is a hold-out."""
+    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
+    return Promises(_guarantee_for(config, slots), lift).together
 
 
 @lru_cache(maxsize=64)
@@ -110,23 +93,17 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
     return FeatureLayout(schema, config.arms, release.levels, divided)
 
 
-def mechanism_of(config: P2BConfig) -> str:
-    """What makes the sums of a window, as journals and prices name it."""
-    return "linear-sums" if config.release.form == "features" else config.release.mode
-
-
 def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
     """What a configuration promises, before anything is fitted or run; ``public_dataset`` for a replay of one.
 
     Raises:
         ConfigurationError: the budget pays for no slot.
     """
-    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
-
-    def life_of(slots: int) -> Prices:
-        return Promises(_guarantee_for(config, slots), lift).together
-
-    promise = with_cap(_guarantee_for(config, lifetime_slots_of(config)), "privacy.units_per_person", life_of)
+    promise = with_cap(
+        _guarantee_for(config, lifetime_slots_of(config)),
+        "privacy.units_per_person",
+        lambda slots: life_prices(config, slots),
+    )
     return promise.with_contents(p2b_contents(config, public_dataset))
 
 
@@ -164,7 +141,7 @@ def slot_terms_of(config: P2BConfig) -> SpendingTerms:
     all slots of one user.
     """
     promise = guarantee_of(config)
-    price = Debit("", mechanism_of(config), promise.cost, promise.relation, promise.unit)
+    price = Debit("", summed_of(config).mechanism, promise.cost, promise.relation, promise.unit)
     life = _life(promise, config)
     budget = config.budget
     limit: Filter = BasicFilter(life.cost) if budget is None else filter_of(budget, _slots_share(budget))
@@ -217,37 +194,14 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
 
 @lru_cache(maxsize=256)
 def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
-    release = config.release
     tree = window_tree_of(config)
-    if release.form == "features":
-        return linear_sums_guarantee(
-            epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
-            units=UNITS,
-            places=config.context.schema.places + 1,
-            levels=release.levels,
-            sampling=release.sampling,
-            lifetime_slots=slots,
-            deployment=config.kind,
-            tree_levels=1 if tree is None else tree.levels,
-        )
-    if release.mode == "slot-sums":
-        return slot_sums_guarantee(
-            epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
-            levels=release.levels,
-            sampling=release.sampling,
-            lifetime_slots=slots,
-            deployment=config.kind,
-            tree_levels=1 if tree is None else tree.levels,
-        )
-    threshold = resolve_threshold(config)
-    make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
-    return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
+    return summed_of(config).guarantee(slots, 1 if tree is None else tree.levels)
 
 
 def _life(promise: Guarantee, config: P2BConfig) -> Debit:
     """What all slots of one user cost together."""
     unit = f"{promise.lifetime.units} slots of one user"
-    return Debit("", mechanism_of(config), promise.lifetime.cost, promise.relation, unit)
+    return Debit("", summed_of(config).mechanism, promise.lifetime.cost, promise.relation, unit)
 
 
 def _slots_share(budget: BudgetConfig) -> Fraction:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from hushstream.privacy.mechanisms.noise import (
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
 from hushstream.systems.p2b.contribution.slots import unpack_all
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.promise import mechanism_of, sums_of
 from hushstream.systems.p2b.running import RunningSums
 from hushstream.systems.p2b.shuffler.linear_sums import LinearSums, linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import (
@@ -40,6 +39,7 @@ from hushstream.systems.p2b.shuffler.sums import (
     tuples,
 )
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow
+from hushstream.systems.p2b.summed import summed_of
 
 FIRST_EPOCH = 0
 """A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
@@ -47,11 +47,27 @@ FIRST_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class WindowRelease:
-    """The release of one window: its id, the crowd as record fields, and whether it is as private as is stated."""
+    """The release of one window.
+
+    Attributes:
+        window_id: its name.
+        crowd: record fields.
+        private_as_stated: whether it is.
+        forged: how many of its slots held neither a report nor null; zone-private.
+    """
 
     window_id: bytes
     crowd: Mapping[str, Any]
     private_as_stated: bool
+    forged: int
+
+
+class _Released(NamedTuple):
+    """Sums that leave, the variance of the noise in one of them, and how many slots were forged."""
+
+    sums: CellSums | LinearSums
+    variance: float
+    forged: int = 0
 
 
 def release_window(
@@ -78,11 +94,11 @@ def release_window(
         epoch: of the noise.
     """
     address = window_address(system, key, genesis_nonce, partition, closed, epoch)
-    sums, variance = _release(system, key, address, closed, running)
+    released = _FORMS[system.config.release.form](system, key, address, closed, running)
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(terms_of(system), key, window_id, sums, variance, closed)
+    return _crowd(terms_of(system), key, window_id, released, closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +129,13 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
     release = config.release
     return ReleaseTerms(
         sampling_units=probability_units(release.sampling),
-        scale=laplace_scale(system.noise_epsilon, sums_of(config)[1]) if release.mode == "slot-sums" else None,
+        scale=laplace_scale(system.noise_epsilon, summed_of(config).sums[1]) if release.mode == "slot-sums" else None,
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
         private_as_stated=price.private_as_stated,
         crowd={
             "config_digest": system.digest,
-            "mode": mechanism_of(config),
+            "mode": summed_of(config).mechanism,
             **system.form.domain,
             "epsilon_micro": price.epsilon_micro,
             "delta_units": delta_to_bytes(price.delta_units),
@@ -134,7 +150,7 @@ def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epo
         deployment=system.config.deployment,
         genesis_nonce=genesis_nonce,
         system="p2b",
-        mechanism=mechanism_of(system.config),
+        mechanism=summed_of(system.config).mechanism,
         parameters=terms_of(system).parameters,
         config_digest=system.digest,
         epoch=epoch,
@@ -164,49 +180,42 @@ def window_address(
     return replace(place, window=closed.window, content=content)
 
 
-def _release(
-    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> tuple[CellSums | LinearSums, float]:
-    """The sums that leave, and the variance of the noise in one of them."""
-    return _FORMS[system.config.release.form](system, key, address, closed, running)
-
-
 def _of_codes(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> tuple[CellSums, float]:
+) -> _Released:
     release, terms = system.config.release, terms_of(system)
     reports = _sampled(system, key, address, closed)
     everyone = np.ones(len(reports), dtype=np.bool_)
     if release.mode == "tuples":
-        return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0
+        return _Released(tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0)
     if release.mode == "paper":
-        return tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0
+        return _Released(tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0)
     shape = (2, *system.form.shape)
     if running is not None:
         exact = slot_sums(reports)
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
-        return CellSums(ones, zeros), step.variance
+        return _Released(CellSums(ones, zeros), step.variance)
     noise, variance = _noise(terms, key, address, shape)
-    return noised(slot_sums(reports), noise.reshape(shape)), variance
+    return _Released(noised(slot_sums(reports), noise.reshape(shape)), variance)
 
 
 def _of_features(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> tuple[LinearSums, float]:
+) -> _Released:
     terms, layout = terms_of(system), system.linear.layout
     reports = unpack_reports(layout, closed.contents)
     counted = _coins(terms, key, address, closed)
     if closed.item_rows is not None:
         counted = counted & closed.item_rows.current(reports.arms, reports.catalogues)
     exact = linear_sums(layout, reports, counted)
-    shape = (2, *system.form.shape)
+    shape, forged = (2, *system.form.shape), int(reports.forged.sum())
     if running is not None:
         step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
         ones, zeros = step.sums.reshape(shape)
-        return LinearSums(ones, zeros), step.variance
+        return _Released(LinearSums(ones, zeros), step.variance, forged)
     noise, variance = _noise(terms, key, address, shape)
-    return noised_sums(exact, noise.reshape(shape)), variance
+    return _Released(noised_sums(exact, noise.reshape(shape)), variance, forged)
 
 
 def _noise(
@@ -219,7 +228,7 @@ def _noise(
     return noise, laplace_variance(numerator, denominator)
 
 
-_FORMS: Mapping[str, Callable[..., tuple[CellSums | LinearSums, float]]] = {
+_FORMS: Mapping[str, Callable[..., _Released]] = {
     "codes": _of_codes,
     "features": _of_features,
 }
@@ -249,27 +258,25 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
     if tree is not None:
         return {**parameters, **_plain(tree.parameters)}
     if release.mode == "slot-sums":
-        numerator, denominator = laplace_scale(system.noise_epsilon, sums_of(system.config)[1])
+        numerator, denominator = laplace_scale(system.noise_epsilon, summed_of(system.config).sums[1])
         return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
     return {**parameters, "threshold": system.threshold}
 
 
-def _crowd(
-    terms: ReleaseTerms, key: Key, window_id: bytes, sums: CellSums | LinearSums, variance: float, closed: ClosedWindow
-) -> WindowRelease:
+def _crowd(terms: ReleaseTerms, key: Key, window_id: bytes, released: _Released, closed: ClosedWindow) -> WindowRelease:
     # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
     as_stated = terms.private_as_stated and not key.reproducible
     crowd = {
         **terms.crowd,
         "window_id": window_id,
         "slots": len(closed.contents),
-        "ones": sums.ones.astype("<i8").tobytes(),
-        "zeros": sums.zeros.astype("<i8").tobytes(),
-        "variance": variance,
+        "ones": released.sums.ones.astype("<i8").tobytes(),
+        "zeros": released.sums.zeros.astype("<i8").tobytes(),
+        "variance": released.variance,
         "private_as_stated": as_stated,
         **({} if closed.item_rows is None else closed.item_rows._asdict()),
     }
-    return WindowRelease(window_id, crowd, as_stated)
+    return WindowRelease(window_id, crowd, as_stated, released.forged)
 
 
 def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, System, Words
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b import artefacts as files
+from hushstream.systems.p2b import plan
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.contribution.grid import grid_size
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.feature_facts import facts_of
-from hushstream.systems.p2b.form import FeaturesForm, require_code_sizes, require_feature_sizes
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.lift_report import read_lift
-from hushstream.systems.p2b.promise import budgets_of, promises_of, resolve_codes, window_tree_of
+from hushstream.systems.p2b.model_report import change_of, read_model
+from hushstream.systems.p2b.promise import budgets_of, promises_of, window_tree_of
 from hushstream.systems.p2b.roles import ROLES, roles_of
+from hushstream.systems.p2b.summed import summed_of
 from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
 
 NAME = "p2b"
@@ -49,11 +49,12 @@ def declare(core: P2BSystem) -> System:
         ledgers=core.ledgers,
         erasure=_erasure(config),
         words=_words(config),
-        facts=core.form.resolved,
+        facts=summed_of(config).resolved,
         core=core,
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
+        models=ModelView("models", lambda values, version: read_model(values, core, version), change_of),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 
@@ -114,21 +115,15 @@ def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
 
 
 def _check(config: P2BConfig) -> None:
-    """Refuse what each value allows and all together do not: too many codes, records that are too large."""
-    if config.release.form == "features":
-        require_feature_sizes(config)
-        return
-    codes, context = resolve_codes(config), config.context
-    most = grid_size(context.dimension, context.digits)
-    if codes > most:
-        raise ConfigurationError(f"encoder.codes: expected at most the {most} contexts of the grid, got {codes}")
-    require_code_sizes(config, codes)
+    """Refuse valid settings that are not valid together: too many codes, records that are too large."""
+    summed_of(config).check()
 
 
 def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
-    if config.release.form == "features":
-        return FeaturesForm(config).resolved
-    return {"codes": resolve_codes(config)}
+    return summed_of(config).resolved
+
+
+_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": facts_of}
 
 
 _WHATEVER_A_SLOT_HOLDS = (
@@ -138,17 +133,19 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    declared = facts_of(config) if config.release.form == "features" else ()
+    declared = _FACTS[config.release.form](config)
     return (*declared, *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A counter whose windows the clock may use up."""
+    """A counter whose windows the clock may use up, and a plan that says no."""
+    found = plan.warnings(config)
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
-        return ()
+        return found
     hours = tree.horizon * release.window_seconds / 3600
     return (
+        *found,
         f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
         f"as many as the deployment's life has, or sums: fresh",
@@ -176,6 +173,7 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
+    plan=lambda config, artefacts, audience: plan.plan(config, audience),
     published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )

@@ -13,6 +13,7 @@ from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdap import artefacts as files
+from hushstream.systems.pdap import plan as deployment_plan
 from hushstream.systems.pdap.algorithm.plan import notes, plan
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
@@ -121,5 +122,6 @@ KIND = Kind(
     check=require_publishable,
     facts=_facts,
     notes=notes,
+    plan=lambda config, artefacts, audience: deployment_plan.plan(config, audience),
     study="hushstream.replay.studies.pdap.study:STUDY",
 )

@@ -11,6 +11,7 @@ from hushstream.engine.declare.result import Result
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdol import artefacts as files
+from hushstream.systems.pdol import plan
 from hushstream.systems.pdol.advice import Advice, advise
 from hushstream.systems.pdol.budget import budget_facts, lifetime_guarantee
 from hushstream.systems.pdol.configuration import PdolConfig
@@ -157,5 +158,6 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
+    plan=lambda config, artefacts, audience: plan.plan(config, audience),
     study="hushstream.replay.studies.pdol.study:STUDY",
 )

@@ -12,10 +12,8 @@ from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.agents.worker.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, config_file, print_json
-from hushstream.cli.progress import progress_bar
-from hushstream.engine.declare.declaration import Fact, Report
+from hushstream.engine.declare.declaration import Fact
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.engine.system import DeploymentValues
 from hushstream.privacy.promises.conversion_table import conversion_lines, conversion_rows
 from hushstream.privacy.promises.page import Group, Line, page_json, page_text
 from hushstream.privacy.promises.promise import Guarantee
@@ -32,19 +30,6 @@ def register(app: typer.Typer) -> None:
 
 def guarantee(
     config: ConfigFile,
-    contexts: Annotated[
-        int | None, typer.Option(help="Decisions in its life: say, too, whether it will pay (systems that share).")
-    ] = None,
-    overlap: Annotated[
-        float, typer.Option(help="For that: share of items that suit the users of any party (1: catalogues are alike).")
-    ] = 0.02,
-    users: Annotated[
-        int | None, typer.Option(help="Users that take part: say, too, what they gain (systems of ratings).")
-    ] = None,
-    ratings: Annotated[
-        int | None,
-        typer.Option(help="Ratings of each user, for what they gain; without --users: from how many users on they do."),
-    ] = None,
     json: AsJson = False,
 ) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs.
@@ -58,32 +43,22 @@ def guarantee(
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
     promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
     facts = tuple(kind.facts(values, artefacts))
-    advice = None if contexts is None else _advice(values, contexts, overlap, json)
-    if users is not None or ratings is not None:
-        # What follows for a typical number of ratings would stand beside what was asked.
-        advice, facts = _advice_for_users(values, users, ratings), ()
     if json:
         found: dict[str, Any] = {
             "budgets": [one.as_json() for one in budgets],
             "facts": {fact.name: fact.value for fact in facts},
             "conversions": [row.as_json() for row in conversion_rows(promises.releases)],
         }
-        print_json({**page_json(promises), **found, **({} if advice is None else {"advice": advice.as_json()})})
+        print_json({**page_json(promises), **found})
         return
-    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts, advice)), nl=False)
+    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts)), nl=False)
 
 
-def _beside(
-    promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact], advice: Report | None
-) -> list[Group]:
+def _beside(promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact]) -> list[Group]:
     """What stands below the promise, under headings of its own."""
-    given = [
-        *(line for fact in facts for line in fact.text.splitlines()),
-        *(advice.as_text().splitlines() if advice is not None else ()),
-    ]
     parts = {
         "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
-        "What it gives": given,
+        "What it gives": [line for fact in facts for line in fact.text.splitlines()],
         "Conversions": conversion_lines(promise, conversion_rows(promise)),
     }
     return [
@@ -91,43 +66,6 @@ def _beside(
         for title, texts in parts.items()
         if texts
     ]
-
-
-def _advice(config: DeploymentValues, contexts: int, overlap: float, quiet: bool) -> Report:
-    """Whether a deployment will pay, by the studies of its system.
-
-    Raises:
-        HushstreamError: they give no advice, or not for so many contexts.
-    """
-    from hushstream.replay.study import studies
-
-    study = studies().get(config.system)
-    if study is None or study.advise is None:
-        known = [name for name, one in studies().items() if one.advise is not None]
-        raise HushstreamError(f"--contexts: expected a system with advice ({', '.join(known)}), got {config.system}")
-    with progress_bar(quiet) as progress:
-        task = progress.add_task("", total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            progress.update(task, completed=done, total=total, description=what)
-
-        return study.advise(config, contexts, overlap, show)
-
-
-def _advice_for_users(config: DeploymentValues, users: int | None, ratings: int | None) -> Report:
-    """What so many users gain, or from how many on they do, by the studies of their system.
-
-    Raises:
-        HushstreamError: they give no such advice, or not for so many.
-    """
-    from hushstream.replay.study import studies
-
-    study = studies().get(config.system)
-    if study is None or study.advise_users is None:
-        asked = "--ratings" if users is None else "--users"
-        known = [name for name, one in studies().items() if one.advise_users is not None]
-        raise HushstreamError(f"{asked}: expected a system of ratings ({', '.join(known)}), got {config.system}")
-    return study.advise_users(config, users, ratings)
 
 
 def statement(

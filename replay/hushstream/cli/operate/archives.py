@@ -10,7 +10,7 @@ import typer
 
 from hushstream.cli.names import ALL, one_of, roles_or_all
 from hushstream.cli.operate.operations import one_or_all, topics_app
-from hushstream.cli.options import AsJson, KeyFolder, KeySeed, key_source, print_json
+from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, KeySeed, key_source, print_json
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working
 
@@ -25,6 +25,7 @@ class Until(StrEnum):
 def register(app: typer.Typer) -> None:
     """Add the commands to those of ``topics``."""
     topics_app.command(name="export")(topics_export)
+    topics_app.command(name="table")(topics_table)
     topics_app.command(name="trim")(topics_trim)
 
 
@@ -69,6 +70,35 @@ def topics_export(
     else:
         holds = held_in_clear(system) if roles is None else f"what {role} sees: keep it in that zone"
         typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
+
+
+def topics_table(
+    log: Annotated[Path, typer.Argument(help="An export of `topics export`, whole or of the learner's role.")],
+    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold exact content of users.")],
+    deployment: DeploymentFolder,
+    party: Annotated[str, typer.Option(help="Whose users, where each party has its own (pdap: a vendor).")] = "",
+    json: AsJson = False,
+) -> None:
+    """Write a deployment's own decisions as a table with its mapping, for `hushstream evaluate`.
+
+    INTERNAL, NOT PRIVATE: keep it in the edge zone. A row says what was known, what was shown with which propensity,
+    and what came of it. Other policies can be judged by it where decisions were drawn (`exploration`).
+    """
+    from hushstream.agents.worker.deployment import load
+    from hushstream.ops.decision_table import MAPPING, NOTICE, TABLE, decision_table
+    from hushstream.ops.export import open_export
+
+    with working(f"reading {log}", json):
+        table = decision_table(open_export(log), load(deployment), party)
+        table.write(directory)
+    notice = NOTICE.format(deployment=table.deployment)
+    if json:
+        found = {"rows": len(table.rows), "left_out": dict(table.left_out), "notice": notice}
+        print_json({**found, "table": str(directory / TABLE), "mapping": str(directory / MAPPING)})
+        return
+    left_out = "".join(f"\n  left out: {count} ({why})" for why, count in sorted(table.left_out.items()))
+    typer.echo(f"{notice}\n{directory / TABLE}: {len(table.rows)} decisions{left_out}")
+    typer.echo(f"hushstream evaluate --log {directory / TABLE} --mapping {directory / MAPPING}")
 
 
 @at_place

@@ -54,7 +54,7 @@ def demo(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """The main job: 2,000 users on an embedded broker and three workers; does a private start help new users?"""
+    """The main job: 3,600 visitors of a shop, a broker, three workers; does a private start help new users?"""
     from hushstream.replay.study import studies
 
     make = next(study.demo for study in studies().values() if study.demo is not None)

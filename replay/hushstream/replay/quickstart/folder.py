@@ -10,7 +10,9 @@ from hushstream.agents.worker.deployment import KEYS, prepare, read_config
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import key_names
 from hushstream.privacy.keys import generate_keys
+from hushstream.replay.worlds.shop import DECLARATION, ITEMS
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
 
 CONFIGURATION = "fast.yaml"
 DEPLOYMENT = "deployment"
@@ -35,6 +37,7 @@ def lay_out(folder: Path) -> System:
             f"{path}: expected a hosted deployment of p2b, got {config.system}; other systems are played by "
             f"`hushstream replay {config.system}`"
         )
+    _require_shop(path, config)
     made = folder / DEPLOYMENT
     if made.exists():
         if not (made / _MADE_HERE).exists():
@@ -45,3 +48,17 @@ def lay_out(folder: Path) -> System:
     system = prepare(made, config)
     generate_keys(made / KEYS, key_names(system.roles))
     return system
+
+
+def _require_shop(path: Path, config: P2BConfig) -> None:
+    """Refuse what the simulated visitors cannot tell, and more items than the shop has."""
+    declared = config.context.declared
+    known = {name: one["kind"] for name, one in DECLARATION.items()}
+    told = {} if declared is None else {name: one.kind for name, one in declared.features.items()}
+    if not told or any(known.get(name) != kind for name, kind in told.items()):
+        raise HushstreamError(
+            f"{path}: expected features that the simulated visitors have ("
+            f"{', '.join(f'{name}: {kind}' for name, kind in known.items())}), got others"
+        )
+    if config.arms > len(ITEMS):
+        raise HushstreamError(f"{path}: items.capacity: expected at most the shop's {len(ITEMS)}, got {config.arms}")

@@ -20,9 +20,12 @@ from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending import budget
 from hushstream.privacy.amounts import epsilon_value
 from hushstream.replay.quickstart.folder import DEPLOYMENT, lay_out
+from hushstream.replay.quickstart.learned import learned
 from hushstream.replay.quickstart.page import serve
 from hushstream.replay.quickstart.traffic import BIN_SECONDS, Traffic
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
+from hushstream.replay.worlds.shop import ITEMS
+from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
 LOOK_SECONDS = 3.0
@@ -90,6 +93,7 @@ class Quickstart:
         self._folder = folder
         self._killing = Killing()
         self._published: dict[str, int] = {}
+        self._learned: list[dict[str, Any]] = []
         self._spent: dict[str, Any] = {}
         self._trouble = ""
         self._killed_at: list[float] = []
@@ -114,6 +118,7 @@ class Quickstart:
             "answers": dict(tally.answers),
             "version": tally.version,
             "published": self._published,
+            "learned": self._learned,
             "budget": self._spent,
             "learner": {
                 "state": killing.state,
@@ -148,6 +153,7 @@ class Quickstart:
             try:
                 logs = await copy_async(self._session.connection(), self._system.partitions, topics, _NO_QUIET)
                 self._published = {name: _records(logs, name) for name in _PUBLISHED}
+                self._learned = _learned(self._system, logs)
                 self._spent = _spent(budget.read(logs, self._system))
                 self._trouble = ""
             except HushstreamError as error:
@@ -185,6 +191,18 @@ class Quickstart:
 
 def _records(logs: LogCopy, topic: str) -> int:
     return sum(len(part.records) for _, part in logs.of_topic(topic))
+
+
+def _learned(system: System, logs: LogCopy) -> list[dict[str, Any]]:
+    """What the newest model has learned; nothing before the first."""
+    newest: dict[str, Any] = {}
+    for _, part in logs.of_topic("models"):
+        for record in part.records:
+            name, fields = codec.decode(record.value)
+            if name == "FeatureModel" and fields["version"] > newest.get("version", 0):
+                newest = fields
+    config = system.core.config
+    return learned(config.context.schema, newest, ITEMS[: config.arms]) if newest else []
 
 
 def _spent(found: budget.Budget) -> dict[str, Any]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from hushstream.client import Client, Decision
 from hushstream.replay.worlds.blocked import BlockedWorld
-from hushstream.replay.worlds.synthetic import synthetic
+from hushstream.replay.worlds.shop import shop
 from hushstream.systems.p2b.configuration import P2BConfig
 
 VISITS = 20
@@ -28,7 +29,6 @@ START_SECONDS = 120.0
 """So long the workers may take to start, on a machine with much else to do."""
 
 _PATIENCE_SECONDS = 0.5
-_TASTE = 10.0
 _MOST_VISITORS = 2**31
 _BY_LEARNER = ("model", "repeated", "baseline")
 
@@ -84,22 +84,13 @@ class Traffic:
     """Visitors at a client, for as long as `run` is not cancelled."""
 
     def __init__(self, client: Client, config: P2BConfig, visitors_at_once: int, seed: int) -> None:
-        """Prepare a world of the configuration's size; its truth is drawn from the seed."""
+        """Prepare the shop with the configuration's number of items; who likes what is partly drawn from the seed."""
         self.tally = Tally()
         self._client = client
         self._arms = config.arms
         self._at_once = visitors_at_once
-        context = config.context
-        world = synthetic(
-            users=_MOST_VISITORS,
-            rounds=VISITS,
-            dimension=context.dimension,
-            arms=config.arms,
-            digits=context.digits,
-            weight_scale=_TASTE,
-            seed=seed,
-        )
-        self._world = BlockedWorld(world)
+        self._names = tuple(config.context.schema.features)
+        self._world = BlockedWorld(shop(users=_MOST_VISITORS, rounds=VISITS, arms=config.arms, seed=seed))
         self._numbers = count()
         self._began = time.monotonic()
         self._open = asyncio.Event()
@@ -121,7 +112,7 @@ class Traffic:
         Raises:
             DecisionTimeout: none has within `START_SECONDS`.
         """
-        await self._client.decide("first", "first", self._world.context(0, 0), timeout=START_SECONDS)
+        await self._client.decide("first", "first", self._told(0, 0), timeout=START_SECONDS)
         self._began = time.monotonic()
 
     async def run(self) -> None:
@@ -160,13 +151,19 @@ class Traffic:
             if not self._inside:
                 self._empty.set()
 
+    def _told(self, visitor: int, visit: int) -> Mapping[str, Any]:
+        """What the application tells of a visit: the features that the configuration declares."""
+        values = self._world.context(visitor, visit)
+        assert isinstance(values, Mapping), "the shop has names"
+        return {name: values[name] for name in self._names}
+
     async def _visit(self, visitor: int, visit: int) -> None:
         event, user = f"visit-{visitor}-{visit}", f"visitor-{visitor}"
         asked = time.monotonic()
         decision = await self._client.decide(
             event,
             user,
-            self._world.context(visitor, visit),
+            self._told(visitor, visit),
             baseline=(visitor + visit) % self._arms,
             timeout=_PATIENCE_SECONDS,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +27,10 @@ class BlockedWorld:
         self._world = world
         self._blocks: OrderedDict[tuple[int, int], _Block] = OrderedDict()
 
-    def context(self, user: int, round_index: int) -> NDArray[np.float32]:
-        """The context of one user in one round, (d,) float32."""
+    def context(self, user: int, round_index: int) -> NDArray[np.float32] | Mapping[str, Any]:
+        """The context of one user in one round, (d,) float32; or values by name, where features have names."""
         block, row = self._find(user, round_index)
-        context: NDArray[np.float32] = block.contexts[row]
+        context: NDArray[np.float32] | Mapping[str, Any] = block.contexts[row]
         return context
 
     def reward(self, user: int, round_index: int, arm: int) -> float:

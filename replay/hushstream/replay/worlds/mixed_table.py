@@ -51,6 +51,20 @@ class Visits(NamedTuple):
     chances: Float64
 
 
+class Told(NamedTuple):
+    """The truth about n visits.
+
+    Attributes:
+        rows: (n,) of the world's schema.
+        effects: (n, K) what each item's log-odds differ by from the common base.
+        rate: share of visits that reward an item drawn at random.
+    """
+
+    rows: Rows
+    effects: Float64
+    rate: float
+
+
 class FeatureWorld(Protocol):
     """A population whose visits are described by declared features."""
 
@@ -99,6 +113,11 @@ class MixedTable:
         """See `FeatureWorld`."""
         seen = self._seen(users, round_index)
         return Visits(self._rows(seen), 1.0 / (1.0 + np.exp(-(self._base + self._odds(users, seen)))))
+
+    def told(self, users: Int64) -> Told:
+        """What is true of visits of these users, for whoever judges a forecast."""
+        seen = self._seen(users, 0)
+        return Told(self._rows(seen), self._odds(users, seen), _BASE_RATE)
 
     @cached_property
     def _base(self) -> float:

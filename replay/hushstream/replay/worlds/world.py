@@ -7,7 +7,7 @@ user, round, arm) alone.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -47,8 +47,8 @@ class World(Protocol):
     @property
     def rounds(self) -> int: ...
 
-    def contexts(self, users: IntArray, round_index: int) -> npt.NDArray[np.float32]:
-        """Return the (n, d) contexts of ``users`` (n,) at one round."""
+    def contexts(self, users: IntArray, round_index: int) -> npt.NDArray[Any]:
+        """Return the (n, d) contexts of ``users`` (n,) at one round; (n,) values by name where features have names."""
         ...
 
     def rewards(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:

@@ -32,7 +32,8 @@ ITEM_SPREAD = 0.1
 """Deviation of item offsets, as rated; a device alone does not know them."""
 
 _RANKS = 10.0
-_LEAST_GAIN = 0.001
+LEAST_GAIN = 0.001
+"""Of RMSE: less than this is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Advice:
     @property
     def pays(self) -> bool:
         """Whether anything is gained over the device alone."""
-        return self.gain >= _LEAST_GAIN
+        return self.gain >= LEAST_GAIN
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -72,32 +73,38 @@ class Advice:
     def as_text(self) -> str:
         """Whole lines."""
         gained = f"a gain of {self.gain:.4f}" if self.pays else "nothing is gained over the device alone"
+        return (
+            f"Expected RMSE on a scale from 0 to 1: {self.shared:.3f} with item biases, {self.local:.3f} by each user's"
+            f" own mean alone; {gained}.\n{self.factors_text}.\n"
+        )
+
+    @property
+    def factors_text(self) -> str:
+        """Whether factors will be found, in words."""
         if self.ratio >= HELPS:
             factors = "factors are likely to be found, and to help"
         elif self.ratio <= HURTS:
             factors = "factors will not be found: the third slot repeats the first"
         else:
             factors = "factors may or may not be found"
-        return (
-            f"Expected RMSE on a scale from 0 to 1: {self.shared:.3f} with item biases, {self.local:.3f} by each user's"
-            f" own mean alone; {gained}.\nRatio of a factor to the noise's edge: {self.ratio:.2f}; {factors}.\n"
-        )
+        return f"Ratio of a factor to the noise's edge: {self.ratio:.2f}; {factors}"
 
 
-def advise(config: BgtConfig, users: int, ratings_per_user: int) -> Advice:
+def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: float = ITEM_SPREAD) -> Advice:
     """What to expect of so many users.
 
     Args:
         config: of the deployment.
         users: U.
         ratings_per_user: a typical number.
+        item_spread: deviation of item offsets, as rated.
 
     Raises:
         ConfigurationError: a number out of range.
     """
     whole("users", users, 1, 1 << 22)
     whole("ratings_per_user", ratings_per_user, 1, 1 << 16)
-    spread = ITEM_SPREAD**2
+    spread = item_spread**2
     own = (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
     left = _left(config, users, ratings_per_user, spread)
     shared = RATING_SPREAD**2 + left + (RATING_SPREAD**2 + left) / (ratings_per_user + config.model.lone_ridge)

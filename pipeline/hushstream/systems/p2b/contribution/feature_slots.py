@@ -48,9 +48,9 @@ class FeatureReports(NamedTuple):
     units: Int64
 
 
-def slot_bytes(layout: FeatureLayout) -> int:
-    """Bytes of every slot of a layout."""
-    return _columns(layout.places).itemsize
+def slot_bytes(places: int) -> int:
+    """Bytes of every slot of a layout with so many places."""
+    return _columns(places).itemsize
 
 
 def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: int, units: SlotUnits) -> list[bytes]:
@@ -98,7 +98,7 @@ def unpack_reports(layout: FeatureLayout, contents: Sequence[bytes]) -> FeatureR
     Raises:
         BadSlot: a content of another length (lengths are public).
     """
-    size = slot_bytes(layout)
+    size = slot_bytes(layout.places)
     if set(map(len, contents)) - {size}:
         raise BadSlot(f"expected {size} bytes of slot content in each of {len(contents)} slots, got others")
     raw = np.frombuffer(b"".join(contents), _columns(layout.places))

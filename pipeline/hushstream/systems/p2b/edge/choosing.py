@@ -136,7 +136,7 @@ class TwoCandidates:
     """Of the decisions that a slot covers the first clicked interaction and one other are held; public numbers choose.
 
     An interaction is a candidate when its reward window has ended, whether or not it was rewarded before: a reward that
-    is known at once would otherwise get ahead of those that never come.
+    is known at once would otherwise get ahead of those that never come. The end of a phase ends all reward windows.
     """
 
     nothing = _NOTHING_HELD

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.learners.errors import LearnerError
-from hushstream.learners.sparse import SparseContext, SparseModel, SparseUCB, contexts_of
+from hushstream.learners.sparse import MOST_STEPS, SparseContext, SparseModel, SparseUCB, contexts_of
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports
 from hushstream.systems.p2b.edge.feature_state import DatedSteps, FeatureState
@@ -77,7 +77,8 @@ class FeaturePolicy:
 
     def begin(self, track: str) -> tuple[int, FeatureState]:
         model = self._models.hold(track)
-        own = DatedSteps(self._layout.cells, self._version)
+        own = DatedSteps(self._layout.cells)
+        own.catalogue = self._version
         return model.version, FeatureState(model.state.model, own, model.state.entries)
 
     def end(self, track: str, version: int) -> None:
@@ -130,12 +131,16 @@ class FeaturePolicy:
         return pack_null(self._layout)
 
     def dump_own(self, state: FeatureState) -> bytes:
-        """See `SharedPolicy.dump_own`: the number of steps, their arms, vectors and gains, and their catalogue."""
+        """See `SharedPolicy.dump_own`: the number of steps plus the oldest one's row, then arms, vectors and gains.
+
+        The oldest is row 0 until `MOST_STEPS` are taken, so the sum tells both. Where items have names, the version of
+        the catalogue stands at the end.
+        """
         assert state.own is not None, "a shared state is nobody's own"
         arms, vectors, gains = state.own.taken
         parts = (arms.astype("<i4"), vectors.astype("<f4"), gains.astype("<f4"))
         dated = b"" if self._catalogue is None else _CATALOGUE.pack(state.own.catalogue)
-        return _COUNT.pack(state.own.count) + b"".join(part.tobytes() for part in parts) + dated
+        return _COUNT.pack(state.own.count + state.own.oldest) + b"".join(part.tobytes() for part in parts) + dated
 
     def load_own(self, track: str, version: int, dumped: bytes) -> FeatureState:
         """See `SharedPolicy.load_own`.
@@ -143,21 +148,21 @@ class FeaturePolicy:
         Raises:
             LearnerError: not such bytes.
         """
-        cells, count, catalogue = self._layout.cells, 0, _UNNAMED
+        cells, told, catalogue = self._layout.cells, 0, _UNNAMED
         if self._catalogue is not None and len(dumped) >= _COUNT.size + _CATALOGUE.size:
             (catalogue,) = _CATALOGUE.unpack(dumped[-_CATALOGUE.size :])
             dumped = dumped[: -_CATALOGUE.size]
         if len(dumped) >= _COUNT.size:
-            (count,) = _COUNT.unpack_from(dumped)
+            (told,) = _COUNT.unpack_from(dumped)
+        count = min(told, MOST_STEPS)
         expected = _COUNT.size + count * (4 + 4 * cells + 4)
         if len(dumped) != expected:
             raise LearnerError(f"expected {expected} bytes of {count} steps, got {len(dumped)}")
         arms = np.frombuffer(dumped, "<i4", count, _COUNT.size)
         vectors = np.frombuffer(dumped, "<f4", count * cells, _COUNT.size + 4 * count).reshape(count, cells)
         gains = np.frombuffer(dumped, "<f4", count, _COUNT.size + 4 * count + 4 * count * cells)
-        own = DatedSteps(cells, catalogue)
-        for arm, vector, gain in zip(arms, vectors, gains, strict=True):
-            own.append(vector, float(gain), int(arm))
+        own = DatedSteps.restored(arms, vectors, gains, told - count)
+        own.catalogue = catalogue
         held = self._models.held(track, version)
         return FeatureState(held.model, own, held.entries)
 

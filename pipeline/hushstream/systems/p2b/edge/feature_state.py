@@ -34,7 +34,7 @@ class DatedSteps(OwnSteps):
 
     __slots__ = ("catalogue",)
 
-    def __init__(self, cells: int, catalogue: int = 0) -> None:
+    def __init__(self, cells: int, room: int = 4) -> None:
         """Begin with nothing learned."""
-        super().__init__(cells)
-        self.catalogue = catalogue
+        super().__init__(cells, room)
+        self.catalogue = 0

@@ -24,6 +24,7 @@ from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.batch import (
     CERTAIN,
     MODEL,
+    NEVER_MS,
     PUBLIC,
     Batch,
     Changed,
@@ -528,7 +529,7 @@ class LearnerMachine(DecisionRole):
         while due and has_settled(due[0][0], now_ms, self.settle_ms):
             settled.append(due.popleft()[1])
         if settled:
-            self._send_slots(settled, 0, batch)
+            self._send_slots(settled, 0, now_ms, batch)
         if self.lift is not None and before_ms and now_ms // self.lift_ms != before_ms // self.lift_ms:
             self._release_lift(batch)
         if self.expire_ms is not None and now_ms // self.sweep_ms != before_ms // self.sweep_ms:
@@ -545,23 +546,26 @@ class LearnerMachine(DecisionRole):
         if outcome is JoinOutcome.EXPIRED_AS_ZERO and decision.shown_arm == decision.arm:
             self._count_lift(agent, decision, 0.0)
 
-    def _send_slots(self, users: Sequence[str], phase: int, batch: Batch) -> None:
-        """Send a slot of each; a user whose state was given up meanwhile still owes theirs: with null in it."""
+    def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: Batch) -> None:
+        """Send a slot of each; a user whose state was given up meanwhile still owes theirs: with null in it.
+
+        Reward windows that end by ``waited_ms`` have ended.
+        """
         period, taken = self.now_ms // self.period_ms, []
         for user in users:
             agent = self.agents.get(user)
-            slot = self.agents.take_owed(user) if agent is None else agent.take_slot(self.now_ms)
+            slot = self.agents.take_owed(user) if agent is None else agent.take_slot(waited_ms)
             taken.append(TakenSlot(slot, period, self.user_key(user)))
         batch.releases.extend(slot_outputs(self.system, taken, phase, self.chain.encode))
         batch.sent += len(taken)
         batch.counts[Outcome.SLOT_SENT] += len(taken)
 
     def _end_phase(self, phase: int, batch: Batch) -> None:
-        """Send all slots that are due, and pass the phase end on."""
+        """Send all slots that are due, and pass the phase end on; it is public, and ends all reward windows."""
         if self.due:
             users = [user for _, user in self.due]
             self.due.clear()
-            self._send_slots(users, phase, batch)
+            self._send_slots(users, phase, NEVER_MS, batch)
         self._release_lift(batch)
         batch.releases.extend(phase_end_outputs(self.system, self.partition, phase, self.chain.encode))
 

@@ -27,11 +27,11 @@ from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.promise import mechanism_of
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow, ItemRows, SlotOutcome, Windows
+from hushstream.systems.p2b.summed import summed_of
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 _BESIDE = frozenset({"Seal", "Tick"})
@@ -149,20 +149,20 @@ class ShufflerMachine(ReleasingRole):
         # 1. Charge: each window pays for itself, or all for the counter that they run through.
         asked = releases.ask(0 if self.running_sums is not None else closed.window)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        outputs = () if asked.refused else self._outputs(closed, asked)
+        outputs = () if asked.refused else self._outputs(closed, asked, gathered)
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         # 3. Journal.
         fields = {
             "window": closed.window,
             "slots": len(closed.contents),
             "closed_by": str(closed.closed_by),
-            "mechanism": mechanism_of(self.system.config),
+            "mechanism": summed_of(self.system.config).mechanism,
             "parameters": terms_of(self.system).text,
         }
         if self.released(high, fields, outputs, asked, gathered):
             self.open_noise()
 
-    def _outputs(self, closed: ClosedWindow, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, closed: ClosedWindow, asked: Asked, gathered: Gathered) -> tuple[Output, ...]:
         key, nonce, running, epoch = (
             self.releases.key,
             self.releases.nonce,
@@ -170,6 +170,8 @@ class ShufflerMachine(ReleasingRole):
             self.releases.epoch.number,
         )
         release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
+        if release.forged:
+            gathered.counts[Outcome.FORGED_SLOT] += release.forged
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
         return (

@@ -219,18 +219,11 @@ class PdapLearnerMachine(DecisionRole):
 
     def _context(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
         """Answer one context, or refuse it; log time has come as far as it."""
-        columns = decoded.columns
-        event_id, user = columns.event_ids[row], columns.users[row]
+        event_id = decoded.columns.event_ids[row]
         waiting = self.open.get(event_id)
         past = self.past.get(event_id) if waiting is None else _past_of(waiting)
         reason = decoded.refused.get(row) or self._objection(decoded, row, batch)
-        if reason is None and past is not None and past.user != user:
-            reason = Refusal.EVENT_OF_ANOTHER_USER
-        if reason is not None:
-            batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
-        elif past is not None:
-            batch.repeat(event_id, past)
-        else:
+        if not batch.turn_away(decoded, row, past, reason):
             self._decide(decoded, row, forwards, batch)
 
     def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:

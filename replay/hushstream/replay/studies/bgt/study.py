@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.engine.declare.declaration import Report
 from hushstream.replay.studies.bgt.audits.configured import audit_config
 from hushstream.replay.studies.bgt.audits.rows import rows
 from hushstream.replay.studies.bgt.bench.compute import bgt_rows
@@ -17,18 +16,10 @@ from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.replay.studies.bgt.worlds.own import own_ratings
 from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
-from hushstream.systems.bgt.configuration import BgtConfig
-from hushstream.systems.bgt.price.advice import TYPICAL_RATINGS, advise, sizes
 
 
 def _document(result: BgtResult) -> dict[str, Any]:
     return result.as_json()
-
-
-def _advise_users(config: BgtConfig, users: int | None, ratings: int | None) -> Report:
-    """What so many users gain or, where nobody says how many there are, from how many on anything is gained."""
-    each = TYPICAL_RATINGS if ratings is None else ratings
-    return sizes(config, each) if users is None else advise(config, users, each)
 
 
 STUDY = Study(
@@ -49,7 +40,6 @@ STUDY = Study(
     paper=paper_line,
     audits=rows,
     audit_config=audit_config,
-    advise_users=_advise_users,
     bench=bgt_rows,
     stream_bench=bgt_stream_rows,
 )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hushstream.client.client import Client
 from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.declare.requests import ContextRules
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.models_ready import await_models
 from hushstream.replay.worlds.blocked import BlockedWorld
@@ -87,8 +88,16 @@ class Played:
 class ClosedLoop:
     """Plays a world against a stream."""
 
-    def __init__(self, world: World, plan: Plan, progress: Progress | None = None) -> None:
+    def __init__(
+        self, world: World, plan: Plan, progress: Progress | None = None, rules: ContextRules | None = None
+    ) -> None:
         """Bind a world with enough users to a plan.
+
+        Args:
+            world: who acts.
+            plan: in which order.
+            progress: told after every interaction.
+            rules: what the deployment takes; a client needs them where contexts are values by name.
 
         Raises:
             HushstreamError: the plan needs more users than the world has.
@@ -99,6 +108,7 @@ class ClosedLoop:
         self._world = world
         self._blocked = BlockedWorld(world)
         self._plan = plan
+        self._rules = rules
         self._progress = progress
         self._done = 0
         self._total = plan.interactions(world.rounds)
@@ -114,7 +124,7 @@ class ClosedLoop:
         """
         plan = self._plan
         self._started = time.perf_counter()
-        async with Client(log) as client:
+        async with Client(log, rules=self._rules) as client:
             await self._phase(client, "contributors", range(plan.first, plan.contributors), "cold", "phase 0")
             await client.end_phase(0)
             tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}

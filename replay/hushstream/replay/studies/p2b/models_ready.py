@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from itertools import count
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -17,14 +19,16 @@ POLL_SECONDS = 0.1
 STEADY_POLLS = 5
 
 
-async def await_models(client: Client, tracks: set[str], partitions: int, context: ArrayLike) -> None:
+async def await_models(
+    client: Client, tracks: set[str], partitions: int, context: ArrayLike | Mapping[str, Any]
+) -> None:
     """Wait until every learner answers from a complete model of each track.
 
     Args:
         client: a started client.
         tracks: the model tracks.
         partitions: of the learners.
-        context: any valid context (d,).
+        context: any valid context.
 
     Raises:
         HushstreamError: no model came in time.
@@ -34,7 +38,9 @@ async def await_models(client: Client, tracks: set[str], partitions: int, contex
             await _await_model(client, track, partition, partitions, context)
 
 
-async def _await_model(client: Client, track: str, partition: int, partitions: int, context: ArrayLike) -> None:
+async def _await_model(
+    client: Client, track: str, partition: int, partitions: int, context: ArrayLike | Mapping[str, Any]
+) -> None:
     """Ask for a user who does nothing else until their learner holds the model.
 
     Several windows give several versions: the model counts as complete when `STEADY_POLLS` answers in a row came

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import key_names
+from hushstream.features.schema import FeatureSchema
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.catalogue.known_worlds import system_of
@@ -30,8 +32,9 @@ from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.arms import Arm, after, arms_of
+from hushstream.replay.studies.p2b.clear_model import DeclaredWorld, clear_rewards, clear_sums_of
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
-from hushstream.replay.studies.p2b.report.results import CellRow, ComparisonArm, RunResult
+from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, CellRow, ComparisonArm, RunResult
 from hushstream.replay.studies.p2b.report.summaries import kept_of, payoff_of, summarise
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
@@ -42,6 +45,7 @@ from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.summed import summed_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +87,14 @@ def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     plan = _plan(options, world)
     with deployed(options.folder) as folder:
         values = _config(options, world, plan)
-        arms = arms_of(values["deployment"], folder, plan.conditions)
+        arms = arms_of(values["deployment"], folder, _played_conditions(world, plan))
         plans = [replace(plan, conditions=arm.conditions) for arm in arms]
         counts = [one.interactions(world.rounds) for one in plans]
         played = [
             _play(options, world, part, arm, values, after(progress, sum(counts[:place]), sum(counts)))
             for place, (arm, part) in enumerate(zip(arms, plans, strict=True))
         ]
-        return _result(options, world.public, played)
+        return _result(options, world.public, played, _clear(options, world, plan, played[0].recording.played))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,8 @@ def _play(
     if options.secret_keys and not arm.non_private:
         place = replace(place, seed=None)
     system = _prepared(options, world, arm, config, place)
-    recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress).run))
+    rules = system.requests if _declares(world) else None
+    recording = run_to_end(lambda: play(system, place, ClosedLoop(world, plan, progress, rules).run))
     return _PlayedArm(arm, system, recording, place.keys)
 
 
@@ -167,16 +172,42 @@ def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
     values: dict[str, Any] = {
         "deployment": "replay",
         "items": {"capacity": world.arms},
-        "features": {"dimension": world.dimension},
+        "features": world.schema.plain if _declares(world) else {"dimension": world.dimension},
         "expected_slots": max(1, plan.contributors),
         "slot": {"after_interactions": world.rounds},
-        "feedback": {"attribution_window_seconds": NEVER_SECONDS, "settle_seconds": NEVER_SECONDS},
+        "feedback": {
+            "attribution_window_seconds": NEVER_SECONDS,
+            "settle_seconds": NEVER_SECONDS,
+            **({"click_rate": world.click_rate} if _declares(world) else {}),
+        },
         "release": {"window_units": max(1_000_000, plan.contributors + 1)},
     }
     return merged_values(values, options.config)
 
 
-def _result(options: P2BOptions, public: bool, arms: Sequence[_PlayedArm]) -> RunResult:
+def _declares(world: World) -> TypeGuard[DeclaredWorld]:
+    return isinstance(getattr(world, "schema", None), FeatureSchema)
+
+
+def _played_conditions(world: World, plan: Plan) -> tuple[str, ...]:
+    """Those that deployments are played for: of declared features none lets interactions travel in clear."""
+    return tuple(one for one in plan.conditions if one != WARM_NONPRIVATE or not _declares(world))
+
+
+def _clear(options: P2BOptions, world: World, plan: Plan, played: Played) -> dict[str, NDArray[np.float64]]:
+    """Rewards of users who start from a model of all interactions in clear, where features are declared."""
+    contributed = plan.contributors - plan.first
+    if WARM_NONPRIVATE not in plan.conditions or not _declares(world) or not contributed:
+        return {}
+    users = np.arange(plan.first, plan.contributors + plan.evaluated)
+    chosen, rewards = played.chosen["contributors"], played.rewards["contributors"]
+    prior = clear_sums_of(world, users[:contributed], chosen, rewards).prior()
+    return {WARM_NONPRIVATE: clear_rewards(world, prior, users[contributed:], options.seed)}
+
+
+def _result(
+    options: P2BOptions, public: bool, arms: Sequence[_PlayedArm], clear: Mapping[str, NDArray[np.float64]]
+) -> RunResult:
     private, *others = arms
     system: P2BSystem = private.system.core
     recording, logs, counts = private.recording, private.recording.logs, private.recording.counts
@@ -185,7 +216,7 @@ def _result(options: P2BOptions, public: bool, arms: Sequence[_PlayedArm]) -> Ru
         for one in arms
         for name, found in one.recording.played.rewards.items()
         if public and name in one.arm.conditions
-    }
+    } | (dict(clear) if public else {})
     compared = {name: summarise(name, rewards[name]) for name in CONDITIONS if name in rewards}
     all_counts = {**counts, **record_counts(logs)}
     return RunResult(
@@ -212,7 +243,7 @@ def _result(options: P2BOptions, public: bool, arms: Sequence[_PlayedArm]) -> Ru
             counts if public else {},
             recording.peak_memory_bytes,
         ),
-        cells=tuple(_cells(system, logs, private.keys)) if public else None,
+        cells=tuple(_cells(system, logs, private.keys)) if public and summed_of(system.config).fits_encoder else None,
         verify=_checked(arms) if options.verify else None,
         environment=environment(),
     )

@@ -35,19 +35,19 @@ from hushstream.replay.studies.p2b.view import run_view
 from hushstream.replay.study import Study
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import tmc2007
+from hushstream.replay.worlds.shop import shop
 from hushstream.replay.worlds.synthetic import synthetic
 
 
 def _demo(seed: int | None, bootstrap: str | None, security: Path | None) -> P2BOptions:
     return P2BOptions(
-        dataset="synthetic",
+        dataset="shop",
         runner="stream",
         seed=seed or 0,
         secret_keys=seed is None,
-        contributors=1400,
+        contributors=3000,
         evaluated=600,
-        world={"variant": "softmax", "weight_scale": 5.0, "reward_scale": 1.0},
-        config={"deployment": "demo", "encoder": {"codes": 8}, "privacy": {"epsilon": 1.0}},
+        config={"deployment": "demo", "privacy": {"epsilon": 1.0}},
         bootstrap=bootstrap,
         security=security,
     )
@@ -92,7 +92,7 @@ STUDY = Study(
     table=terminal_table,
     view=run_view,
     report=write_report,
-    worlds={"synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k},
+    worlds={"shop": shop, "synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k},
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.declare.plan import DAYS, Audience
+from hushstream.engine.declare.plan import Plan as DeploymentPlan
 from hushstream.replay.experiments.rows import over_seeds
 from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
@@ -20,8 +22,8 @@ from hushstream.replay.studies.pdap.play import Form, Task, play
 from hushstream.replay.worlds.world import WorldError
 from hushstream.systems.pdap.algorithm.plan import Plan, plan
 from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.plan import KEEP_APART
 
-KEEP_APART = "keep the vendors apart"
 SHARE = "share"
 UNCLEAR = "too close to call: share only for what else it is worth"
 SEEDS = tuple(range(100, 106))
@@ -56,12 +58,18 @@ class Advice:
 
     def as_text(self) -> str:
         """In plain words."""
-        (mean, low, high), (way, way_low, way_high) = self.gain, self.online
+        mean, low, high = self.gain
         return (
             f"Advice: {self.verdict}.\n"
             f"Against vendors that keep apart, with exact clicks: {mean:+.1f} points at the end ({low:+.1f} to"
-            f" {high:+.1f}), {way:+.1f} on the way ({way_low:+.1f} to {way_high:+.1f}).\n{self.plan.as_text()}"
+            f" {high:+.1f}).\n{self.way_text}.\n{self.plan.as_text()}"
         )
+
+    @property
+    def way_text(self) -> str:
+        """What is gained before the end."""
+        mean, low, high = self.online
+        return f"Of all answers on the way: {mean:+.1f} points against exact clicks apart ({low:+.1f} to {high:+.1f})"
 
 
 def advise(
@@ -96,6 +104,46 @@ def advise(
     ways = {form: np.array([100 * played[task].online[contexts] for task in tasks[form]]) for form in _FORMS}
     gain, online = (over_seeds(each["blocks"] - each["alone-exact"]) for each in (ends, ways))
     return Advice(_verdict(gain, found), gain, online, found)
+
+
+def play_plan(
+    config: PdapConfig,
+    plan: DeploymentPlan,
+    audience: Audience,
+    overlap: float,
+    progress: Progress | None = None,
+    seeds: Sequence[int] = SEEDS,
+    processes: int | None = None,
+) -> DeploymentPlan:
+    """A deployment's plan with what a year of it gained over keeping apart, where that is open.
+
+    Args:
+        config: of the deployment.
+        plan: that its system makes.
+        audience: it was made for.
+        overlap: see `advise`.
+        progress: see `advise`.
+        seeds: see `advise`.
+        processes: see `advise`.
+    """
+    decisions = min(MOST_CONTEXTS, int(audience.visited(DAYS[-1])))
+    if plan.beats is not None or decisions < 1:
+        return plan
+    found = advise(config, decisions, overlap, seeds, progress, processes)
+    mean, low, high = found.gain
+    beats = {SHARE: True, KEEP_APART: False, UNCLEAR: None}[found.verdict]
+    words = {
+        True: f"It will beat vendors that keep apart: {SHARE}.",
+        False: f"It will not beat vendors that keep apart: {KEEP_APART}.",
+        None: f"It may or may not beat vendors that keep apart: {UNCLEAR}.",
+    }
+    return plan.told(
+        beats,
+        f"{words[beats]} {mean:+.1f} points of clicks after {decisions:,} decisions ({low:+.1f} to {high:+.1f}).",
+        (found.way_text,),
+        found.as_json(),
+        (f"played over {len(seeds)} synthetic worlds of such vendors; {overlap:.0%} of items suit any user",),
+    )
 
 
 _FORMS: tuple[Form, ...] = ("blocks", "alone-exact")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hushstream.replay.progress import Progress
-from hushstream.replay.studies.pdap.advice import Advice, advise
+from hushstream.replay.studies.pdap.advice import play_plan
 from hushstream.replay.studies.pdap.audits.rows import audit_config, rows
 from hushstream.replay.studies.pdap.bench.compute import pdap_rows
 from hushstream.replay.studies.pdap.bench.stream import pdap_stream_rows
@@ -29,10 +28,6 @@ def _plays(made: Any) -> bool:
     return hasattr(made, "arrivals") and hasattr(made, "means")
 
 
-def _advise(config: Any, contexts: int, overlap: float, progress: Progress | None) -> Advice:
-    return advise(config, contexts, overlap, progress=progress)
-
-
 STUDY = Study(
     system="pdap",
     options=PdapOptions,
@@ -53,5 +48,5 @@ STUDY = Study(
     audit_config=audit_config,
     bench=pdap_rows,
     stream_bench=pdap_stream_rows,
-    advise=_advise,
+    play_plan=play_plan,
 )

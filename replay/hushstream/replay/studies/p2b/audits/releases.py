@@ -26,10 +26,10 @@ from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import GROUPS, LiftCounter, lift_guarantee, lift_tree
-from hushstream.systems.p2b.promise import resolve_codes
 from hushstream.systems.p2b.release import release_address, release_window
 from hushstream.systems.p2b.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
+from hushstream.systems.p2b.summed import resolve_codes
 
 Contents = Sequence[Report | None]
 """Of one window's slots."""

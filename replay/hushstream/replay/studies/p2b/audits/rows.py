@@ -13,7 +13,7 @@ from hushstream.replay.studies.p2b.audits import attacks, linear, releases
 from hushstream.replay.studies.p2b.audits.role_rows import role_rows
 from hushstream.replay.studies.p2b.audits.work import works
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
-from hushstream.systems.p2b.promise import PAPER_THRESHOLD
+from hushstream.systems.p2b.summed import PAPER_THRESHOLD
 
 SAMPLING, THRESHOLD = 0.5, 5
 

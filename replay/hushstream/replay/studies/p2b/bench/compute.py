@@ -8,7 +8,7 @@ in this thread: BLAS is held to one).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,26 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # s
 
 from hushstream.learners.batch import choose_batch, learn_batch
 from hushstream.learners.linucb import LinUCB, LinUCBModel
+from hushstream.learners.sparse import SparseContext, SparseModel, SparseUCB, contexts_of
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.studies.p2b.experiments.points import fitted_system
 from hushstream.replay.studies.p2b.experiments.population_run import run_population
+from hushstream.replay.worlds.mixed_table import MixedTable
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
+from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.contribution.grid import grid_points
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.server.warm_start import cold_start
+from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 
 DIMENSION = ARMS = 25
 BATCH = 256
+WINDOW = 50_000
 TEXTBOOK_EVENTS = 10_000
 USERS = 100_000
 
@@ -182,6 +189,37 @@ def codec_rows(rounds: int) -> list[BenchRow]:
     ]
 
 
+def feature_rows(rounds: int) -> list[BenchRow]:
+    """Declared features, the mixed table of 83 cells: choices of new users, and slots to the sums of a window."""
+    found: list[BenchRow] = []
+    for arms, single, batched in ((10, 150_000, 400_000), (100, 40_000, 100_000)):
+        world = MixedTable(0, arms)
+        layout = layout_of(world.schema, arms, 1, 1.0, 50_000)
+        start = cold_start(arms, layout.cells, len(world.schema.table))
+        model, kernel = SparseModel.of(*start), SparseUCB(arms, layout.cells, layout.places)
+        blocks = world.schema.blocks(world.visits(np.arange(BATCH), 0).rows)
+        cells = np.concatenate([np.zeros((BATCH, 1), dtype=np.int64), blocks.cells + 1], axis=1)
+        values = np.concatenate([np.ones((BATCH, 1)), blocks.values], axis=1)
+        shape = f"d={layout.cells}, K={arms}"
+        rates = [
+            20 * BATCH / _seconds(_choose_each, kernel, model, contexts_of(cells, values), 20) for _ in range(rounds)
+        ]
+        found.append(at_least(f"declared features, choose one at a time, {shape}", rates, "events/CPU s", single))
+        rates = [20 * BATCH / _seconds(_choose_all, kernel, model, cells, values, 20) for _ in range(rounds)]
+        found.append(
+            at_least(f"declared features, choose in batches of {BATCH}, {shape}", rates, "events/CPU s", batched)
+        )
+    world = MixedTable(0, 10)
+    layout = layout_of(world.schema, 10, 1, 1.0, WINDOW)
+    numbers = np.arange(WINDOW, dtype=np.int64)
+    units = layout.units_of(world.schema.blocks(world.visits(numbers, 0).rows))
+    contents = pack_reports(layout, numbers % 10, numbers % 2, 0, units)
+    rates = [WINDOW / _seconds(_sum_up, layout, contents) for _ in range(rounds)]
+    cells_of_all = 2 * layout.arms * layout.cells
+    name = f"shuffler, slots of declared features to a crowd of {cells_of_all:,} sums"
+    return [*found, at_least(name, rates, "slots/CPU s", 100_000)]
+
+
 SUBJECTS: dict[str, Rows] = {
     "learner": learner_rows,
     "agent": agent_rows,
@@ -189,6 +227,7 @@ SUBJECTS: dict[str, Rows] = {
     "encoder": encoder_rows,
     "noise": noise_rows,
     "codec": codec_rows,
+    "features": feature_rows,
 }
 """What `compute_rows` measures; more may be added."""
 
@@ -246,6 +285,30 @@ def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tu
         equal += kernel.choose(state, context)[0] == arm
         kernel.learn(state, context, arm, rewards[row, arm])
     return seconds, equal
+
+
+def _choose_each(kernel: SparseUCB, model: SparseModel, contexts: Sequence[SparseContext], times: int) -> None:
+    for _ in range(times):
+        for context in contexts:
+            kernel.choose(model, None, context)
+
+
+def _choose_all(
+    kernel: SparseUCB, model: SparseModel, cells: NDArray[np.int64], values: NDArray[np.float64], times: int
+) -> None:
+    for _ in range(times):
+        kernel.choose_batch(model, cells, values)
+
+
+def _sum_up(layout: FeatureLayout, contents: Sequence[bytes]) -> None:
+    """Read, check and add up the slots of a window, and draw its noise."""
+    reports = unpack_reports(layout, contents)
+    exact = linear_sums(layout, reports, np.ones(len(contents), dtype=np.bool_))
+    address = NoiseAddress("release-noise", "bench", bytes(32), "p2b", "linear-sums", {}, bytes(16), 0)
+    shape = (2, layout.arms, layout.cells)
+    scale = laplace_scale(1, layout.sensitivity)
+    noise = discrete_laplace(KeyedStream(seeded_key(0, "shuffler"), address), *scale, int(np.prod(shape)))
+    noised_sums(exact, noise.reshape(shape))
 
 
 def _there_and_back(name: str, record: dict[str, object], times: int) -> None:

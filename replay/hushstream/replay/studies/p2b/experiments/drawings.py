@@ -52,6 +52,21 @@ def draw_curve(rows: Sequence[Row], sheet: Sheet) -> None:
     sheet.legend(right)
 
 
+def draw_forecast(rows: Sequence[Row], sheet: Sheet) -> None:
+    """A point a configuration: the forecast with true spreads, and the range of assumed ones, against the gain."""
+    rows = [row for row in rows if row["form"] == "features"]
+    (axes,) = sheet.panels(1, height=340)
+    gains = [row["gain"] for row in rows]
+    most = 1.1 * max(*gains, *(row["assumed_high"] for row in rows))
+    axes.plot([0, most], [0, most], color=INK, linewidth=0.9, linestyle="--", label="as simulated")
+    for row in rows:
+        axes.plot([row["gain"]] * 2, [row["assumed_low"], row["assumed_high"]], color=GREY, linewidth=1.2)
+    axes.plot([], [], color=GREY, linewidth=1.2, label="assumed spreads: range")
+    axes.plot(gains, [row["forecast"] for row in rows], "o", color=BLUE, label="true spreads")
+    axes.set(xlabel="Gain, whole simulation", ylabel="Gain, forecast", xlim=(0, most), ylim=(0, most))
+    sheet.legend(axes)
+
+
 def draw_users(rows: Sequence[Row], sheet: Sheet) -> None:
     """Figure 4: a panel for each world and number of arms."""
     panels = list(dict.fromkeys((row["world"], row["arms"]) for row in rows))

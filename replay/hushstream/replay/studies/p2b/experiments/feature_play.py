@@ -30,6 +30,7 @@ from hushstream.privacy.mechanisms.noise import (
     laplace_variance,
 )
 from hushstream.privacy.promises.promise import Guarantee
+from hushstream.replay.studies.p2b.clear_model import ClearSums, written_out
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.mixed_table import EmbeddedUsers, FeatureWorld, MixedTable
 from hushstream.replay.worlds.tagged_documents import TaggedDocuments
@@ -120,8 +121,8 @@ def _world(kind: Kind, seed: int, arms: int, data_dir: Path | None) -> FeatureWo
 def guarantee_of(task: Task, line: Line) -> Guarantee | None:
     """What a line promises; None of lines that promise nothing."""
     if line.form == "linear":
-        layout = _layout(task, line)
-        tree = 1 if line.windows != "ten counted" else _tree(layout, line).parameters["levels"]
+        layout = layout_for(task, line)
+        tree = 1 if line.windows != "ten counted" else tree_of(layout, line).parameters["levels"]
         stated = linear_sums_guarantee(str(line.epsilon), UNITS, layout.places, layout.levels, tree_levels=int(tree))
     elif line.form == "codes":
         stated = slot_sums_guarantee(str(line.epsilon))
@@ -140,7 +141,7 @@ def play(task: Task) -> dict[Line, tuple[float, ...]]:
 
 
 class _Contributed(NamedTuple):
-    """What n cold users did: candidates of the slot by preference and by a uniform draw, and raw sums along the way."""
+    """What n cold users did: candidates of the slot by preference and by a uniform draw, and ridge on all they did."""
 
     rows: Rows
     arms: Int64
@@ -148,17 +149,16 @@ class _Contributed(NamedTuple):
     uniform_rows: Rows
     uniform_arms: Int64
     uniform_clicks: Int64
-    grams: dict[int, tuple[Float64, Float64]]
+    clear: dict[int, NormalPrior]
 
 
 def _contribute(task: Task, users: int) -> _Contributed:
     world = world_of(task)
     cold = _cold(world)
-    entries = world.schema.cells + 1
-    gram, moment = np.zeros((world.arms, entries, entries)), np.zeros((world.arms, entries))
+    sums = ClearSums(world.schema, world.arms)
     wanted = {line.slots for line in task.lines if line.form == "raw"}
     parts: list[tuple[Any, ...]] = []
-    grams: dict[int, tuple[Float64, Float64]] = {}
+    clear: dict[int, NormalPrior] = {}
     ends = sorted({*range(_CHUNK, users, _CHUNK), users, *(size for size in wanted if size <= users)} - {0})
     for low, high in zip([0, *ends[:-1]], ends, strict=True):
         numbers = np.arange(low, high)
@@ -167,7 +167,7 @@ def _contribute(task: Task, users: int) -> _Contributed:
         shown, clicks = np.zeros((2, *seen.shape), dtype=np.int64)
         for turn in range(ROUNDS):
             visits = world.visits(numbers, turn)
-            contexts = _contexts(world, visits.rows)
+            contexts = written_out(world.schema, visits.rows)
             coins = Draws(task.seed, "coins").uniforms(numbers, turn, world.arms + 1)
             # What is not told apart is drawn: a coin far below any difference of scores breaks ties.
             chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:]).argmax(axis=1))
@@ -175,19 +175,16 @@ def _contribute(task: Task, users: int) -> _Contributed:
             population.learn(contexts, chosen, clicked.astype(np.float64))
             seen[turn], shown[turn], clicks[turn] = visits.rows, chosen, clicked
             if wanted:
-                for arm in range(world.arms):
-                    mine = contexts[chosen == arm]
-                    gram[arm] += mine.T @ mine
-                    moment[arm] += mine.T @ clicked[chosen == arm].astype(np.float32)
+                sums.add(contexts, chosen, clicked.astype(np.float64))
         if high in wanted:
-            grams[high] = (gram.copy(), moment.copy())
+            clear[high] = sums.prior()
         drawn = Draws(task.seed, "slot").uniforms(numbers, 0, 3)
         place = np.arange(len(numbers))
         preferred = _preferred(clicks, drawn, click_chance(world.click_rate))
         uniform = (drawn[:, 2] * ROUNDS).astype(np.int64)
         parts.append(tuple(one[turn, place] for turn in (preferred, uniform) for one in (seen, shown, clicks)))
     rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks = map(np.concatenate, zip(*parts, strict=True))
-    return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, grams)
+    return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, clear)
 
 
 def _preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
@@ -211,7 +208,7 @@ def _judge(task: Task, prior: NormalPrior) -> float:
         population = SparsePopulation(prior, len(users), ROUNDS)
         for turn in range(ROUNDS):
             visits = world.visits(users, turn)
-            contexts = _contexts(world, visits.rows)
+            contexts = written_out(world.schema, visits.rows)
             coins = Draws(task.seed, "coins").uniforms(users, turn, world.arms + 1)
             chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:]).argmax(axis=1))
             chances = visits.chances[np.arange(len(users)), chosen]
@@ -226,10 +223,7 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
         case "cold":
             return _cold(world)
         case "raw":
-            gram, moment = contributed.grams[line.slots]
-            ridge = (len(world.schema.table) + 1) * np.eye(gram.shape[1])
-            covariance = np.linalg.inv(gram + ridge).astype(np.float64)
-            return NormalPrior.of(np.einsum("kij,kj->ki", covariance, moment), covariance, 1.0)
+            return contributed.clear[line.slots]
         case "linear":
             return _linear(task, line, contributed, draw)
         case "codes":
@@ -237,7 +231,7 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
 
 
 def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
-    world, layout = world_of(task), _layout(task, line)
+    world, layout = world_of(task), layout_for(task, line)
     key, address = seeded_key(task.seed, "shuffler"), _address(task, line, draw)
     blocks = world.schema.blocks(contributed.rows[: line.slots])
     arms, clicks = contributed.arms[: line.slots], contributed.clicks[: line.slots]
@@ -246,7 +240,7 @@ def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> Nor
     numerator, denominator = laplace_scale(str(line.epsilon), layout.sensitivity)
     shape = (2, layout.arms, layout.cells)
     totals, variance = np.zeros(shape, dtype=np.int64), 0.0
-    running = RunningSums(_tree(layout, line), key, address) if line.windows == "ten counted" else None
+    running = RunningSums(tree_of(layout, line), key, address) if line.windows == "ten counted" else None
     for window in range(windows):
         reports = unpack_reports(layout, contents[window::windows])
         exact = linear_sums(layout, reports, np.ones(len(reports.held), dtype=np.bool_))
@@ -268,7 +262,9 @@ def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
     world = world_of(task)
     means = _public_codes(task)
     scale = np.sqrt(len(world.schema.table) + 1)
-    codes = means.predict(_contexts(world, contributed.uniform_rows[: line.slots]) / np.float32(scale)).astype(np.int64)
+    codes = means.predict(written_out(world.schema, contributed.uniform_rows[: line.slots]) / np.float32(scale)).astype(
+        np.int64
+    )
     domain = Domain(CODES, world.arms, 1)
     arms, clicks = contributed.uniform_arms[: line.slots], contributed.uniform_clicks[: line.slots]
     numerator, denominator = laplace_scale(str(line.epsilon), 1)
@@ -288,7 +284,7 @@ def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
 def _public_codes(task: Task) -> Any:
     world = world_of(task)
     rows = world.visits(np.arange(_PUBLIC_CONTEXTS) + _PUBLIC_USERS, 0).rows
-    contexts = _contexts(world, rows) / np.float32(np.sqrt(len(world.schema.table) + 1))
+    contexts = written_out(world.schema, rows) / np.float32(np.sqrt(len(world.schema.table) + 1))
     return KMeans(n_clusters=CODES, n_init=1, random_state=task.seed, max_iter=50).fit(contexts)
 
 
@@ -297,22 +293,15 @@ def _cold(world: FeatureWorld) -> NormalPrior:
     return NormalPrior.of(start.means, start.variances, start.reward_variance)
 
 
-def _contexts(world: FeatureWorld, rows: Rows) -> Float32:
-    """(n, P) contexts (1, blocks), written out."""
-    blocks, width = world.schema.blocks(rows), world.schema.cells + 1
-    keys = blocks.cells + 1 + np.arange(len(rows))[:, None] * width
-    dense = np.bincount(keys.ravel(), blocks.values.ravel(), len(rows) * width).reshape(len(rows), width)
-    dense[:, 0] = 1.0
-    return dense.astype(np.float32)
-
-
-def _layout(task: Task, line: Line) -> FeatureLayout:
+def layout_for(task: Task, line: Line) -> FeatureLayout:
+    """How a line's slots divide their units."""
     fresh = 10 if line.windows == "ten fresh" else 1
     return layout_of(world_of(task).schema, task.arms, 1, line.epsilon, line.slots, fresh)
 
 
 @lru_cache(maxsize=16)
-def _tree(layout: FeatureLayout, line: Line) -> Any:
+def tree_of(layout: FeatureLayout, line: Line) -> Any:
+    """The counter over a line's ten windows."""
     return best_tree(PureEpsilon(str(line.epsilon)), 10, 2 * layout.arms * layout.cells, layout.sensitivity)
 
 

@@ -1,0 +1,241 @@
+"""A deployment's own log as a table of decisions, for whoever judges another policy on it.
+
+One row a decision that the model's answer made: what was known, which arm was shown, with which propensity, and what
+came of it. A row is taken where what it says is known and was drawn as it says:
+
+* answers to users of the hold-out and to those over quota are left out: no policy drew them;
+* so is a decision that was never shown, or in whose place another arm was on screen: the propensity is not that arm's.
+  Where an application shows some arms' answers less often than others', what is left is no longer what was drawn;
+* so is one whose reward could still come when the log ended, also where it had come: else early rewards would count
+  and late zeros would not.
+
+The table is exact content of persons: it belongs into the edge zone, where contexts and clicks are.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.client.decisions import Answer, DecisionReader
+from hushstream.engine.declare.conversation import DECISIONS, conversation_of
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.learner.arrivals import decode_checked
+from hushstream.engine.learner.batch import eligible_mask
+from hushstream.engine.records import InputSlice
+from hushstream.feedback.join import NOT_SHOWN
+from hushstream.learners.exploration import WHOLE
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.ops.partition_file import FILE_MODE
+from hushstream.schemas.columns import REWARD, gather_feedback
+from hushstream.schemas.errors import HushstreamError
+
+TABLE, MAPPING = "decisions.csv", "mapping.yaml"
+NOTICE = (
+    "INTERNAL, NOT PRIVATE: exact content of users of {deployment}. Keep it in the edge zone; what is computed of it "
+    "is as exact as it is."
+)
+_FOLDER_MODE = 0o700
+
+
+class _Context(NamedTuple):
+    """What was asked: in whose name (a running number), when, and of what."""
+
+    user: int
+    time_ms: int
+    features: NDArray[np.float32]
+    eligible: bytes
+
+
+class _Told(NamedTuple):
+    """What feedback said of an event: the arm on screen, and its reward."""
+
+    shown: int = NOT_SHOWN
+    reward: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionTable:
+    """Decisions with what came of them.
+
+    Attributes:
+        rows: users by running number, log times, contexts (d,), eligible masks, answers, rewards.
+        left_out: how many decisions are not among them, by reason.
+        arms: how many there are.
+        columns: names of a context's entries.
+        deployment: whose they are.
+    """
+
+    rows: Sequence[tuple[_Context, Answer, float]]
+    left_out: Mapping[str, int]
+    arms: int
+    columns: Sequence[str]
+    deployment: str
+
+    def write(self, folder: Path) -> None:
+        """Write the table and the mapping that `hushstream evaluate` reads it by, for the owner alone.
+
+        Raises:
+            HushstreamError: the folder is there already, or cannot be written.
+        """
+        try:
+            folder.mkdir(mode=_FOLDER_MODE)
+            with open(_owned(folder / TABLE), "w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(["user", "timestamp", *self.columns, "arm", "reward", "propensity", "eligible"])
+                writer.writerows(map(self._cells, self.rows))
+            with open(_owned(folder / MAPPING), "w", encoding="utf-8") as file:
+                file.write(self._mapping())
+        except OSError as error:
+            raise HushstreamError(f"{folder}: expected a new folder to write, got {error.strerror}") from None
+
+    def _cells(self, row: tuple[_Context, Answer, float]) -> list[Any]:
+        context, answer, reward = row
+        eligible = list(range(self.arms))
+        if context.eligible:
+            eligible = np.flatnonzero(eligible_mask(context.eligible, self.arms)).tolist()
+        numbers = [f"{number:.9g}" for number in context.features.tolist()]
+        chance = f"{answer.propensity / WHOLE:.9f}"
+        named = "|".join(map(str, eligible))
+        return [f"u{context.user}", context.time_ms, *numbers, answer.arm, f"{reward:g}", chance, named]
+
+    def _mapping(self) -> str:
+        keys = {
+            "data": "internal",
+            "user": "user",
+            "timestamp": "timestamp",
+            "timestamp_unit": "ms",
+            "context": list(self.columns),
+            "arm": "arm",
+            "arms": self.arms,
+            "reward": "reward",
+            "propensity": "propensity",
+            "eligible": "eligible",
+        }
+        lines = [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
+        return "\n".join((f"# {NOTICE.format(deployment=self.deployment)}", *lines, ""))
+
+
+def decision_table(logs: LogCopy, system: System, party: str = "") -> DecisionTable:
+    """The decisions of a deployment, or of a party of it, in the order of their answers by partition.
+
+    Args:
+        logs: with contexts, clicks and decisions from their beginning.
+        system: whose logs they are.
+        party: whose users, where each party has its own.
+
+    Raises:
+        HushstreamError: applications do not ask this deployment for decisions, or it holds none that can be judged by.
+    """
+    conversation = conversation_of(system, party)
+    answers, rules = conversation.answers, system.requests
+    if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
+        raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
+    (told,) = conversation.told
+    wait_ms = _wait_ms(system)
+    numbers: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
+    rows: list[tuple[_Context, Answer, float]] = []
+    for partition, decided in logs.of_topic(answers):
+        asked = logs.part((conversation.asked, partition))
+        contexts = _contexts(asked, conversation.asked, partition, rules, numbers)
+        ends_ms = max((record.timestamp_ms for record in asked.records), default=0)
+        said = _feedback(logs.part((told, partition)), contexts, wait_ms)
+        for answer in _answers(decided):
+            context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Told())
+            why = _unfit(answer, context, feedback, ends_ms - wait_ms)
+            if why is None and context is not None:
+                rows.append((context, answer, feedback.reward))
+            else:
+                left_out[why or ""] += 1
+    if not rows:
+        raise HushstreamError(f"log: expected decisions that were shown, got none ({dict(left_out)} left out)")
+    columns = [f"x{entry}" for entry in range(len(rows[0][0].features))]
+    return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
+
+
+def _unfit(answer: Answer, context: _Context | None, told: _Told, last_ms: int) -> str | None:
+    """Why a decision has no row, if it has none."""
+    if answer.policy != "model":
+        return f"answered as {answer.policy}"
+    if context is None:
+        return "context not in the log"
+    if told.shown == NOT_SHOWN:
+        return "never shown"
+    if told.shown != answer.arm:
+        return "another arm on screen"
+    return "reward could still come" if context.time_ms > last_ms else None
+
+
+def _contexts(
+    part: PartitionCopy, topic: str, partition: int, rules: ContextRules, numbers: dict[str, int]
+) -> dict[str, _Context]:
+    """By event, the first context of each."""
+    decoded = decode_checked(InputSlice(topic, partition, part.low, part.high, tuple(part.records)), rules)
+    columns = decoded.columns
+    found: dict[str, _Context] = {}
+    features = _features(rules, columns.contexts)
+    for row, event_id in enumerate(columns.event_ids):
+        if row not in decoded.refused and event_id not in found:
+            user = numbers.setdefault(columns.users[row], len(numbers))
+            found[event_id] = _Context(user, columns.timestamps_ms[row], features[row], columns.eligible[row])
+    return found
+
+
+def _features(rules: ContextRules, contexts: NDArray[Any]) -> NDArray[np.float32]:
+    """Contexts (n, d) as numbers: of declared features the cells of all blocks, each feature's share the same."""
+    if rules.features is None:
+        return np.asarray(contexts, dtype=np.float32)
+    schema = rules.features
+    blocks = schema.blocks(schema.read(np.ascontiguousarray(contexts).tobytes()))
+    dense = np.zeros((len(contexts), schema.cells), dtype=np.float32)
+    np.add.at(dense, (np.arange(len(contexts))[:, None], blocks.cells), blocks.values.astype(np.float32))
+    return dense / np.float32(len(schema.features))
+
+
+def _feedback(part: PartitionCopy, contexts: Mapping[str, _Context], wait_ms: int) -> dict[str, _Told]:
+    """By event, what its own user's feedback says that came within the wait; the first of each kind stands."""
+    columns = gather_feedback(part.records)
+    found: dict[str, _Told] = {}
+    rewarded: set[str] = set()
+    for row, event_id in enumerate(columns.event_ids):
+        context = contexts.get(event_id)
+        if context is None or columns.timestamps_ms[row] > context.time_ms + wait_ms:
+            continue
+        before = found.get(event_id, _Told())
+        shown = columns.arms[row] if before.shown == NOT_SHOWN else before.shown
+        if columns.kinds[row] == REWARD and event_id not in rewarded:
+            rewarded.add(event_id)
+            found[event_id] = _Told(shown, columns.rewards[row])
+        else:
+            found[event_id] = before._replace(shown=shown)
+    return found
+
+
+def _answers(part: PartitionCopy) -> Iterator[Answer]:
+    reader = DecisionReader()
+    for record in part.records:
+        for _, answers in reader.read(record.offset, record.value):
+            yield from answers
+
+
+def _wait_ms(system: System) -> int:
+    """How long a reward can count: the attribution window, and where rows leave together twice the span of those."""
+    config = system.config
+    window = float(getattr(getattr(config, "feedback", None), "attribution_window_seconds", 0.0))
+    return round(1000 * max(window, 2 * float(getattr(config, "settle_seconds", 0.0))))
+
+
+def _owned(path: Path) -> int:
+    """A new file that its owner alone can read."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)

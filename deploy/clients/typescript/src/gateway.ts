@@ -1,0 +1,178 @@
+import { ProblemError, UnexpectedAnswerError, UnreachableError, isProblem } from "./errors.js";
+
+/** Where a gateway is, and how long it is asked. */
+export interface GatewayOptions {
+  /** Where it listens, for instance `http://127.0.0.1:8080`. */
+  url: string | URL;
+  /** What it knows the caller by; a function is asked before each attempt, so that a token may turn. */
+  token?: string | (() => string | Promise<string>);
+  /** How long a call may take with all its attempts; 10,000 by default. */
+  timeoutMs?: number;
+  /** How long one attempt may take; 3,000 by default, twice what a gateway waits for a learner. */
+  attemptMs?: number;
+  /** The most attempts after the first; 4 by default. */
+  retries?: number;
+  /** In place of the platform's own `fetch`. */
+  fetch?: typeof globalThis.fetch;
+}
+
+/** Of one call. */
+export interface CallOptions {
+  /** Ends the call when it is aborted, with the signal's reason. */
+  signal?: AbortSignal;
+  /** Lets a browser finish the call after its page is closed; for feedback. */
+  keepalive?: boolean;
+}
+
+const BACKOFF_MS = 100;
+const LONGEST_BACKOFF_MS = 2_000;
+
+/**
+ * Sends requests to a gateway, again where that is safe.
+ *
+ * An event id makes every call idempotent: a request that went unanswered is sent again as it was, and the log holds
+ * it once. Again means: after a network error, an attempt that took too long, a proxy's 502, 503 or 504, and each
+ * problem for which the gateway says `Retry-After`, not before that time.
+ */
+export abstract class Gateway {
+  readonly #base: URL;
+  readonly #options: GatewayOptions;
+
+  constructor(options: GatewayOptions) {
+    const base = new URL(options.url);
+    if (!base.pathname.endsWith("/")) base.pathname += "/";
+    this.#base = base;
+    this.#options = options;
+  }
+
+  protected read<Answered>(path: string, options: CallOptions = {}): Promise<Answered> {
+    return this.#call<Answered>("GET", path, undefined, options);
+  }
+
+  protected post<Answered>(path: string, asked: object, options: CallOptions = {}): Promise<Answered> {
+    return this.#call<Answered>("POST", path, JSON.stringify(asked), options);
+  }
+
+  protected async postBatch<Answered>(
+    path: string,
+    requests: readonly object[],
+    options: CallOptions = {},
+  ): Promise<Answered[]> {
+    const found = await this.post<{ answers: Answered[] }>(path, { requests }, options);
+    return found.answers;
+  }
+
+  async #call<Answered>(
+    method: string,
+    path: string,
+    body: string | undefined,
+    options: CallOptions,
+  ): Promise<Answered> {
+    const { timeoutMs = 10_000, retries = 4 } = this.#options;
+    const deadline = Date.now() + timeoutMs;
+    for (let attempt = 0; ; attempt += 1) {
+      let failed: Failed;
+      try {
+        return (await this.#attempt(method, path, body, options, deadline)) as Answered;
+      } catch (error) {
+        if (!(error instanceof Failed)) throw error;
+        failed = error;
+      }
+      const pause = Math.max(failed.waitMs, Math.random() * Math.min(LONGEST_BACKOFF_MS, BACKOFF_MS * 2 ** attempt));
+      // To begin an attempt that cannot end in time would only add to the load of a gateway that has too much.
+      if (attempt >= retries || Date.now() + pause >= deadline) throw failed.cause;
+      await sleep(pause, options.signal);
+    }
+  }
+
+  async #attempt(
+    method: string,
+    path: string,
+    body: string | undefined,
+    options: CallOptions,
+    deadline: number,
+  ): Promise<unknown> {
+    const { signal, keepalive = false } = options;
+    signal?.throwIfAborted();
+    const send = this.#options.fetch ?? globalThis.fetch;
+    const headers = await this.#headers(body !== undefined);
+    const ends = new AbortController();
+    const abort = () => ends.abort(signal?.reason);
+    signal?.addEventListener("abort", abort, { once: true });
+    const left = Math.min(this.#options.attemptMs ?? 3_000, Math.max(1, deadline - Date.now()));
+    const timer = setTimeout(() => ends.abort(new Error(`no answer within ${left} ms`)), left);
+    try {
+      const response = await send(new URL(path.replace(/^\//, ""), this.#base), {
+        method,
+        headers,
+        signal: ends.signal,
+        keepalive,
+        // A token goes to the gateway alone.
+        redirect: "error",
+        credentials: "omit",
+        cache: "no-store",
+        ...(body === undefined ? {} : { body }),
+      });
+      return await answerOf(response);
+    } catch (error) {
+      if (error instanceof Failed || error instanceof ProblemError || error instanceof UnexpectedAnswerError) throw error;
+      signal?.throwIfAborted();
+      const cause = ends.signal.aborted ? ends.signal.reason : error;
+      throw new Failed(new UnreachableError("no answer came from the gateway", { cause }), 0);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", abort);
+    }
+  }
+
+  async #headers(withBody: boolean): Promise<Record<string, string>> {
+    const { token } = this.#options;
+    const found: Record<string, string> = { Accept: "application/json, application/problem+json" };
+    if (withBody) found["Content-Type"] = "application/json";
+    if (token !== undefined) found["Authorization"] = `Bearer ${typeof token === "function" ? await token() : token}`;
+    return found;
+  }
+}
+
+/** An attempt that may be made again after a wait; its cause is what the caller is told where it is not. */
+class Failed extends Error {
+  constructor(
+    override readonly cause: Error,
+    readonly waitMs: number,
+  ) {
+    super();
+  }
+}
+
+async function answerOf(response: Response): Promise<unknown> {
+  const kind = (response.headers.get("Content-Type") ?? "").split(";")[0]?.trim();
+  if (response.ok && kind === "application/json") return response.json();
+  const wait = Number(response.headers.get("Retry-After") ?? NaN);
+  const again = Number.isFinite(wait) && wait >= 0;
+  if (kind === "application/problem+json") {
+    const problem = (await response.json()) as object;
+    if (isProblem(problem)) {
+      const refused = new ProblemError(problem, again ? wait : undefined);
+      throw again ? new Failed(refused, wait * 1_000) : refused;
+    }
+  }
+  await response.body?.cancel();
+  const unexpected = new UnexpectedAnswerError(response.status);
+  if (again || [502, 503, 504].includes(response.status)) throw new Failed(unexpected, again ? wait * 1_000 : 0);
+  throw unexpected;
+}
+
+function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((done, failed) => {
+    const abort = () => {
+      clearTimeout(timer);
+      failed(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", abort);
+      done();
+    }, milliseconds);
+    if (signal?.aborted) abort();
+    else signal?.addEventListener("abort", abort, { once: true });
+  });
+}

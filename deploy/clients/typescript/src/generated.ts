@@ -1,0 +1,251 @@
+// Made by generate.py from deploy/openapi; `make manifests` makes it again.
+
+import { Gateway, type CallOptions } from "./gateway.js";
+
+/** The item to show. */
+export interface DecisionAnswered {
+  event_id: string;
+  /** An item of `GET /v1/items`: its number, from 0. */
+  item: number;
+  /** Probability with which it was chosen; null where nobody chose. */
+  propensity: number | null;
+  /** `model`; `baseline`: what everybody gets; `repeated`: this event had been decided; `no_learner`, `timeout`: the request's own baseline, as no learner answered. */
+  policy: "model" | "baseline" | "repeated" | "timeout" | "no_learner" | "refused";
+  model_version: number;
+  /** Whether the log holds this answer. Feedback on one with false is refused: `not-logged`. */
+  logged: boolean;
+}
+
+/** Which item to show a user. */
+export interface DecisionAsked {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** The account, by a name that stays the same. */
+  user: string;
+  context: number[] | Record<string, unknown>;
+  items?: number[] | null;
+  /** What is shown when no learner answers, and to users of the hold-out. */
+  baseline?: number | null;
+  /** The shared model that a new user starts from. */
+  track?: string | null;
+}
+
+/** What came of an item that was on screen. */
+export interface RewardTold {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** Whose event it is; may be left out for events of this gateway. */
+  user?: string | null;
+  /** What was on screen; by default the item that was decided. */
+  item?: number | null;
+  reward: number;
+}
+
+/** An item was on screen. */
+export interface ShownTold {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** Whose event it is; may be left out for events of this gateway. */
+  user?: string | null;
+  /** What was on screen; by default the item that was decided. */
+  item?: number | null;
+}
+
+/** Feedback that is in the log. */
+export interface Taken {
+  /** Always true: the log holds it. */
+  logged: boolean;
+}
+
+/** An error, as RFC 9457 has it. */
+export interface Problem {
+  type: "urn:hushstream:problem:malformed-http" | "urn:hushstream:problem:malformed-json" | "urn:hushstream:problem:invalid-request" | "urn:hushstream:problem:unauthorized" | "urn:hushstream:problem:not-found" | "urn:hushstream:problem:unknown-event" | "urn:hushstream:problem:method-not-allowed" | "urn:hushstream:problem:slow-request" | "urn:hushstream:problem:event-conflict" | "urn:hushstream:problem:feedback-conflict" | "urn:hushstream:problem:not-logged" | "urn:hushstream:problem:body-too-large" | "urn:hushstream:problem:unsupported-media-type" | "urn:hushstream:problem:wrong-host" | "urn:hushstream:problem:bad-context" | "urn:hushstream:problem:unknown-item" | "urn:hushstream:problem:unknown-user" | "urn:hushstream:problem:unknown-track" | "urn:hushstream:problem:bad-reward" | "urn:hushstream:problem:bad-record" | "urn:hushstream:problem:bad-ratings" | "urn:hushstream:problem:refused-by-learner" | "urn:hushstream:problem:too-many-requests" | "urn:hushstream:problem:too-busy" | "urn:hushstream:problem:internal" | "urn:hushstream:problem:log-unavailable" | "urn:hushstream:problem:no-answer" | "urn:hushstream:problem:stopping";
+  title: string;
+  status: 400 | 401 | 404 | 405 | 408 | 409 | 413 | 415 | 421 | 422 | 429 | 500 | 503;
+  code: "malformed-http" | "malformed-json" | "invalid-request" | "unauthorized" | "not-found" | "unknown-event" | "method-not-allowed" | "slow-request" | "event-conflict" | "feedback-conflict" | "not-logged" | "body-too-large" | "unsupported-media-type" | "wrong-host" | "bad-context" | "unknown-item" | "unknown-user" | "unknown-track" | "bad-reward" | "bad-record" | "bad-ratings" | "refused-by-learner" | "too-many-requests" | "too-busy" | "internal" | "log-unavailable" | "no-answer" | "stopping";
+  detail: string;
+  errors?: {
+    pointer: string;
+    detail: string;
+  }[];
+}
+
+/** One value for each item that was asked for. */
+export interface RatingsAnswered {
+  event_id: string;
+  values: number[];
+  model_version: number;
+  /** Always true: the log holds this answer. */
+  logged: boolean;
+}
+
+/** What a user is expected to rate items. */
+export interface RatingsAsked {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** The account, by a name that stays the same. */
+  user: string;
+  items: number[];
+}
+
+/** What a user rated items; of several ratings of one item the last one stands. */
+export interface RatingsTold {
+  /** The account, by a name that stays the same. */
+  user: string;
+  items: number[];
+  /** One for each item, on the scale. */
+  ratings: number[];
+}
+
+/** The true label of a record that was predicted. */
+export interface LabelTold {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** 1 or -1. */
+  label: number;
+  /** May be left out for events of this gateway, with `node`. */
+  user?: string | null;
+  node?: number | null;
+}
+
+/** The label. */
+export interface PredictionAnswered {
+  event_id: string;
+  /** 1 or -1; 0 where the record breaks a bound. */
+  label: number;
+  model_version: number;
+  /** Always true: the log holds this answer. */
+  logged: boolean;
+}
+
+/** Which label a record has: its coordinates that are not 0. */
+export interface PredictionAsked {
+  /** Names this request, of this user alone; any new name. */
+  event_id: string;
+  /** The account, by a name that stays the same. */
+  user: string;
+  /** The holder of the record, from 0. */
+  node: number;
+  /** Each once. */
+  indices: number[];
+  /** One for each index, with an L2 norm of at most 1 together. */
+  values: number[];
+}
+
+/** What a program tells problems apart by. */
+export type ProblemCode = Problem["code"];
+
+/** hushstream: Decisions: which item to show a user */
+export class DecisionClient extends Gateway {
+  /** Which item to show. The same request under one event id gets the same answer. Where no learner answers, `baseline` comes at once. */
+  decide(asked: DecisionAsked, options?: CallOptions): Promise<DecisionAnswered> {
+    return this.post("/v1/decide", asked, options);
+  }
+
+  /** Which item to show, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  decideBatch(requests: readonly DecisionAsked[], options?: CallOptions): Promise<(DecisionAnswered | Problem)[]> {
+    return this.postBatch("/v1/decide/batch", requests, options);
+  }
+
+  /** The item was on screen. Only what was shown teaches anything: without a reward it counts as 0. */
+  shown(asked: ShownTold, options?: CallOptions): Promise<Taken> {
+    return this.post("/v1/shown", asked, options);
+  }
+
+  /** The item was on screen, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  shownBatch(requests: readonly ShownTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
+    return this.postBatch("/v1/shown/batch", requests, options);
+  }
+
+  /** What came of it. The first reward of an event counts; the same again changes nothing. */
+  reward(asked: RewardTold, options?: CallOptions): Promise<Taken> {
+    return this.post("/v1/reward", asked, options);
+  }
+
+  /** What came of it, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  rewardBatch(requests: readonly RewardTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
+    return this.postBatch("/v1/reward/batch", requests, options);
+  }
+
+  /** What may be asked for */
+  items(options?: CallOptions): Promise<{
+    items: Record<string, unknown>[];
+  }> {
+    return this.read("/v1/items", options);
+  }
+
+  /** What this deployment takes */
+  schema(options?: CallOptions): Promise<Record<string, unknown>> {
+    return this.read("/v1/schema", options);
+  }
+}
+
+/** hushstream: Ratings: what a user will rate items */
+export class RatingClient extends Gateway {
+  /** What a user rated items. From then on the user takes part in every round. The same ratings again change nothing. */
+  rate(asked: RatingsTold, options?: CallOptions): Promise<Taken> {
+    return this.post("/v1/rate", asked, options);
+  }
+
+  /** What a user rated items, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  rateBatch(requests: readonly RatingsTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
+    return this.postBatch("/v1/rate/batch", requests, options);
+  }
+
+  /** What a user is expected to rate items. The same request under the same event id gets the same answer. */
+  predict(asked: RatingsAsked, options?: CallOptions): Promise<RatingsAnswered> {
+    return this.post("/v1/predict", asked, options);
+  }
+
+  /** What a user is expected to rate items, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  predictBatch(requests: readonly RatingsAsked[], options?: CallOptions): Promise<(RatingsAnswered | Problem)[]> {
+    return this.postBatch("/v1/predict/batch", requests, options);
+  }
+
+  /** What may be asked for */
+  items(options?: CallOptions): Promise<{
+    items: Record<string, unknown>[];
+  }> {
+    return this.read("/v1/items", options);
+  }
+
+  /** What this deployment takes */
+  schema(options?: CallOptions): Promise<Record<string, unknown>> {
+    return this.read("/v1/schema", options);
+  }
+}
+
+/** hushstream: Records: which label a record has */
+export class RecordClient extends Gateway {
+  /** Which label a record has. The same request under the same event id gets the same answer. */
+  predict(asked: PredictionAsked, options?: CallOptions): Promise<PredictionAnswered> {
+    return this.post("/v1/predict", asked, options);
+  }
+
+  /** Which label a record has, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  predictBatch(requests: readonly PredictionAsked[], options?: CallOptions): Promise<(PredictionAnswered | Problem)[]> {
+    return this.postBatch("/v1/predict/batch", requests, options);
+  }
+
+  /** The true label. The first label of an event counts; the same again changes nothing. */
+  label(asked: LabelTold, options?: CallOptions): Promise<Taken> {
+    return this.post("/v1/label", asked, options);
+  }
+
+  /** The true label, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  labelBatch(requests: readonly LabelTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
+    return this.postBatch("/v1/label/batch", requests, options);
+  }
+
+  /** What may be asked for */
+  items(options?: CallOptions): Promise<{
+    items: Record<string, unknown>[];
+  }> {
+    return this.read("/v1/items", options);
+  }
+
+  /** What this deployment takes */
+  schema(options?: CallOptions): Promise<Record<string, unknown>> {
+    return this.read("/v1/schema", options);
+  }
+}

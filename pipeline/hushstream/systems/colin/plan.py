@@ -1,0 +1,162 @@
+"""What a collaborative deployment will bring: noise against signal in one user's sums.
+
+After n rewards a user's sum b of features times reward bears noise of variance s^2 a coordinate; A is exact. Features
+of length L spread evenly over d coordinates, so A is about m = n L^2 / d on the diagonal, and an entry of theta is
+known within V = (m r + s^2) / m^2, r the variance of a reward. Rewards that a user gives to different arms differ by a
+spread u, so an entry has variance u^2 / L^2 beforehand, and what is kept of an arm's value is
+c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known, sqrt(c):
+the share of the non-private gain is sqrt(c / c at s = 0).
+
+A user alone is the least that there is. k users who are as alike as can be, tied together, act as one with k times the
+rewards and the noise of k sums: V is divided by k. How alike neighbours are nobody knows beforehand, so what is
+expected is a user alone, and the upper bound of the range is all users of the graph being alike (colin and goblin;
+linucb ties nobody).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, Range, first_day, lives_of, ranged
+from hushstream.privacy.promises.sentence import Prices
+from hushstream.systems.colin.budget import release_guarantee
+from hushstream.systems.colin.configuration import GRID_BITS, CollaborativeConfig
+from hushstream.systems.colin.release import local_reward_of, plan_of
+
+ASSUMED_SPREAD, ASSUMED_RATE = 0.15, 0.5
+"""Deviation of a user's mean rewards over arms, and the mean reward."""
+
+FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
+MOST_USERS = 16_384
+"""That one aggregator holds the features of, however few they are."""
+
+LITTLE = 0.5
+"""Below this share of the non-private gain noise is the larger part of what is learned."""
+
+_COUNTER_KB, _LEARNER_KB, _STATE_KB = (3.8, 9.5), (6.3, 18.0), (1.4, 2.6)
+_RELEASE_BYTES, _MODEL_BYTES = 14, 45
+"""Measured (deploy/docs/runbook.md, colin): bytes a user and feature of a step and of a model, at d = 10."""
+
+
+def sum_noise(config: CollaborativeConfig, rewards: int) -> float:
+    """s^2: the mean variance of the noise in one entry of a user's sum over their first so many rewards."""
+    release, features = config.release, config.features
+    if release.mechanism == "exact" or rewards < 1:
+        return 0.0
+    if release.mechanism == "noisy-reward":
+        return rewards * features.norm**2 / features.dimension * local_reward_of(release).variance
+    counter = plan_of(release, features)
+    return counter.mean_square(min(rewards, counter.horizon)) * 4.0**-GRID_BITS
+
+
+def share(config: CollaborativeConfig, rewards: int, spread: float, rate: float, alike: int = 1) -> float:
+    """The share of the non-private gain after so many rewards of each of ``alike`` users; see the module."""
+    known = rewards * config.features.norm**2 / config.features.dimension
+    signal, noise = (spread / config.features.norm) ** 2, sum_noise(config, rewards)
+    sampling = known * rate * (1 - rate)
+    kept, whole = (signal / (signal + variance / alike / known**2) for variance in (sampling + noise, sampling))
+    return math.sqrt(kept / whole)
+
+
+def alike(config: CollaborativeConfig, users: int) -> int:
+    """How many users of a graph may act as one."""
+    return 1 if config.learner.algorithm == "linucb" else users
+
+
+def noise_against_signal(config: CollaborativeConfig, rewards: int, spread: float) -> float:
+    """Deviation of the noise over that of the signal, in an entry of a user's sum."""
+    known = rewards * config.features.norm**2 / config.features.dimension
+    return math.sqrt(sum_noise(config, rewards)) / (known * spread / config.features.norm)
+
+
+def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
+    """What to expect of a deployment with so many users in its graph."""
+    rate = ASSUMED_RATE if audience.rate is None else audience.rate
+    most = config.release.rewards_per_user
+
+    def rewards(day: float) -> int:
+        return min(most, audience.of_one(day))
+
+    tied = alike(config, nodes if nodes > 1 else audience.users)
+
+    def at(day: float, factor: float) -> float:
+        together = tied if factor > 1 else 1
+        return share(config, rewards(day), factor * ASSUMED_SPREAD, rate, together) if rewards(day) else 0.0
+
+    ends = ranged(lambda factor: at(DAYS[-1], factor), FACTORS)
+    beats, verdict = _verdict(ends)
+    last = rewards(DAYS[-1])
+    ratio = noise_against_signal(config, max(1, last), ASSUMED_SPREAD)
+
+    def first(factor: float) -> int | None:
+        return first_day(lambda day: at(day, factor) >= LITTLE)
+
+    days = [first(factor) for factor in reversed(FACTORS)]
+    return Plan(
+        system=config.system,
+        measure="of the non-private gain",
+        values={"this deployment": ends},
+        beats=beats,
+        verdict=verdict,
+        points=tuple(Point(day, rewards(day), ranged(partial(at, day), FACTORS)) for day in DAYS),
+        first_day=(days[0], days[1], days[2]),
+        unit="rewards a user",
+        paid="reward",
+        noise=(f"an entry of a user's sum: noise {ratio:.3g} times as large as the signal after {last:,} rewards",),
+        lives=lives_of(rewards, lambda count: _prices(config, nodes, count)),
+        sizes=_sizes(config, audience),
+        assumed=(
+            f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range is from 1.41 "
+            f"times less, each user alone, to 1.41 times more with {tied:,} users of one taste tied together",
+            "features spread evenly over their numbers; better than no learning is said from "
+            f"{LITTLE:g} of the non-private gain on",
+            f"each user makes {audience.visits} visits in {audience.days:g} days, and each brings a reward",
+        ),
+        facts={"noise_against_signal": ratio},
+    )
+
+
+def warnings(config: CollaborativeConfig) -> tuple[str, ...]:
+    """What a plan says no to, for all rewards of a user that ever count."""
+    most = config.release.rewards_per_user
+    largest = FACTORS[2] * ASSUMED_SPREAD
+    found = Range(*(share(config, most, largest, ASSUMED_RATE, tied) for tied in (1, 1, alike(config, MOST_USERS))))
+    beats, verdict = _verdict(found)
+    return () if beats is not False else (f"with all {most:,} rewards of a user that count: {verdict}",)
+
+
+def _verdict(ends: Range) -> tuple[bool | None, str]:
+    kept = f"noise leaves {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) of the non-private gain"
+    if ends.high < LITTLE:
+        return False, f"It will not beat no learning: {kept}, so most of what is learned is noise."
+    if ends.low < LITTLE:
+        return None, f"It may or may not beat no learning, by how alike users are: {kept}."
+    return True, f"It will beat no learning: {kept}."
+
+
+def _prices(config: CollaborativeConfig, nodes: int, rewards: int) -> Prices:
+    release = config.release
+    fewer = replace(release, rewards_per_user=rewards, horizon=release.leaves)
+    return release_guarantee(fewer, config.features, nodes, config.budget).life_prices
+
+
+def _sizes(config: CollaborativeConfig, audience: Audience) -> Mapping[str, str]:
+    parts, users, wide = config.partitions, audience.users, config.features.dimension
+    steps = audience.visited(365.0) / config.release.rows
+    matrix = 8 * (users * wide) ** 2
+    return {
+        "partitions": f"learner {parts.learner}: at most so many workers share the work; one aggregator",
+        "learner, memory": f"{users * _LEARNER_KB[0] / 1000:,.0f} to {users * _LEARNER_KB[1] / 1000:,.0f} MB "
+        "(20 to 60 rewards a user)",
+        "counter, memory": f"{users * _COUNTER_KB[0] / 1000:,.0f} to {users * _COUNTER_KB[1] / 1000:,.0f} MB "
+        "(10 to 25 features)",
+        "aggregator, memory": f"{matrix / 1e6:,.0f} MB: one matrix over the features of all users"
+        + ("; it refuses more than 2 GiB" if matrix > 1 << 31 else ""),
+        "learner, state on disk": f"{users * _STATE_KB[0] / 1000:,.1f} to {users * _STATE_KB[1] / 1000:,.1f} MB",
+        "broker, kept for ever": f"{steps * users * wide * _MODEL_BYTES / 1e6:,.0f} MB of models in a year of "
+        f"{steps:,.0f} steps, for each copy",
+        "broker, kept for 90 days": f"{steps / 365 * 90 * users * wide * _RELEASE_BYTES / 1e6:,.0f} MB of releases",
+    }

@@ -1,0 +1,294 @@
+"""What a released model prefers, for whom, and how sure it is: from the models topic and the configuration alone.
+
+Both forms are read as one table: for each item and each cell (a value of a declared feature, or a code) the reward that
+the model expects and its deviation. For declared features that is m_a0 + m_aj, the item's own reward and the cell's
+effect, independent, and linear around the mean rate, as learners take it; for codes theta'c, with variance c'A^-1 c of
+rewards of variance 1/4. How sure it is that one item is the best of a cell is said against the second best, both taken
+as normal and independent.
+
+The noise's share of an average effect's variance follows from public numbers: how many windows were released
+(a version each), the slots behind the model, and the configuration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.contribution.feature_layout import cell_names
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.forecast import Sample, noise_of_cells
+from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.promise import noise_variance
+
+Float64 = NDArray[np.float64]
+
+_MOST_TOLD = 5
+_REWARD_VARIANCE = 0.25
+_LINE = "private"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelTable:
+    """One version of a model as a table.
+
+    Attributes:
+        version: its number.
+        observations: slots behind it, as the record says.
+        cells: names of the C cells.
+        own, own_deviations: (K,) an item's expected reward over all cells.
+        effects, deviations: (K, C) what a cell adds to it.
+        noise: share of the noise in the variance of an average effect, by block.
+        private_as_stated: False where a release was made under a seeded key.
+    """
+
+    version: int
+    observations: float
+    cells: tuple[str, ...]
+    own: Float64
+    own_deviations: Float64
+    effects: Float64
+    deviations: Float64
+    noise: Mapping[str, float]
+    private_as_stated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "version": self.version,
+            "observations": self.observations,
+            "private_as_stated": self.private_as_stated,
+            "noise_share": dict(self.noise),
+            "items": [
+                {
+                    "item": item,
+                    "reward": float(self.own[item]),
+                    "deviation": float(self.own_deviations[item]),
+                    "effects": [
+                        {"cell": name, "effect": float(self.effects[item, place]), "deviation": float(deviation)}
+                        for place, (name, deviation) in enumerate(zip(self.cells, self.deviations[item], strict=True))
+                    ],
+                }
+                for item in range(len(self.own))
+            ],
+            "segments": [one.as_json() for one in self.segments()],
+        }
+
+    def as_text(self) -> str:
+        """The items in the order of their rewards, then the best item of each cell, then the noise."""
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        lines.append(f"Version {self.version}, of about {self.observations:,.0f} slots.")
+        lines += ["", "Items, by expected reward"]
+        for item in np.argsort(-self.own, kind="stable").tolist():
+            lines.append(f"  item {item}: {self.own[item]:.4f} +- {self.own_deviations[item]:.4f}{self._told(item)}")
+        lines += ["", "Best item by cell"]
+        lines += [f"  {one.as_text()}" for one in self.segments()]
+        lines += ["", "Share of the noise in the variance of an average effect"]
+        lines += [f"  {name}: {share:.0%}" for name, share in self.noise.items()]
+        return "\n".join(lines) + "\n"
+
+    def _told(self, item: int) -> str:
+        """An item's surest effects, beyond two deviations."""
+        sure = np.abs(self.effects[item]) / np.maximum(self.deviations[item], 1e-300)
+        places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_TOLD].tolist() if sure[place] > 2]
+        told = ", ".join(f"{self.cells[place]} {self.effects[item, place]:+.4f}" for place in places)
+        return f"; {told}" if told else ""
+
+    def segments(self) -> list[Segment]:
+        """The best item of each cell."""
+        found = []
+        for place, name in enumerate(self.cells):
+            rewards = self.own + self.effects[:, place]
+            order = np.argsort(-rewards, kind="stable").tolist()
+            first, second = order[0], order[1]
+            spread = math.hypot(
+                *(math.hypot(self.own_deviations[one], self.deviations[one, place]) for one in (first, second))
+            )
+            margin = float(rewards[first] - rewards[second])
+            sure = NormalDist().cdf(margin / spread) if spread > 0 else 1.0
+            found.append(Segment(name, first, float(rewards[first]), second, margin, sure))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What a model prefers in one cell.
+
+    Attributes:
+        cell: its name.
+        item: the best one.
+        reward: of it.
+        second: the next one.
+        margin: by which it is better.
+        sure: probability that it is.
+    """
+
+    cell: str
+    item: int
+    reward: float
+    second: int
+    margin: float
+    sure: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "cell": self.cell,
+            "item": self.item,
+            "reward": self.reward,
+            "second": self.second,
+            "margin": self.margin,
+            "sure": self.sure,
+        }
+
+    def as_text(self) -> str:
+        """In a line."""
+        return (
+            f"{self.cell}: item {self.item} ({self.reward:.4f}), by {self.margin:.4f} before item {self.second}, "
+            f"{self.sure:.0%} sure"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """Where two versions prefer different items.
+
+    Attributes:
+        older, newer: their numbers.
+        changed: the best item of each cell where it changed: (older, newer).
+        moved: items by how far their own reward moved, the largest first.
+    """
+
+    older: int
+    newer: int
+    changed: tuple[tuple[Segment, Segment], ...]
+    moved: tuple[tuple[int, float], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "older": self.older,
+            "newer": self.newer,
+            "changed": [{"older": old.as_json(), "newer": new.as_json()} for old, new in self.changed],
+            "moved": [{"item": item, "by": by} for item, by in self.moved],
+        }
+
+    def as_text(self) -> str:
+        """Whole lines."""
+        lines = [f"From version {self.older} to {self.newer}: {len(self.changed)} cells prefer another item."]
+        lines += [f"  {new.as_text()}; before, item {old.item}" for old, new in self.changed]
+        lines += [f"  item {item}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
+        return "\n".join(lines) + "\n"
+
+
+def change_of(older: ModelTable, newer: ModelTable) -> ModelChange:
+    """What differs between two versions of one deployment."""
+    pairs = zip(older.segments(), newer.segments(), strict=True)
+    moved = newer.own - older.own
+    order = np.argsort(-np.abs(moved), kind="stable").tolist()
+    return ModelChange(
+        older.version,
+        newer.version,
+        tuple((old, new) for old, new in pairs if old.item != new.item),
+        tuple((item, float(moved[item])) for item in order),
+    )
+
+
+def read_model(values: Iterable[bytes], system: P2BSystem, version: int | None = None) -> ModelTable:
+    """A version of the released model, the newest if none is named.
+
+    Args:
+        values: of the records on the models topic.
+        system: the deployment.
+        version: its number.
+
+    Raises:
+        HushstreamError: there is no such version.
+    """
+    found: dict[str, Any] | None = None
+    for value in values:
+        name, fields = codec.decode(value)
+        if name != system.form.model_record or fields["line"] != _LINE:
+            continue
+        if version == fields["version"] or (
+            version is None and (found is None or fields["version"] > found["version"])
+        ):
+            found = fields
+    if found is None:
+        asked = "a released model" if version is None else f"version {version} of the model"
+        raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
+    return _READ[system.config.release.form](system, found)
+
+
+def _of_features(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
+    means, variances, _ = decode_model(system, fields).arrays
+    return ModelTable(
+        fields["version"],
+        fields["observations"],
+        tuple(cell_names(system.linear.layout)[1:]),
+        means[:, 0],
+        np.sqrt(variances[:, 0]),
+        means[:, 1:],
+        np.sqrt(variances[:, 1:]),
+        _noise_of_features(system, fields, float(means[:, 0].mean())),
+        fields["private_as_stated"],
+    )
+
+
+def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
+    gram, moment = decode_model(system, fields).arrays
+    centroids = np.eye(moment.shape[1]) if gram.ndim == 2 else system.encoder.centroids.astype(np.float64)
+    covariance = np.stack([np.diag(1.0 / one) for one in gram]) if gram.ndim == 2 else np.linalg.inv(gram)
+    rewards = np.einsum("kij,kj->ki", covariance, moment) @ centroids.T
+    spread = np.einsum("ci,kij,cj->kc", centroids, covariance, centroids) * _REWARD_VARIANCE
+    own = rewards.mean(axis=1)
+    middle = centroids.mean(axis=0)
+    own_spread = np.einsum("i,kij,j->k", middle, covariance, middle) * _REWARD_VARIANCE
+    slots = max(1.0, fields["observations"]) / (len(centroids) * len(own))
+    noise = 4.0 * _variance(system, fields) / system.config.release.levels**2
+    return ModelTable(
+        fields["version"],
+        fields["observations"],
+        tuple(f"code {code}" for code in range(len(centroids))),
+        own,
+        np.sqrt(own_spread),
+        rewards - own[:, None],
+        np.sqrt(np.maximum(spread - own_spread[:, None], 0.0)),
+        {"a cell (code, item)": noise / (slots + noise)},
+        fields["private_as_stated"],
+    )
+
+
+_READ = {"codes": _of_codes, "features": _of_features}
+
+
+def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float) -> dict[str, float]:
+    config, layout = system.config, system.linear.layout
+    arms = config.arms if config.expected_items is None else config.expected_items
+    rate = min(max(rate, 1e-6), 1 - 1e-6)
+    chance = system.linear.chance
+    missed = (1 - rate) ** config.slot.after_interactions
+    share = rate if chance is None else min(max(chance * (1 - missed), 1e-6), 0.999)
+    sample = Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields))
+    found = noise_of_cells(layout, arms, sample, share)
+    told = {}
+    for block in layout.blocks:
+        sampling = arms * block.cells / (sample.slots * share * (1 - share))
+        told[block.name or "an item's own reward"] = found[block.name] ** 2 / (found[block.name] ** 2 + sampling)
+    return told
+
+
+def _variance(system: P2BSystem, fields: Mapping[str, Any]) -> float:
+    """Of the noise in one sum behind a version: each version has one window more, of any partition."""
+    if system.config.release.mode != "slot-sums":
+        return 0.0
+    parts = system.config.partitions.shuffler
+    return noise_variance(system.config, -(-fields["version"] // parts))

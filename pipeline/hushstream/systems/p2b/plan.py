@@ -1,0 +1,341 @@
+"""What a p2b deployment will bring, from its configuration and how many users are expected.
+
+The forecast is `hushstream.systems.p2b.forecast`; here configuration and days become its arguments. Slots count once
+their window has closed. What users do is not known before they come, so deviations of effects are assumed, and what
+follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hushstream.engine.declare.plan import (
+    DAYS,
+    Audience,
+    Plan,
+    Point,
+    first_day,
+    lives_of,
+    ranged,
+)
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.edge.candidates import click_chance
+from hushstream.systems.p2b.forecast import (
+    Forecast,
+    Habits,
+    Sample,
+    Spreads,
+    forecast_codes,
+    forecast_features,
+    noise_of_cells,
+    slot_share,
+)
+from hushstream.systems.p2b.holdout_size import ASSUMED_SHARE, HoldoutNeed, holdout_users
+from hushstream.systems.p2b.promise import (
+    layout_of_slots,
+    life_prices,
+    lifetime_slots_of,
+    noise_variance,
+    window_tree_of,
+)
+from hushstream.systems.p2b.summed import resolve_codes, resolve_threshold, summed_of
+
+ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
+"""Deviations on log-odds: of an item's own effect, of a feature (all together at most the third), and of what nobody
+learns; and the share of visits that reward a random item."""
+
+FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
+"""All spreads times these make the range."""
+
+_LEAST_GAIN = 0.02
+"""Of cold learners' reward: a gain below this share of it is none."""
+
+_LEARNER_MB, _USER_KB, _OTHER_MB, _STATE_KB = 130, 5, 124, 1.0
+"""Measured (deploy/docs/runbook.md, *Memory* and *State on disk*): a learner and each of its users in memory, each
+other role, and a user on disk."""
+
+_CONTEXT, _NUMBER, _CLICK, _DECISION, _BROKER, _REPORT, _WINDOW = 55, 4, 56, 36, 16, 82, 489
+"""Bytes (ibid., *Disk*): a context beside its numbers, each of them, an answer, a decision, what a broker adds to two
+records, a slot, and a window beside its sums."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecaster:
+    """What follows from a configuration and an audience, day by day.
+
+    Attributes:
+        config: of the deployment.
+        audience: who is expected.
+        spreads: assumed, or estimated from releases.
+    """
+
+    config: P2BConfig
+    audience: Audience
+    spreads: Spreads
+
+    @property
+    def habits(self) -> Habits:
+        """What users do."""
+        config = self.config
+        rate = config.click_rate
+        features = config.release.form == "features"
+        # Histograms of d shares on a simplex have a mean square length of 2/(d + 1), the variance of a cold score.
+        bonus = 1.0 if features else math.sqrt(2.0 / (config.context.dimension + 1))
+        return Habits(
+            arms=config.arms if config.expected_items is None else config.expected_items,
+            visits=self.audience.visits,
+            before_slot=config.slot.after_interactions,
+            chance=click_chance(rate) if features and rate is not None else None,
+            bonus=bonus,
+            returning=features,
+        )
+
+    def slots(self, day: float) -> float:
+        """Slots that were sent by the end of a day."""
+        each = self.config.slot.after_interactions
+        return sum(self.audience.reached(slot * each, day) for slot in range(1, lifetime_slots_of(self.config) + 1))
+
+    def windows(self, day: float) -> int:
+        """Windows of one partition that have closed by the end of a day."""
+        release = self.config.release
+        full = int(self.slots(day) / self.config.partitions.shuffler // release.window_slots)
+        if release.window_seconds is not None and self.slots(day) > 0:
+            full = max(full, int(day * 86_400 // release.window_seconds))
+        tree = window_tree_of(self.config)
+        return full if tree is None else min(full, tree.horizon)
+
+    def sample(self, day: float) -> Sample:
+        """What was released by the end of a day."""
+        release, windows = self.config.release, self.windows(day)
+        slots = self.slots(day)
+        if release.window_seconds is None:
+            slots = min(slots, windows * release.window_slots * self.config.partitions.shuffler)
+        elif not windows:
+            slots = 0.0
+        sent = slots * release.sampling
+        return Sample(sent, self.audience.visited(day), noise_variance(self.config, windows) if self.sums else 0.0)
+
+    @property
+    def sums(self) -> bool:
+        """Whether noised sums leave the shuffler; else tuples do, or nothing (`withheld`)."""
+        return self.config.release.mode == "slot-sums"
+
+    @property
+    def withheld(self) -> bool:
+        """Whether an average crowd of rewarded tuples stays below the threshold for a year."""
+        if self.sums:
+            return False
+        cells = self.config.arms * resolve_codes(self.config)
+        rewarded = self.sample(DAYS[-1]).slots / cells * slot_share(self.spreads, self.habits)
+        return rewarded < resolve_threshold(self.config)
+
+    def at(self, day: float, factor: float = 1.0) -> Forecast:
+        """The rewards of new users at the end of a day, with all spreads times a factor."""
+        config, spreads, sample = self.config, self.spreads.times(factor), self.sample(day)
+        if config.release.form == "features":
+            return forecast_features(layout_of_slots(config), spreads, self.habits, sample)
+        variance = sample.variance / config.release.levels**2
+        sample = Sample(sample.slots, sample.interactions, variance)
+        return forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.habits, sample)
+
+    def better(self, factor: float) -> int | None:
+        """The first day from which a release beats learning from nothing."""
+        return first_day(lambda day: _better(self.at(day, factor)))
+
+
+def assumed_spreads(config: P2BConfig, rate: float | None = None) -> Spreads:
+    """Spreads where nobody knows better; the rate is the one given, the declared one, or an assumed one."""
+    given = rate if rate is not None else config.click_rate
+    found = ASSUMED_RATE if given is None or not 0 < given < 1 else given
+    if config.release.form != "features":
+        return Spreads(ASSUMED_ARMS, {"context": ASSUMED_FEATURES}, ASSUMED_REST, found)
+    return assumed_for([block.name for block in config.context.schema.table], found)
+
+
+def assumed_for(features: Sequence[str], rate: float) -> Spreads:
+    """Spreads of declared features of which nobody knows more than their names."""
+    each = min(ASSUMED_FEATURE, ASSUMED_FEATURES / math.sqrt(len(features)))
+    return Spreads(ASSUMED_ARMS, dict.fromkeys(features, each), ASSUMED_REST, rate)
+
+
+def plan(config: P2BConfig, audience: Audience) -> Plan:
+    """What to expect of a deployment that has not run."""
+    spreads = assumed_spreads(config, audience.rate)
+    return plan_of(Forecaster(config, audience, spreads), _assumptions(config, audience, spreads))
+
+
+def plan_of(ahead: Forecaster, assumed: tuple[str, ...], factors: tuple[float, float, float] = FACTORS) -> Plan:
+    """The plan of a forecaster, with what it takes for granted in words."""
+    config, last = ahead.config, DAYS[-1]
+    ends = {factor: ahead.at(last, factor) for factor in factors}
+    days = _days(ahead, factors)
+    beats, verdict = _verdict(ahead, days, ends[factors[1]])
+    need = holdout_users(config, ahead.spreads.rate, ends[1.0].private, ahead.audience.visits)
+    return Plan(
+        system=config.system,
+        measure="reward a visit of a new user",
+        values={
+            "each user alone (cold)": ranged(lambda factor: ends[factor].cold, factors),
+            "this deployment": ranged(lambda factor: ends[factor].private, factors),
+            "without privacy": ranged(lambda factor: ends[factor].open, factors),
+        },
+        beats=beats,
+        verdict=verdict,
+        points=tuple(_point(ahead, day, factors) for day in DAYS),
+        first_day=days,
+        unit="slots",
+        paid="slot",
+        noise=_noise(ahead),
+        lives=lives_of(
+            lambda day: min(lifetime_slots_of(config), ahead.audience.of_one(day) // config.slot.after_interactions),
+            lambda slots: life_prices(config, slots),
+        ),
+        holdout=_holdout(config, need),
+        sizes=_sizes(ahead),
+        assumed=assumed,
+        facts={
+            "gain": ends[1.0].gain,
+            "holdout_users": None if need is None else need.users,
+            "spreads": {"items": ahead.spreads.arms, **ahead.spreads.blocks, "rest": ahead.spreads.rest},
+            "rate": ahead.spreads.rate,
+        },
+    )
+
+
+def warnings(config: P2BConfig) -> tuple[str, ...]:
+    """What a plan for the configured number of slots, within a year, says no to, for whoever checks a configuration."""
+    each = config.slot.after_interactions * lifetime_slots_of(config)
+    users = max(1, config.expected_slots)
+    # Whoever comes in the first half of the year has made their visits by its end.
+    ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
+    beats, verdict = _verdict(ahead, _days(ahead, FACTORS), ahead.at(DAYS[-1]))
+    return () if beats is not False else (f"with the {config.expected_slots:,} slots expected: {verdict}",)
+
+
+def _days(ahead: Forecaster, factors: tuple[float, float, float]) -> tuple[int | None, int | None, int | None]:
+    """The first better day for the largest, the expected and the smallest effects."""
+    if ahead.withheld:
+        return (None, None, None)
+    return (ahead.better(factors[2]), ahead.better(factors[1]), ahead.better(factors[0]))
+
+
+def _better(found: Forecast) -> bool:
+    return found.gain > _LEAST_GAIN * found.cold
+
+
+def _verdict(
+    ahead: Forecaster, days: tuple[int | None, int | None, int | None], end: Forecast
+) -> tuple[bool | None, str]:
+    config = ahead.config
+    if ahead.audience.visits < config.slot.after_interactions:
+        return False, (
+            f"It will not beat no learning: a slot is due after {config.slot.after_interactions} visits, and a user "
+            f"makes {ahead.audience.visits}, so nothing is ever released."
+        )
+    if not ahead.windows(DAYS[-1]):
+        return False, (
+            f"It will not beat no learning: a window closes at {config.release.window_slots:,} slots of a partition, "
+            f"and within a year there are {ahead.slots(DAYS[-1]):,.0f}."
+        )
+    if ahead.withheld:
+        return False, (
+            "It will not beat no learning: crowds of rewarded tuples stay below the threshold of "
+            f"{resolve_threshold(config)}, so they are withheld, and the model learns what was not rewarded alone."
+        )
+    if days[0] is None:
+        return False, "It will not beat no learning within a year, even where effects are large: the noise is too much."
+    share = end.share or 0.0
+    kept = f"after a year it keeps {share:.2f} of the non-private gain"
+    if days[2] is None:
+        return None, f"It may or may not beat no learning, by how large effects are; expected, {kept}."
+    return True, f"It will beat no learning; {kept}."
+
+
+def _point(ahead: Forecaster, day: int, factors: tuple[float, float, float]) -> Point:
+    shares = {factor: _share(ahead, day, factor) for factor in factors}
+    known = None not in shares.values()
+    return Point(day, ahead.sample(day).slots, ranged(lambda factor: shares[factor] or 0.0, factors) if known else None)
+
+
+def _share(ahead: Forecaster, day: int, factor: float) -> float | None:
+    """Of the non-private gain, at least 0: a start that says nothing is a cold one."""
+    if not ahead.windows(day) or ahead.withheld:
+        return 0.0
+    share = ahead.at(day, factor).share
+    return None if share is None else min(1.0, max(0.0, share))
+
+
+def _noise(ahead: Forecaster) -> tuple[str, ...]:
+    config, sample = ahead.config, ahead.sample(DAYS[-1])
+    if not ahead.sums:
+        return (f"tuples of crowds below {resolve_threshold(config)} are withheld; the others bear no noise",)
+    if not sample.slots:
+        return ("nothing is released within a year",)
+    deviation = math.sqrt(sample.variance)
+    if config.release.form != "features":
+        cells = config.arms * resolve_codes(config)
+        each = sample.slots / cells
+        return (
+            f"each of {cells:,} cells (code, item): off by {deviation / config.release.levels:.3g} slots "
+            f"(one deviation) of {each:,.3g}, after a year",
+        )
+    layout, habits = layout_of_slots(config), ahead.habits
+    found = noise_of_cells(layout, habits.arms, sample, slot_share(ahead.spreads, habits))
+    texts = []
+    for block, budget in zip(layout.blocks, layout.budgets, strict=True):
+        name = f"{block.name} ({block.cells} cells)" if block.name else "an item's total"
+        off = deviation / (budget * layout.levels)
+        signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
+        texts.append(
+            f"{name}: off by {off:,.3g} slots of {sample.slots / habits.arms / block.cells:,.3g}; its effect on "
+            f"log-odds by {found[block.name]:.2g}, against a spread of {signal:.2g}"
+        )
+    return tuple(texts)
+
+
+def _holdout(config: P2BConfig, need: HoldoutNeed | None) -> str:
+    share = config.lift.holdout or ASSUMED_SHARE
+    if need is None:
+        return "no hold-out shows a gain that is not there"
+    asked = "" if config.lift.holdout else f" (none is configured: a share of {share:g} is assumed)"
+    return (
+        f"to show the gain ({need.power:.0%} of the time, 5 % two-sided) {need.users:,} users of it are needed, so "
+        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with {config.lift.decisions_per_user} "
+        "decisions at most, taken as alike as they can be"
+    )
+
+
+def _sizes(ahead: Forecaster) -> Mapping[str, str]:
+    config, audience = ahead.config, ahead.audience
+    parts, day = config.partitions, audience.visited(365.0) / 365
+    numbers = config.context.dimension * _NUMBER
+    context = _CONTEXT + (numbers if config.release.form == "codes" else config.context.schema.row_bytes)
+    users = audience.users / audience.days * 365
+    week = 7 * day * (context + 2 * _CLICK + _BROKER)
+    sums = 8 * summed_of(config).sums[0]
+    ever = 365 * day * _DECISION + ahead.windows(365.0) * parts.shuffler * (2 * sums + _WINDOW)
+    return {
+        "partitions": f"learner {parts.learner}, shuffler {parts.shuffler}: at most so many workers share the work",
+        "learner, memory": f"{_LEARNER_MB + users * _USER_KB / 1000:,.0f} MB for the {users:,.0f} users of a year, all "
+        "resident, over all its workers (users.expire_after_seconds and --resident lower it)",
+        "shuffler, aggregator, memory": f"{_OTHER_MB} MB each, and a window's slots",
+        "learner, state on disk": f"{users * _STATE_KB / 1000:,.0f} MB for them",
+        "broker, kept for days": f"{(week + 7 * ahead.slots(365.0) / 365 * _REPORT) / 1e6:,.0f} MB for each copy",
+        "broker, kept for ever": f"{ever / 1e6:,.0f} MB a year for each copy, unless journals are trimmed",
+    }
+
+
+def _assumptions(config: P2BConfig, audience: Audience, spreads: Spreads) -> tuple[str, ...]:
+    blocks = sorted({round(value, 3) for value in spreads.blocks.values()})
+    given = audience.rate is not None or config.click_rate is not None
+    source = "as given" if given else "a guess: --click-rate"
+    what = "each feature" if config.release.form == "features" else "the whole context"
+    return (
+        f"effects on log-odds differ over items by {spreads.arms:g} (items), {blocks[0]:g} ({what}) and "
+        f"{spreads.rest:g} (what nobody can learn); the range is from all smaller by 1.41 to all larger by it",
+        f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
+        f"{audience.users:,} new users come every {audience.days:g} days, evenly, and each makes {audience.visits} "
+        f"visits within as many days; nothing changes with time",
+    )

@@ -1,0 +1,247 @@
+"""What a deployment sums, codes or declared features, as far as the configuration alone says it.
+
+Asked before anything is fitted: by promises and prices, by the check of a configuration, and by what is prepared for a
+deployment. What roles ask of a deployment that runs is in `hushstream.systems.p2b.form`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.privacy.mechanisms.amplification import noise_epsilon
+from hushstream.privacy.mechanisms.guarantee import (
+    Guarantee,
+    linear_sums_guarantee,
+    paper_guarantee,
+    slot_sums_guarantee,
+    tuples_guarantee,
+)
+from hushstream.privacy.mechanisms.tuples import curve_epsilon, smallest_threshold
+from hushstream.privacy.promises.contents import Form
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.codes import auto_codes
+from hushstream.systems.p2b.contribution.feature_layout import UNITS
+from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
+from hushstream.systems.p2b.contribution.grid import grid_size
+
+PAPER_THRESHOLD = 10
+"""The shuffler's threshold in the paper's public code."""
+
+_ROOM = 4096
+"""Bytes of a record beside its arrays."""
+
+
+class Summed(Protocol):
+    """What is summed.
+
+    Attributes:
+        fits_encoder: whether something is fitted for a deployment before it runs.
+        compares: whether a replay of a public dataset has a track of exact interactions beside the private one.
+        in_a_slot: what a slot holds, in words.
+    """
+
+    fits_encoder: bool
+    compares: bool
+    in_a_slot: str
+
+    @property
+    def mechanism(self) -> str:
+        """What makes the sums of a window, as journals and prices name it."""
+
+    @property
+    def crowds(self) -> tuple[str, Form]:
+        """What leaves the shuffler, in words, and in which form."""
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        """How many sums a window has, and how far one slot moves them together in L1."""
+
+    @property
+    def resolved(self) -> Mapping[str, str | float]:
+        """What follows from the configuration and is printed with it."""
+
+    def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
+        """What so many slots of one user are promised.
+
+        Args:
+            slots: in the user's life.
+            tree_levels: in how many nodes of the counter over windows one window is; 1 without one.
+        """
+
+    def check(self) -> None:
+        """Refuse what could never be published, before anything runs.
+
+        Raises:
+            ConfigurationError: a record would be too large, or there are more codes than contexts.
+        """
+
+
+@dataclass(frozen=True)
+class SummedCodes:
+    """Sums by code of a context, and arm; or tuples of them above a threshold."""
+
+    config: P2BConfig
+    fits_encoder = True
+    compares = True
+    in_a_slot = "code, arm and reward of one interaction, or null"
+
+    @property
+    def mechanism(self) -> str:
+        return self.config.release.mode
+
+    @property
+    def crowds(self) -> tuple[str, Form]:
+        return _CROWDS_OF_CODES[self.config.release.mode]
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        config = self.config
+        return 2 * resolve_codes(config) * config.arms, config.release.levels
+
+    @property
+    def resolved(self) -> Mapping[str, str | float]:
+        return {"codes": resolve_codes(self.config)}
+
+    def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
+        config, release = self.config, self.config.release
+        if release.mode == "slot-sums":
+            return slot_sums_guarantee(
+                epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
+                levels=release.levels,
+                sampling=release.sampling,
+                lifetime_slots=slots,
+                deployment=config.kind,
+                tree_levels=tree_levels,
+            )
+        threshold = resolve_threshold(config)
+        make = tuples_guarantee if release.mode == "tuples" else paper_guarantee
+        return make(threshold=threshold, sampling=release.sampling, lifetime_slots=slots, deployment=config.kind)
+
+    def check(self) -> None:
+        codes, context = resolve_codes(self.config), self.config.context
+        most = grid_size(context.dimension, context.digits)
+        if codes > most:
+            raise ConfigurationError(f"encoder.codes: expected at most the {most} contexts of the grid, got {codes}")
+        require_code_sizes(self.config, codes)
+
+
+@dataclass(frozen=True)
+class SummedFeatures:
+    """Sums by cell of every declared feature, and item."""
+
+    config: P2BConfig
+    fits_encoder = False
+    compares = False
+    in_a_slot = "declared features, arm and reward of one interaction, or null"
+    mechanism = "linear-sums"
+    crowds = ("sums of rewards by arm and cell of each declared feature over a window", Form.NOISED)
+
+    @property
+    def sums(self) -> tuple[int, int]:
+        return 2 * self._cells * self.config.arms, self.config.release.levels * UNITS
+
+    @property
+    def resolved(self) -> Mapping[str, str | float]:
+        return {"cells": self._cells, "slot_bytes": slot_bytes(self._places)}
+
+    @property
+    def _cells(self) -> int:
+        """Of an item: the constant's, and those of every feature."""
+        return self.config.context.schema.cells + 1
+
+    @property
+    def _places(self) -> int:
+        return self.config.context.schema.places + 1
+
+    def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
+        config, release = self.config, self.config.release
+        return linear_sums_guarantee(
+            epsilon=noise_epsilon(release.slot_epsilon, release.sampling),
+            units=UNITS,
+            places=self._places,
+            levels=release.levels,
+            sampling=release.sampling,
+            lifetime_slots=slots,
+            deployment=config.kind,
+            tree_levels=tree_levels,
+        )
+
+    def check(self) -> None:
+        cells, arms = self._cells, self.config.arms
+        # Where items have names, sums and models say of each row when its item entered.
+        each = 16 * cells + (4 if self.config.named_items else 0)
+        fit = (MAX_RECORD_BYTES - _ROOM) // each
+        _require_sizes(
+            {f"sums and models (16 * {arms} items * {cells} cells)": each * arms},
+            f"with these features {fit} items fit",
+        )
+
+
+def summed_of(config: P2BConfig) -> Summed:
+    """What a deployment of a configuration sums."""
+    return _SUMMED[config.release.form](config)
+
+
+def resolve_codes(config: P2BConfig) -> int:
+    """How many codes the encoder has: as configured, or chosen from configuration alone."""
+    if config.encoder.codes != "auto":
+        return config.encoder.codes
+    release = config.release
+    return auto_codes(
+        arms=config.arms,
+        expected_slots=config.expected_slots,
+        epsilon=release.slot_epsilon,
+        levels=release.levels,
+        dimension=config.context.dimension,
+    )
+
+
+def resolve_threshold(config: P2BConfig) -> int:
+    """The threshold as configured, the paper's, or the smallest one that reaches the target delta."""
+    release = config.release
+    if release.threshold != "auto":
+        return release.threshold
+    if release.mode == "paper":
+        return PAPER_THRESHOLD
+    return smallest_threshold(release.sampling, curve_epsilon(release.sampling), release.target_delta)
+
+
+def require_code_sizes(config: P2BConfig, codes: int) -> None:
+    """Refuse codes whose crowds or models do not fit one record.
+
+    Raises:
+        ConfigurationError: one would be too large.
+    """
+    crowd = 2 * 8 * codes * config.arms
+    dimension = config.context.dimension
+    square = codes if config.encoder.features == "onehot" else dimension * dimension
+    model = 8 * config.arms * (square + max(codes, dimension))
+    _require_sizes(
+        {"a crowd (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
+        "use fewer arms, codes or dimensions",
+    )
+
+
+def _require_sizes(sizes: Mapping[str, int], advice: str) -> None:
+    most = MAX_RECORD_BYTES - _ROOM
+    for name, size in sizes.items():
+        if size > most:
+            raise ConfigurationError(f"configuration: expected {name} of at most {most} bytes, got {size}; {advice}")
+
+
+_SUMMED: Mapping[str, type[SummedCodes | SummedFeatures]] = {"codes": SummedCodes, "features": SummedFeatures}
+
+_CROWDS_OF_CODES = {
+    "slot-sums": ("sums of rewards by code and arm over a window", Form.NOISED),
+    "tuples": (
+        "how many kept slots of a window held the same code, arm and reward, where they reach the threshold",
+        Form.SAMPLED,
+    ),
+    "paper": (
+        "the kept slots of a window as they are, where enough share the code: what is unique under it is shown",
+        Form.CLEAR,
+    ),
+}

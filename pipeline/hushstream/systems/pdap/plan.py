@@ -1,0 +1,63 @@
+"""What vendors that share will get, as far as it follows from public numbers without playing it.
+
+Blocks, windows and the pool follow from the configuration (`hushstream.systems.pdap.algorithm.plan`). Whether sharing
+gains over keeping apart hangs on how vendors differ: the study of the system plays it, and says so in this plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hushstream.engine.declare.plan import DAYS, Audience, Plan, lives_of
+from hushstream.privacy.promises.sentence import Prices
+from hushstream.systems.pdap.algorithm.plan import plan as plan_blocks
+from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.promise import release_guarantee
+
+KEEP_APART = "keep the vendors apart"
+
+
+def plan(config: PdapConfig, audience: Audience) -> Plan:
+    """What to expect of so many decisions; see the module."""
+    outcomes = max(1, int(audience.visited(DAYS[-1])))
+    found = plan_blocks(config, outcomes)
+    hopeless = any(warning.startswith("no block") for warning in found.warnings)
+    return Plan(
+        system=config.system,
+        measure="",
+        values={},
+        beats=False if hopeless else None,
+        verdict=(
+            f"It will not beat vendors that keep apart, so {KEEP_APART}: no block is ever released."
+            if hopeless
+            else "Whether sharing beats vendors that keep apart has to be played."
+        ),
+        unit="decisions",
+        paid="decision",
+        noise=(
+            f"a block of {found.noise_outcomes:,.0f} outcomes bears as much noise as its rewards scatter; the smallest "
+            f"has {found.least:,}",
+        ),
+        lives=lives_of(audience.of_one, lambda events: _prices(config, events)),
+        sizes=_sizes(config),
+        assumed=(
+            f"{audience.users:,} persons come every {audience.days:g} days, evenly, and make {audience.visits} "
+            "decisions each within as many days; vendors are equally busy",
+        ),
+        facts={"outcomes": found.outcomes, "windows": found.windows, "pool": found.pool},
+        notes=tuple(found.as_text().splitlines()),
+    )
+
+
+def _prices(config: PdapConfig, events: int) -> Prices:
+    return release_guarantee(replace(config, release=replace(config.release, events_per_person=events))).life_prices
+
+
+def _sizes(config: PdapConfig) -> Mapping[str, str]:
+    parts = config.partitions
+    return {
+        "partitions": f"learner {parts.learner} a vendor, {config.counters} counters: at most so many workers "
+        "share the work",
+        "memory and disk": "not measured for this system (`hushstream bench` and deploy/docs/sizes.py measure others)",
+    }

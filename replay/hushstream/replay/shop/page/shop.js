@@ -1,0 +1,133 @@
+"use strict";
+
+const field = (id) => document.getElementById(id);
+const run = Date.now();
+let shop = null; // what does not change: the gateway, goods, countries, ages
+let offer = null; // what is on screen
+let visits = 0;
+let bought = 0;
+let probed = -1; // the model version that the table was made with
+
+async function ask(call, body) {
+  const answer = await fetch(`${shop.gateway}/v1/${call}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const found = await answer.json();
+  if (!answer.ok) throw new Error(found.code);
+  return found;
+}
+
+const who = () => ({ country: field("country").value, age: field("age").value });
+const nameOf = (kind) => `page-${run}-${kind.country}-${kind.age}`;
+
+async function show() {
+  for (const id of ["buy", "next"]) field(id).disabled = true;
+  const kind = who();
+  visits += 1;
+  try {
+    const found = await ask("decide", {
+      event_id: `${nameOf(kind)}-${visits}`,
+      user: nameOf(kind),
+      context: kind,
+      baseline: 0,
+    });
+    offer = { ...found, kind };
+    field("item").textContent = shop.goods[found.item];
+    field("why").textContent = found.logged
+      ? `Model version ${found.model_version} chose it, with probability ${found.propensity.toFixed(2)}.`
+      : "No learner answers just now: this is the shop's own choice, and nothing is learned from it.";
+    if (found.logged) await ask("shown", { event_id: found.event_id });
+    field("buy").disabled = !found.logged;
+  } catch (error) {
+    offer = null;
+    field("item").textContent = "The shop does not answer.";
+    field("why").textContent = error.message;
+  }
+  field("next").disabled = false;
+  field("you").textContent = `You bought ${bought} of ${visits - 1} that you saw before.`;
+}
+
+async function buy() {
+  field("buy").disabled = true;
+  try {
+    await ask("reward", { event_id: offer.event_id, reward: 1 });
+    bought += 1;
+  } catch (error) {
+    field("why").textContent = error.message;
+  }
+  await show();
+}
+
+// A visitor that nobody knows, of each kind: what comes is the shared model's. Nothing is shown, so nothing is learned.
+async function probe(version) {
+  probed = version;
+  const rows = [];
+  for (const country of shop.countries) {
+    for (const age of shop.ages) {
+      const name = `new-${run}-${country}-${age}-${version}`;
+      const found = await ask("decide", { event_id: name, user: name, context: { country, age }, baseline: 0 });
+      const row = document.createElement("tr");
+      for (const text of [`${country}, ${age}`, shop.goods[found.item]]) {
+        row.appendChild(document.createElement("td")).textContent = text;
+      }
+      rows.push(row);
+    }
+  }
+  field("shown").replaceChildren(...rows);
+  field("since").textContent = version ? `By model version ${version}.` : "Before the first model: by chance.";
+}
+
+function drawn(name, attributes, text) {
+  const found = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) found.setAttribute(key, value);
+  if (text) found.textContent = text;
+  return found;
+}
+
+function draw(state) {
+  const height = (share) => 190 - 180 * share;
+  const step = 590 / Math.max(state.expected_bins - 1, 1);
+  const full = state.bins.filter(([count]) => count > 0);
+  const points = full.map(([count, sold], at) => `${5 + at * step},${height(sold / count)}`);
+  const marks = [["everybody's favourite", state.best], ["by chance", state.chance]];
+  field("curve").replaceChildren(
+    ...marks.flatMap(([text, share]) => [
+      drawn("line", { class: "mark", x1: 0, x2: 600, y1: height(share), y2: height(share) }),
+      drawn("text", { x: 8, y: height(share) - 5 }, text),
+    ]),
+    drawn("polyline", { class: "curve", points: points.join(" ") }),
+  );
+  const [count, sold] = full.length ? full[full.length - 1] : [0, 0];
+  field("learned").textContent =
+    `${state.visits} of ${state.expected_visits} visits; model version ${state.version}; ` +
+    `of the last ${count} visits ${count ? Math.round((100 * sold) / count) : 0} % bought.`;
+}
+
+async function look() {
+  try {
+    const state = await (await fetch("/state.json")).json();
+    if (state.open) {
+      if (!shop) await open(state);
+      draw(state);
+      if (state.version !== probed) await probe(state.version);
+    }
+  } catch (error) {
+    field("learned").textContent = "The shop is closed.";
+  }
+  setTimeout(look, 1000);
+}
+
+async function open(state) {
+  shop = state;
+  for (const [id, values] of [["country", state.countries], ["age", state.ages]]) {
+    for (const value of values) field(id).add(new Option(value, value));
+  }
+  field("buy").addEventListener("click", buy);
+  field("next").addEventListener("click", show);
+  field("who").addEventListener("change", show);
+  await show();
+}
+
+look();

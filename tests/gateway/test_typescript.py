@@ -1,0 +1,162 @@
+"""The TypeScript client: made from the documents, built as its README says, and tried against gateways that run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from browser import browser, chromium
+from patience import patience
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "deploy" / "clients" / "typescript"
+
+_UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH")
+"""What npm says of a registry that cannot be reached."""
+
+needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the client that was built by its lock."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("no Node is installed (Debian packages nodejs and npm)")
+    folder = tmp_path_factory.mktemp("client") / "typescript"
+    shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    made = subprocess.run(
+        ["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if made.returncode and any(reason in made.stderr for reason in _UNREACHABLE):
+        pytest.skip("npm's registry cannot be reached, from which the TypeScript compiler comes")
+    assert made.returncode == 0, made.stdout + made.stderr
+    return folder
+
+
+async def _node(folder: Path, *arguments: str, **environment: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        *arguments,
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(patience(170)):
+        said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    return said
+
+
+def _passed(said: str) -> int:
+    """How many tests passed by what Node's runner says; none may have failed."""
+    counts = {
+        name: int(count) for name, count in re.findall(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$", said, re.MULTILINE)
+    }
+    assert counts["fail"] == 0, said
+    return counts["pass"]
+
+
+def test_the_committed_types_are_those_of_the_documents(gateways: Any) -> None:
+    generate = gateways.module_of("hushstream_typescript_generate", CLIENT / "generate.py")
+    assert (CLIENT / "src" / "generated.ts").read_text(encoding="utf-8") == generate.wanted(), "run `make manifests`"
+
+
+def test_a_schema_without_a_type_of_typescript_ends_the_generator(gateways: Any) -> None:
+    generate = gateways.module_of("hushstream_typescript_generate", CLIENT / "generate.py")
+    with pytest.raises(SystemExit, match="has a type in TypeScript"):
+        generate._type({"patternProperties": {}})
+
+
+def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
+    package = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
+    assert "dependencies" not in package
+    lock = json.loads((CLIENT / "package-lock.json").read_text(encoding="utf-8"))
+    others = {name: one for name, one in lock["packages"].items() if name}
+    assert set(others) == {f"node_modules/{name}" for name in package["devDependencies"]}
+    assert all(one["dev"] and one["integrity"].startswith("sha512-") for one in others.values())
+    assert "resolved" not in json.dumps(lock)
+
+
+@pytest.mark.slow
+async def test_faults_are_met_as_the_readme_says(built: Path) -> None:
+    assert _passed(await _node(built, "--test", "tests/retries.test.mjs")) == 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("system", "conversation"), [("p2b", "decisions"), ("pdol", "records"), ("bgt", "ratings")])
+async def test_it_asks_a_gateway_of_each_conversation(
+    gateways: Any, built: Path, tmp_path: Path, system: str, conversation: str
+) -> None:
+    async with gateways.placed(system, tmp_path / "d") as place, place.worker(), place.gateway() as caller:
+        names = {"HUSHSTREAM_GATEWAY": caller.base, "HUSHSTREAM_CONVERSATION": conversation}
+        assert _passed(await _node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
+        if conversation == "decisions":
+            # As an application has it: the package installed, and the code of the README.
+            shop = tmp_path / "shop"
+            (shop / "node_modules").mkdir(parents=True)
+            (shop / "node_modules" / "hushstream").symlink_to(built)
+            (code,) = re.findall(r"```js\n(.*?)```", (CLIENT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+            (shop / "shop.mjs").write_text(code, encoding="utf-8")
+            assert re.fullmatch(r"show item [012]\n", await _node(shop, "shop.mjs", GATEWAY=caller.base))
+            rewards = await place.rows("clicks", "Feedback")
+            assert [row for row in rewards if row["event_id"].startswith("page-")]
+
+
+@pytest.mark.slow
+async def test_an_answer_that_is_not_logged_says_so(gateways: Any, built: Path, tmp_path: Path) -> None:
+    async with gateways.placed("p2b", tmp_path / "d") as place, place.gateway(answer_seconds=0.2) as caller:
+        names = {"HUSHSTREAM_GATEWAY": caller.base, "HUSHSTREAM_CONVERSATION": "baseline"}
+        assert _passed(await _node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
+
+
+@contextlib.asynccontextmanager
+async def _site(folder: Path) -> AsyncIterator[str]:
+    """A web site that gives out the built client: its origin."""
+
+    async def empty(_: web.Request) -> web.Response:
+        return web.Response(text="<!doctype html><title>shop</title>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", empty)
+    app.router.add_static("/client", folder / "dist")
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+_IN_A_PAGE = """(async () => {
+  const { DecisionClient } = await import("/client/index.js");
+  const client = new DecisionClient({ url: "%s" });
+  const found = await client.decide({ event_id: "page-1", user: "ann", context: [0.7, 0.2, 0.1], baseline: 2 });
+  const refused = await client.shown({ event_id: "page-1" }, { keepalive: true }).catch((error) => error.code);
+  return [found.item, found.logged, refused];
+})()"""
+
+
+@pytest.mark.slow
+@needs_chromium
+async def test_a_page_of_a_named_site_asks_from_its_browser(gateways: Any, built: Path, tmp_path: Path) -> None:
+    async with (
+        gateways.placed("p2b", tmp_path / "d") as place,
+        _site(built) as origin,
+        place.gateway(answer_seconds=0.2, cors_origins=(origin,)) as caller,
+        browser(tmp_path / "profile") as tab,
+    ):
+        await tab.visit(f"{origin}/")
+        assert await tab.evaluate(_IN_A_PAGE % caller.base) == [2, False, "not-logged"]
