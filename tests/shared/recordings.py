@@ -458,6 +458,7 @@ VARIANTS = (
         release={"form": "features", "window_units": 5, "sums": "fresh"},
         slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
+        holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +31,9 @@ from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+
+_ANY_TIME_MS = 1 << 62
+"""Log time of a change that is not in the log yet: whether a row is free again by then only the log tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +212,7 @@ class Items:
             if not all(isinstance(text, str) for text in (item, title)):
                 raise BadItem("item: expected an id and a title as text, got something else")
             change = ItemChange(item, expected.version + 1, offered, title, features)
-            expected.take(change, round(time.time() * 1000))
+            expected.take(change, _ANY_TIME_MS)
             fields = {**change._asdict(), "config_digest": catalogue.rules.config_digest}
             offsets.append(await self._log.append(ITEMS, 0, codec.encode("Item", fields, self._generation)))
         refused = await self._until(max(offsets, default=-1))

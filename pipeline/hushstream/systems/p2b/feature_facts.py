@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hushstream.engine.declare.declaration import Fact
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.deployment import reuse_after_ms
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.promise import expected_windows, noise_variance
 
@@ -31,6 +32,23 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
             f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
             f"total is off by {noise:.3g} (one deviation) at the end of {windows} windows{advice}.",
         ),
+        *(_items(config) if config.named_items else ()),
+    )
+
+
+def _items(config: P2BConfig) -> Iterator[Fact]:
+    hours = reuse_after_ms(config) / 3_600_000
+    yield Fact(
+        "noised_rows",
+        config.arms,
+        f"Noise is on all {config.arms} rows that the catalogue has room for (`items.capacity`), whether an item is in "
+        f"them or not: adding and retiring items spends nothing, and changes no figure here.",
+    )
+    yield Fact(
+        "row_reuse_hours",
+        hours,
+        f"A retired item's row may have another one {hours:.3g} hours of log time later, when nothing of it can be on "
+        f"its way any more.",
     )
 
 

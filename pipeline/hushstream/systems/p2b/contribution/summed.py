@@ -170,10 +170,12 @@ class SummedFeatures:
         )
 
     def check(self) -> None:
-        cells = self._cells
-        fit = (MAX_RECORD_BYTES - _ROOM) // (16 * cells)
+        cells, arms = self._cells, self.config.arms
+        # Where items have names, sums and models say of each row when its item entered.
+        each = 16 * cells + (4 if self.config.named_items else 0)
+        fit = (MAX_RECORD_BYTES - _ROOM) // each
         _require_sizes(
-            {f"sums and models (16 * {self.config.arms} items * {cells} cells)": 16 * self.config.arms * cells},
+            {f"sums and models (16 * {arms} items * {cells} cells)": each * arms},
             f"with these features {fit} items fit",
         )
 
