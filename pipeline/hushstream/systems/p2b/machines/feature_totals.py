@@ -12,6 +12,7 @@ import numpy as np
 from hushstream.engine.journal.batch import EXACT
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.item_totals import ItemTotals
@@ -68,7 +69,7 @@ class FeatureTotals:
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
-        if any(crowd[name] != value for name, value in self._form.domain.items()):
+        if not _of_layout(self._form, crowd):
             return False
         try:
             ones, zeros = (
@@ -121,7 +122,7 @@ class NamedTotals:
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
-        if any(crowd[name] != value for name, value in self._form.domain.items()):
+        if not _of_layout(self._form, crowd):
             return False
         try:
             ones, zeros = (
@@ -166,3 +167,7 @@ class NamedTotals:
         """Back from packed."""
         self._totals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
+
+
+def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:
+    return all(crowd[name] == value for name, value in form.domain.items())
