@@ -99,6 +99,8 @@ TOP = {
     "kind": ["cloud", None],
     "expected_items": [0, 6, 1.5, "2"],
     "click_rate": [-0.1, 1.5, NAN, "rare"],
+    "named_items": [True, 1, "yes", None],
+    "item_features": [{"colour": {"kind": "boolean"}}],
     "system": ["p3b", None],
 }
 
@@ -201,7 +203,7 @@ def test_every_value_and_every_centroid_moves_the_digest():
         for key in (value if isinstance(value, dict) else [None])
     }
     # tests/systems/p2b/test_declared.py has those that go with declared features alone.
-    declared = {"context.declared", "release.form", "expected_items", "click_rate"}
+    declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
     assert leaves - {"system", "privacy.person"} - declared == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
