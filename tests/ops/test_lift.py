@@ -12,7 +12,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import lift_guarantee, lift_of
-from hushstream.systems.p2b.lift_report import LiftReport
+from hushstream.systems.p2b.reports.lift_report import LiftReport
 from hushstream.systems.p2b.system import declare
 
 SETTINGS = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 4, "every_seconds": 1e6, "releases": 8}

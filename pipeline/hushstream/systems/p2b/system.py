@@ -14,15 +14,15 @@ from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b import artefacts as files
-from hushstream.systems.p2b import plan
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.feature_facts import facts_of
 from hushstream.systems.p2b.keys import KEYS
-from hushstream.systems.p2b.lift_report import read_lift
-from hushstream.systems.p2b.model_report import change_of, read_model
+from hushstream.systems.p2b.planning import plan
 from hushstream.systems.p2b.promise import budgets_of, promises_of, window_tree_of
+from hushstream.systems.p2b.reports.feature_facts import facts_of
+from hushstream.systems.p2b.reports.lift_report import read_lift
+from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
 

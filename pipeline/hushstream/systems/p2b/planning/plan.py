@@ -1,7 +1,7 @@
 """What a p2b deployment will bring, from its configuration and how many users are expected.
 
-The forecast is `hushstream.systems.p2b.forecast`; here configuration and days become its arguments. Slots count once
-their window has closed. What users do is not known before they come, so deviations of effects are assumed, and what
+The forecast is `hushstream.systems.p2b.planning.forecast`; here configuration and days become its arguments. Slots
+count once their window has closed. What users do is not known before they come, so deviations of effects are assumed, and what
 follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
 """
 
@@ -23,7 +23,7 @@ from hushstream.engine.declare.plan import (
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold, summed_of
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.forecast import (
+from hushstream.systems.p2b.planning.forecast import (
     Forecast,
     Habits,
     Sample,
@@ -33,7 +33,7 @@ from hushstream.systems.p2b.forecast import (
     noise_of_cells,
     slot_share,
 )
-from hushstream.systems.p2b.holdout_size import ASSUMED_SHARE, HoldoutNeed, holdout_users
+from hushstream.systems.p2b.planning.holdout_size import ASSUMED_SHARE, HoldoutNeed, holdout_users
 from hushstream.systems.p2b.promise import (
     layout_of_slots,
     life_prices,

@@ -25,8 +25,8 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import cell_names
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forecast import Sample, noise_of_cells
 from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.planning.forecast import Sample, noise_of_cells
 from hushstream.systems.p2b.promise import noise_variance
 
 Float64 = NDArray[np.float64]

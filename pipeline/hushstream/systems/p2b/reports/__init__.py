@@ -1,0 +1,1 @@
+"""What is said of a deployment: facts beside its guarantee, its lift, what its model prefers."""
