@@ -110,6 +110,9 @@ def cases_of(found: Found) -> Iterator[Case]:
 
 
 def _p2b(release: ReleaseConfig) -> P2BConfig:
+    if release.form == "features":
+        declared = ContextConfig(declared={"hour": {"kind": "time_of_day"}, "tablet": {"kind": "boolean"}})
+        return P2BConfig("all", 5, declared, expected_slots=20_000, release=release)
     return P2BConfig("all", 5, ContextConfig(4), expected_slots=20_000, encoder=EncoderConfig(codes=4), release=release)
 
 
