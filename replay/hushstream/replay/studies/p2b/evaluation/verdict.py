@@ -72,8 +72,8 @@ def _unknown(found: Gains) -> list[str]:
         return []
     effective, rewarded = found.left_out[WARM_PRIVATE]
     return [
-        f"What the private start would earn is not known: of {found.rows:,} rows {effective:,.0f} tell of it, {rewarded} "
-        f"of them rewarded, and it takes {SMALL_SAMPLE} and {FEW_REWARDS}."
+        f"What the private start would earn is not known: of {found.rows:,} rows {effective:,.0f} tell of it, "
+        f"{rewarded} of them rewarded, and it takes {SMALL_SAMPLE} and {FEW_REWARDS}."
     ]
 
 
