@@ -79,8 +79,9 @@ def test_a_new_item_takes_nothing_from_others_before_a_window_has_it():
     assert found.with_item[0] == pytest.approx(found.without[0], abs=0.003)
     assert found.with_item == play_new_item(Task("mixed", 3, 5), contributors=2_000, window=200).with_item
     explored = play_new_item(Task("mixed", 3, 5), explored=0.9, contributors=2_000, window=200)
-    # Nine in ten visits go to any of three items; 2,000 visits: .3 within .05 is five deviations.
-    assert all(share == pytest.approx(0.3, abs=0.06) for share in explored.shown)
+    # Nine in ten visits go to any of three items, and the tenth to the best: .3 to .4. Of 2,000 visits .055 is five
+    # deviations.
+    assert all(0.245 < share < 0.455 for share in explored.shown)
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_conf
     assert (values["expected_slots"], values["slot"]["after_interactions"]) == (200, 6)
     _, unconfirmed = read_draft(place / "shop.yaml")
     assert {"features.age.range", "expected_slots", "feedback.click_rate", "release.window_units"} <= set(unconfirmed)
-    with pytest.raises(ConfigurationError, match="taken from rows: features.device.vocabulary"):
+    with pytest.raises(ConfigurationError, match=r"taken from rows: features\.device\.vocabulary"):
         read_config(place / "shop.yaml")
     confirmed = tmp_path / "shop.yaml"
     text = (place / "shop.yaml").read_text(encoding="utf-8")

@@ -180,9 +180,9 @@ def _contribute(task: Task, users: int) -> _Contributed:
             clear[high] = sums.prior()
         drawn = Draws(task.seed, "slot").uniforms(numbers, 0, 3)
         place = np.arange(len(numbers))
-        preferred = preferred(clicks, drawn, click_chance(world.click_rate))
+        by_click = preferred(clicks, drawn, click_chance(world.click_rate))
         uniform = (drawn[:, 2] * ROUNDS).astype(np.int64)
-        parts.append(tuple(one[turn, place] for turn in (preferred, uniform) for one in (seen, shown, clicks)))
+        parts.append(tuple(one[turn, place] for turn in (by_click, uniform) for one in (seen, shown, clicks)))
     rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks = map(np.concatenate, zip(*parts, strict=True))
     return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, clear)
 
