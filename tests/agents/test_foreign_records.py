@@ -150,6 +150,7 @@ async def deleted(bootstrap: str, topic: str) -> None:
         await admin.close()
 
 
+@pytest.mark.process
 async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
     deployed: tuple[str, Worker, Worker], tmp_path: Path
 ) -> None:
