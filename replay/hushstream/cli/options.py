@@ -43,6 +43,13 @@ Bootstrap = Annotated[
         "--bootstrap", "-b", envvar="HUSHSTREAM_BOOTSTRAP", callback=_addresses, help="host:port of a Kafka broker."
     ),
 ]
+RunningAt = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap", "-b", callback=_addresses,
+        help="host:port of the Kafka it runs on: read there what operators have accepted to lose.",
+    ),
+]  # fmt: skip
 OwnKafka = Annotated[
     str | None,
     typer.Option("--bootstrap", callback=_addresses, help="A Kafka to run on (default: the embedded broker)."),

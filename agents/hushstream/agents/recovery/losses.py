@@ -128,5 +128,14 @@ async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPa
     return (last[-1].timestamp_ms if last else 0, kept[0].timestamp_ms if kept else 0)
 
 
+def in_words(note: Note) -> str:
+    """Of what a note says: topic, offsets, how many records, and between which log times they were appended."""
+    topic, partition = note.source
+    return (
+        f"{topic}/{partition} offsets {note.low} to {note.high - 1} ({note.high - note.low} records, appended between "
+        f"{_moment(note.after_ms)} and {_moment(note.before_ms)})"
+    )
+
+
 def _moment(log_time_ms: int) -> str:
     return datetime.fromtimestamp(log_time_ms / 1000, UTC).isoformat(timespec="seconds") if log_time_ms else "?"
