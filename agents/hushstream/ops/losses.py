@@ -52,8 +52,8 @@ class LostInput:
         erasures = " Erasures among them were not carried out: send them again (`hushstream forget`)." * self.tombstones
         return (
             f"{self.role} {self.home} went on without {in_words(self.note)}. The privacy guarantee is unchanged: "
-            f"nothing was released from them. What the {self.role} and the roles behind it decided, counted and released, the "
-            f"lift among it, lacks them.{erasures}{_unchecked(self.checked)}"
+            f"nothing was released from them. What the {self.role} and the roles behind it decided, counted and "
+            f"released, the lift among it, lacks them.{erasures}{_unchecked(self.checked)}"
         )
 
     def as_json(self) -> dict[str, Any]:
