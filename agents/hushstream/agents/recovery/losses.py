@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from hushstream.agents.errors import InputsDeleted
+from hushstream.agents.errors import InputsDeleted, begun_later
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.journal_forks import sequence_of
@@ -29,6 +29,8 @@ from hushstream.engine.records import Output, TopicPartition
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 256
+_CLOCKS_APART_MS = 60_000
+"""Log times of two topics are of their leaders' clocks: a log is no other one as those differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,28 @@ class Losses:
             partition, *source, low, first - 1,
         )  # fmt: skip
         return True
+
+    async def require_same_log(
+        self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int
+    ) -> None:
+        """Refuse an input whose first record was appended long after the journal says that it was folded.
+
+        A topic that was deleted and made again has other records at the old offsets. Where it has grown beyond what was
+        folded, no offset tells, and the new records below would be missed in silence.
+
+        Args:
+            recovered: the machine, on its journal.
+            reader: opened; it forgets what it had open.
+            source: the input.
+            first: where its log begins, below what the machine has folded of it.
+
+        Raises:
+            TopicsReplaced: says what an operator can do.
+        """
+        folded_ms, first_ms = await _times(recovered, reader, source, first)
+        if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
+            folded = recovered.machine.positions()[source]
+            raise begun_later(source, folded, first, _moment(first_ms), _moment(folded_ms))
 
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes that stand behind the last record of the chain that the machine contains."""
