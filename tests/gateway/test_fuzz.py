@@ -77,6 +77,9 @@ class Maker:
         if "$ref" in schema:
             return self.value(self.made["components"]["schemas"][schema["$ref"].rpartition("/")[2]], name)
         choices = schema.get("anyOf") or schema.get("oneOf")
+        if choices and name in ("item", "items", "baseline"):
+            # Items of this deployment are numbers; of ids nothing would be taken.
+            return draw.randint(0, 3) if draw.random() < 0.9 else f"{name}-{draw.randrange(60)}"
         if choices:
             return self.value(draw.choice(choices), name)
         match schema.get("type"):

@@ -19,7 +19,8 @@ from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, Relea
 from hushstream.systems.p2b.contribution.feature_slots import pack_null
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.pdol.configuration import GossipConfig
-from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
+from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
 
 FIELD = "private_as_stated"
 SECRET = Key(b"\x07" * 31 + b"\x03")
@@ -51,13 +52,14 @@ def _windows(small: Any, key: Key, **release: Any) -> Any:
     return rig.fold()
 
 
-def _declared(small: Any, key: Key) -> Any:
+def _declared(small: Any, key: Key, *, named_items: bool = False) -> Any:
     config = P2BConfig(
         deployment="small",
         arms=3,
         context=ContextConfig(declared=declare({"device": {"kind": "category", "vocabulary": ["phone", "desk"]}})),
         expected_slots=40,
         release=ReleaseConfig(form="features", sums="fresh", window_slots=4),
+        named_items=named_items,
     )
     system = P2BSystem.declared(config)
     rig = small.p2b.ShufflerRig(system, key)
@@ -109,8 +111,8 @@ def _sums(small: Any, key: Key, **sharing: Any) -> Any:
 
 def _gossip(small: Any, key: Key) -> Any:
     class Rig(small.pdol.NodeRig):
-        def fresh(self) -> GossipMachine:
-            return GossipMachine(self.system, self.partition, self.key)
+        def fresh(self) -> HomeMachine:
+            return gossip_home(self.system, self.partition, self.key)
 
     form = GossipConfig(2.0, 4, "complete", gradient_at="sent")
     rig = Rig(small.pdol.make_system(nodes=2, gossip=form), key)
@@ -131,6 +133,7 @@ PLAYED: dict[str, tuple[str, Callable[[Any, Key], Any]]] = {
     "counted windows": ("p2b", lambda small, key: _windows(small, key, sums="counter", windows=8)),
     "tuples": ("p2b", lambda small, key: _windows(small, key, mode="tuples", sampling=0.5, threshold=2)),
     "declared features": ("p2b", _declared),
+    "named items": ("p2b", lambda small, key: _declared(small, key, named_items=True)),
     "lift": ("p2b", _lift),
     "counter": ("colin", _counter),
     "counters at the learner": ("colin", _edge),
