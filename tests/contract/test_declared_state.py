@@ -77,6 +77,10 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.pdap.counter.pending.Counter", "_arrivals", "_fresh", "_rows"): "the same outcomes in one piece",
     ("systems.pdap.algorithm.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
     ("systems.pdap.algorithm.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
+    (
+        "systems.pdol.nodes.counter_sharing.CounterSharing",
+        "_scored",
+    ): "of the latest batch; the next one computes its own",
 }
 """Attributes that differ after a restart, by class: why nothing that a machine writes follows from that."""
 
@@ -224,6 +228,7 @@ UNCHANGED: Mapping[tuple[str, str], str] = {
 """Fields, by the name of the state, that no recording changes, with the reason."""
 
 
+@pytest.mark.sweep(keep=["bgt", "colin", "meanarm", "pdol", "poll"])
 @pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
 def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed(kind: str) -> None:
     """Field by field, as if it were in no pack: all of them change in some recording, and each is missed."""

@@ -139,6 +139,11 @@ class CatalogueItem(NamedTuple):
         """Whether it may be shown."""
         return self.retired == _NEVER
 
+    @property
+    def called(self) -> str:
+        """What people read: its title and its id."""
+        return f"{self.title} ({self.item})" if self.title and self.title != self.item else self.item
+
 
 class Catalogue:
     """All items that there ever were, as far as the log was read."""
