@@ -159,6 +159,25 @@ async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tm
         assert [one["item"] for one in state["shelf"]][-1] == "sauna-hat"
 
 
+@pytest.mark.slow
+@pytest.mark.process
+async def test_the_code_of_the_tutorial_asks_the_shop(gateways: Any, built: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "deploy" / "docs" / "tutorials" / "web-shop.md"
+    own = gateways.with_the_client(tmp_path / "own", built, page)
+    async with _shop(tmp_path) as address, aiohttp.ClientSession() as session:
+
+        async def opened() -> Any:
+            async with session.get(f"{address}/state.json") as response:
+                return (await response.json()).get("gateway")
+
+        said = await gateways.node(own, "app.mjs", GATEWAY=await gateways.until(opened, 100.0))
+    ids = {one.item for one in taste.STOCK}
+    found = re.fullmatch(r"on offer: ([a-z, -]+)\nshow ([a-z-]+)\n", said)
+    assert found is not None, said
+    assert set(found[1].split(", ")) == ids
+    assert found[2] in ids
+
+
 async def test_a_port_that_is_taken_is_said() -> None:
     async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
