@@ -17,15 +17,18 @@ def run(*arguments: str) -> str:
     return found.stdout
 
 
-names = [line.split()[1] for line in run("--help").splitlines() if line.startswith("│ ") and line[2].isalpha()]
+listed = run("--help").partition("Commands:\n")[2].splitlines()
+names = [line.split()[0] for line in listed if line.startswith("  ") and line[2:3].isalpha()]
 assert {"demo", "replay", "evaluate", "experiment", "guarantee", "worker"} <= set(names), names
 for name in names:
     run(name, "--help")
 with tempfile.TemporaryDirectory() as folder:
-    log, mapping = Path(folder) / "log.csv", Path(folder) / "mapping.yaml"
+    log, drafts = Path(folder) / "log.csv", []
     log.write_text(LOG, encoding="utf-8")
-    run("evaluate", "--init", str(log), "--mapping", str(mapping))
-    run("evaluate", "--log", str(log), "--mapping", str(mapping), "--out", str(Path(folder) / "evaluation"))
+    for name in ("mapping", "deployment"):
+        drafts += [f"--{name}", str(Path(folder) / f"{name}.yaml")]
+    run("evaluate", "--init", str(log), *drafts)
+    run("evaluate", "--log", str(log), *drafts, "--out", str(Path(folder) / "evaluation"))
     run("replay", "--limit", "20", "--world", "rounds=2", "--set", "encoder.codes=4", "--report", folder)
     figure = next(line.split()[0] for line in run("experiment").splitlines() if line.split()[0].endswith("-fig3"))
     run("experiment", figure, "--quick", "--out", folder)
