@@ -78,7 +78,12 @@ def _facts(config: PdolConfig, artefacts: Artefacts) -> Sequence[Fact]:
     crossing = -1.0 if advice.crossing is None else advice.crossing
     return (
         Fact("crossing_records", crossing, advice.as_text().rstrip("\n")),
-        Fact("share_of_central_gain", advice.gain, "It counts records of one kind, and foretells within four times."),
+        Fact(
+            "share_of_central_gain",
+            advice.gain,
+            "Both figures suppose that all nodes hold records of one kind; the number from which sharing pays is right"
+            " within a factor of four.",
+        ),
     )
 
 
