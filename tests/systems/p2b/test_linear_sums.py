@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hushstream.features.schema import declare
@@ -139,6 +139,8 @@ def test_no_bytes_whatever_move_the_sums_by_more_than_the_noise_covers(content):
     st.lists(st.integers(-2 * UNITS, 2 * UNITS), min_size=LAYOUT.places, max_size=LAYOUT.places),
     st.integers(1, 400),
 )
+@example([*range(LAYOUT.places)], [UNITS, -UNITS] + [0] * (LAYOUT.places - 2), 1)
+@example([0] * LAYOUT.places, [UNITS] * LAYOUT.places, 1)
 @settings(max_examples=200, deadline=None)
 def test_no_forged_report_moves_the_sums_by_more_than_the_noise_covers(cells, units, divisor):
     places = np.array(cells, dtype="<u2").tobytes()
