@@ -77,6 +77,10 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.pdap.counter.pending.Counter", "_arrivals", "_fresh", "_rows"): "the same outcomes in one piece",
     ("systems.pdap.algorithm.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
     ("systems.pdap.algorithm.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
+    (
+        "systems.pdol.nodes.counter_sharing.CounterSharing",
+        "_scored",
+    ): "of the latest batch; the next one computes its own",
 }
 """Attributes that differ after a restart, by class: why nothing that a machine writes follows from that."""
 

@@ -19,7 +19,7 @@ from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from paths import ANSWERS, PRODUCT, PUBLISHES, RELEASES, ROOT, TOYS, Call, Walk, walk_along, walks
+from paths import ANSWERS, PRODUCT, PUBLISHES, RELEASES, ROOT, TOYS, Call, Walk, walk_along, walks, with_the_same_hashes
 
 FOLDER = ROOT / "deploy" / "docs" / "life"
 
@@ -162,4 +162,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    with_the_same_hashes()
     sys.exit(main())

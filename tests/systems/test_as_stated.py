@@ -51,13 +51,14 @@ def _windows(small: Any, key: Key, **release: Any) -> Any:
     return rig.fold()
 
 
-def _declared(small: Any, key: Key) -> Any:
+def _declared(small: Any, key: Key, *, named_items: bool = False) -> Any:
     config = P2BConfig(
         deployment="small",
         arms=3,
         context=ContextConfig(declared=declare({"device": {"kind": "category", "vocabulary": ["phone", "desk"]}})),
         expected_slots=40,
         release=ReleaseConfig(form="features", sums="fresh", window_slots=4),
+        named_items=named_items,
     )
     system = P2BSystem.declared(config)
     rig = small.p2b.ShufflerRig(system, key)
@@ -131,6 +132,7 @@ PLAYED: dict[str, tuple[str, Callable[[Any, Key], Any]]] = {
     "counted windows": ("p2b", lambda small, key: _windows(small, key, sums="counter", windows=8)),
     "tuples": ("p2b", lambda small, key: _windows(small, key, mode="tuples", sampling=0.5, threshold=2)),
     "declared features": ("p2b", _declared),
+    "named items": ("p2b", lambda small, key: _declared(small, key, named_items=True)),
     "lift": ("p2b", _lift),
     "counter": ("colin", _counter),
     "counters at the learner": ("colin", _edge),

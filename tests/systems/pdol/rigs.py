@@ -17,7 +17,8 @@ from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, PredictionConfig, RecordConfig, SharingConfig
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.nodes.node_machine import NodeMachine
+from hushstream.systems.pdol.nodes.counter_sharing import counter_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
 
 DIMENSION, NODES, SLOTS, HORIZON, WAIT = 12, 2, 3, 4, 2
 SECRET = Key(b"\x07" * 31 + b"\x01")
@@ -62,8 +63,8 @@ class NodeRig(Rig):
         self.partition = partition
         super().__init__(self.fresh(), nonce)
 
-    def fresh(self) -> NodeMachine:
-        return NodeMachine(self.system, self.partition, self.key)
+    def fresh(self) -> HomeMachine:
+        return counter_home(self.system, self.partition, self.key)
 
     def record(self, event_id: str, seed: int = 0, user: str = "ann", **changes: Any) -> int:
         row = some_row(seed)

@@ -10,7 +10,7 @@ from hushstream.schemas import codec
 from hushstream.systems.pdol.algorithm.gossip import GossipNode
 from hushstream.systems.pdol.algorithm.graphs import mixing_of
 from hushstream.systems.pdol.configuration import GossipConfig
-from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
+from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 from hushstream.systems.pdol.system import declare
 
 ROUNDS = 6
@@ -29,7 +29,7 @@ def gossip_system(pdol, gradient_at="sent", nodes=3):
 def rig_of(pdol, system, node, key=None):
     class GossipRig(pdol.NodeRig):
         def fresh(self):
-            return GossipMachine(self.system, self.partition, self.key)
+            return gossip_home(self.system, self.partition, self.key)
 
     return GossipRig(system, key, node)
 
@@ -86,8 +86,8 @@ def test_rounds_are_those_of_the_stage_with_the_noise_that_was_sent(pdol, gradie
             for other in range(3):
                 node.on_parameters(other, number + 1, sent[other][number])
     for rig, node in zip(rigs, nodes, strict=True):
-        rig.machine.feed()
-        assert rig.machine.node.dump() == node.dump()
+        rig.machine.sharing.feed()
+        assert rig.machine.sharing.node.dump() == node.dump()
 
 
 def test_parameters_of_a_round_that_has_not_come_wait_for_it(pdol):
@@ -101,11 +101,13 @@ def test_parameters_of_a_round_that_has_not_come_wait_for_it(pdol):
     slow.play(100, 1)
     slow.end_phase(0)
     slow.fold()
-    assert [after for after, _ in slow.machine.heard[0].waiting] == [1, 2, 3]
+    assert [after for after, _ in slow.machine.sharing.heard[0].waiting] == [1, 2, 3]
     slow.play(200, 1)
     slow.end_phase(1)
     slow.fold()
-    assert [after for after, _ in slow.machine.heard[0].waiting] == [2, 3], "what was sent after round 1 was mixed"
+    assert [after for after, _ in slow.machine.sharing.heard[0].waiting] == [2, 3], (
+        "what was sent after round 1 was mixed"
+    )
 
 
 def test_a_neighbour_that_is_dead_holds_nobody_up(pdol):
@@ -193,5 +195,5 @@ def test_parameters_of_another_deployment_or_size_are_not_mixed(pdol):
     rig.put("parameters", b"junk", 1)
     rig.play(50, 1)
     rig.fold()
-    assert not rig.machine.heard[1].waiting
-    assert rig.machine.heard[1].position == 3
+    assert not rig.machine.sharing.heard[1].waiting
+    assert rig.machine.sharing.heard[1].position == 3

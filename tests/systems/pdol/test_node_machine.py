@@ -13,8 +13,8 @@ from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.incoming import MAX_RECORDS
-from hushstream.systems.pdol.nodes.node_machine import NodeMachine
 
 CASES = settings(max_examples=12, deadline=None)
 EPOCH_NONCE = bytes(range(16))
@@ -397,7 +397,7 @@ def test_where_a_batch_was_cut_changes_no_answer_and_no_release(pdol, place, see
     whole.fold()
     assert cut.said() == whole.said()
     assert by_topic(outputs(cut.seen)) == by_topic(outputs(whole.seen))
-    assert cut.machine.node.dump() == whole.machine.node.dump()
+    assert cut.machine.sharing.node.dump() == whole.machine.sharing.node.dump()
 
 
 @CASES
@@ -551,16 +551,16 @@ def test_a_suspected_rollback_that_the_budget_cannot_pay_for_withholds_all_that_
 def test_a_turned_key_begins_another_counter_that_nobody_pays_twice_for(pdol):
     ring = KeyRing(0, 1, (), pdol.SECRET)
     rig = pdol.NodeRig(key=pdol.SECRET)
-    rig.machine = NodeMachine(rig.system, 0, pdol.SECRET, ring)
+    rig.machine = counter_home(rig.system, 0, pdol.SECRET, ring)
     rig.machine.start(rig.genesis)
     rig.play(0, 6)
     assert rig.machine.key.key_id == next_key(pdol.SECRET, 1).key_id
     rig.play(10, 6)
     assert {one["epoch"] for one in rig.sums()} == {0, 1}
     assert rig.machine.spending.redraws == 1, "no record is in two counters, so none pays again"
-    again = NodeMachine(rig.system, 0, pdol.SECRET, ring)
+    again = counter_home(rig.system, 0, pdol.SECRET, ring)
     assert outputs(rig.replayed(again)) == outputs(rig.seen)
-    restored = NodeMachine(rig.system, 0, pdol.SECRET, ring)
+    restored = counter_home(rig.system, 0, pdol.SECRET, ring)
     restored.start(rig.genesis)
     restored.restore(rig.machine.snapshot())
     assert restored.snapshot() == rig.machine.snapshot()
@@ -576,7 +576,7 @@ def test_another_program_is_not_taken_for_a_change_of_inputs(pdol, monkeypatch):
     fresh = rig.fresh()
     fresh.start(rig.genesis)
     monkeypatch.setattr(
-        "hushstream.systems.pdol.nodes.node_machine.predictions", lambda found: np.ones(len(found), np.int8)
+        "hushstream.systems.pdol.nodes.counter_sharing.predictions", lambda found: np.ones(len(found), np.int8)
     )
     rig.machine = fresh
     with pytest.raises(HushstreamError, match="another program wrote it") as found:

@@ -309,6 +309,34 @@ def after(method: str) -> Several:
     return Several({}, lambda role: {}, lambda role, values: getattr(role, method)())
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A part of the role with fields of its own (`DeclaresFields`), which lie beside those of the role.
+
+    Attributes:
+        fields: those of the part.
+        saved: see `Field.saved`.
+    """
+
+    fields: Mapping[str, Field]
+    saved: bool = True
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """See `Field.schema`."""
+        return {disk: avro for own, field in self.fields.items() for disk, avro in field.schema(own).items()}
+
+    def dump(self, role: Any, name: str) -> Values:
+        """See `Field.dump`."""
+        part = getattr(role, name)
+        return {disk: value for own, field in self.fields.items() for disk, value in field.dump(part, own).items()}
+
+    def load(self, role: Any, name: str, values: Values) -> None:
+        """See `Field.load`."""
+        part = getattr(role, name)
+        for own, field in self.fields.items():
+            field.load(part, own, values)
+
+
 class InPortions(Field, Protocol):
     """A field that is so large that it is packed a little at a time, while the role goes on folding."""
 
@@ -391,15 +419,37 @@ class State:
             self.fields[name].load(role, name, values)
 
 
+class DeclaresFields:
+    """A class with declared fields: whoever sets an attribute that is not declared cannot be imported.
+
+    Attributes:
+        fields: what is kept.
+        derived: what is set and not kept, with the reason.
+    """
+
+    fields: ClassVar[Mapping[str, Field]]
+    derived: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Compare what the class sets with what it declares.
+
+        Raises:
+            HushstreamError: an attribute is neither declared nor derived, or an exception names none that is set.
+        """
+        super().__init_subclass__(**options)
+        if hasattr(cls, "fields"):
+            require_declared(cls, cls.fields)
+
+
 class Declared:
     """A class with a declared state: whoever sets an attribute that is not declared cannot be imported.
 
     Attributes:
-        state: what is kept.
+        state: what is kept; an object may keep less of it than its class declares.
         derived: what is set and not kept, with the reason.
     """
 
-    state: ClassVar[State]
+    state: State
     derived: ClassVar[Mapping[str, str]] = {}
 
     def snapshot(self) -> bytes:
@@ -417,21 +467,27 @@ class Declared:
             HushstreamError: an attribute is neither declared nor derived, or an exception names none that is set.
         """
         super().__init_subclass__(**options)
-        if getattr(cls, "state", None) is None:
-            return
-        derived = {name for one in cls.__mro__ for name in vars(one).get("derived", ())}
-        found, declared = attributes_set(cls), set(cls.state.fields)
-        forgotten, unused = sorted(found - declared - derived), sorted(derived - found)
-        if forgotten:
-            raise HushstreamError(
-                f"{cls.__name__}: expected each attribute in its declared state, or in `derived` with a reason, got"
-                f" {', '.join(forgotten)} in neither"
-            )
-        if unused or declared & derived:
-            names = ", ".join([*unused, *sorted(declared & derived)])
-            raise HushstreamError(
-                f"{cls.__name__}: expected `derived` to name what is set and not declared, got {names}"
-            )
+        if getattr(cls, "state", None) is not None:
+            require_declared(cls, cls.state.fields)
+
+
+def require_declared(cls: type, fields: Iterable[str]) -> None:
+    """Refuse a class that sets an attribute that is neither declared nor among its ``derived``.
+
+    Raises:
+        HushstreamError: there is one, or ``derived`` names one that is not set.
+    """
+    derived = {name for one in cls.__mro__ for name in vars(one).get("derived", ())}
+    found, declared = attributes_set(cls), set(fields)
+    forgotten, unused = sorted(found - declared - derived), sorted(derived - found)
+    if forgotten:
+        raise HushstreamError(
+            f"{cls.__name__}: expected each attribute in its declared state, or in `derived` with a reason, got"
+            f" {', '.join(forgotten)} in neither"
+        )
+    if unused or declared & derived:
+        names = ", ".join([*unused, *sorted(declared & derived)])
+        raise HushstreamError(f"{cls.__name__}: expected `derived` to name what is set and not declared, got {names}")
 
 
 def attributes_set(cls: type) -> set[str]:

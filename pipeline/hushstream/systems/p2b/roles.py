@@ -11,14 +11,13 @@ from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
-from hushstream.systems.p2b.machines.learner import LearnerMachine, NamedLearnerMachine
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.topics import EDGE_ZONE, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
 
 
 def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
-    make = NamedLearnerMachine if system.config.named_items else LearnerMachine
-    return make(system, home, keys.own)
+    return LearnerMachine(system, home, keys.own)
 
 
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:

@@ -9,21 +9,22 @@ from hushstream.engine.declare.gauges import budget_gauges, model_gauges, versio
 from hushstream.engine.declare.role import Role, RoleKeys
 from hushstream.systems.pdol.aggregator import AggregatorMachine
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
-from hushstream.systems.pdol.nodes.node_machine import NodeMachine
+from hushstream.systems.pdol.nodes.counter_sharing import counter_home
+from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
 from hushstream.systems.pdol.outcomes import AGGREGATOR_OUTCOMES, NODE_OUTCOMES, REASONS
 from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE
 
 
-def _node(system: PdolSystem, home: int, keys: RoleKeys) -> NodeMachine:
-    return NodeMachine(system, home, keys.own, keys.ring)
+def _node(system: PdolSystem, home: int, keys: RoleKeys) -> HomeMachine:
+    return counter_home(system, home, keys.own, keys.ring)
 
 
-def _gossip_node(system: PdolSystem, home: int, keys: RoleKeys) -> GossipMachine:
-    return GossipMachine(system, home, keys.own, keys.ring)
+def _gossip_node(system: PdolSystem, home: int, keys: RoleKeys) -> HomeMachine:
+    return gossip_home(system, home, keys.own, keys.ring)
 
 
-def _gossip_gauges(machine: GossipMachine, now_seconds: float) -> Mapping[str, float]:
+def _gossip_gauges(machine: HomeMachine, now_seconds: float) -> Mapping[str, float]:
     return budget_gauges("record", machine.spending, machine.refused)
 
 
@@ -31,9 +32,9 @@ def _aggregator(system: PdolSystem, track: int, keys: RoleKeys) -> AggregatorMac
     return AggregatorMachine(system, track)
 
 
-def _node_gauges(machine: NodeMachine, now_seconds: float) -> Mapping[str, float]:
+def _node_gauges(machine: HomeMachine, now_seconds: float) -> Mapping[str, float]:
     spent = budget_gauges("record", machine.spending, machine.refused)
-    return {**spent, **model_gauges(machine.version, machine.reader.published_ms, now_seconds)}
+    return {**spent, **model_gauges(machine.sharing.version, machine.readers[0].published_ms, now_seconds)}
 
 
 NODE = Role(

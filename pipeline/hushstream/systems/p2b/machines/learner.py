@@ -151,29 +151,36 @@ def _unpack_readers(value: Sequence[dict[str, Any]], models: Sequence[ModelReade
     return models
 
 
+_NUMBERED = State(
+    "a learner's state",
+    8,
+    "LearnerState",
+    DECIDING,
+    models=Single(array(READER), _pack_readers, _unpack_readers, disk="readers"),
+    terms=Several(
+        {"shared": array(_SHARED)},
+        lambda role: {"shared": role.terms.policy.dump_models()},
+        lambda role, values: role.terms.policy.restore_models(values["shared"]),
+    ),
+    agents=_UsersField(),
+    due=Single(array(record("Due", due_ms="long", user="string")), _pack_due, _unpack_due),
+    deadlines=after("_find_deadlines"),
+    **MEMORIES,
+    lift=Several({"lift": "bytes"}, _pack_lift, _unpack_lift),
+    spending=optional_record(SPENDING),
+)
+"""Where items are numbers."""
+
+_NAMED = State("a learner's state with a catalogue", 1, "NamedLearnerState", _NUMBERED.fields, items=own_part())
+"""Where items have names."""
+
+
 class LearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
-    state = State(
-        "a learner's state",
-        8,
-        "LearnerState",
-        DECIDING,
-        models=Single(array(READER), _pack_readers, _unpack_readers, disk="readers"),
-        terms=Several(
-            {"shared": array(_SHARED)},
-            lambda role: {"shared": role.terms.policy.dump_models()},
-            lambda role, values: role.terms.policy.restore_models(values["shared"]),
-        ),
-        agents=_UsersField(),
-        due=Single(array(record("Due", due_ms="long", user="string")), _pack_due, _unpack_due),
-        deadlines=after("_find_deadlines"),
-        **MEMORIES,
-        lift=Several({"lift": "bytes"}, _pack_lift, _unpack_lift),
-        spending=optional_record(SPENDING),
-    )
+    state = _NAMED
     derived: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
+        **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
         "_resident": "the worker's choice: how many users lie in memory",
     }
 
@@ -211,6 +218,18 @@ class LearnerMachine(DecisionRole):
         self.spending: Spending | None = Spending(system.lift_terms, partition) if config.lift.holdout else None
         """What the lift's releases spend, where there are any."""
         self.lift_ms = round(config.lift.every_seconds * 1000)
+        self.items = self._follow_items()
+        self.state = _NUMBERED if self.items is None else _NAMED
+
+    def _follow_items(self) -> ItemReader | None:
+        """Follow the catalogue, where items have names."""
+        rules, policy = self.system.catalogue_rules, self.terms.policy
+        if rules is None:
+            return None
+        assert isinstance(policy, FeaturePolicy), "items have names where features are declared"
+        items = ItemReader(rules)
+        policy.follow(items.catalogue)
+        return items
 
     @property
     def refused(self) -> Exhausted | None:
@@ -601,24 +620,6 @@ class LearnerMachine(DecisionRole):
         if self.lift is not None:
             self.lift.forget(lift_user(self.user_key(user)))
         self.forget_events(user)
-
-
-class NamedLearnerMachine(LearnerMachine):
-    """A learner of a deployment whose items have names: it follows their catalogue, which is part of its state."""
-
-    state = State(
-        "a learner's state with a catalogue", 1, "NamedLearnerState", LearnerMachine.state.fields, items=own_part()
-    )
-    items: ItemReader
-
-    def __init__(self, system: P2BSystem, partition: int, key: Key) -> None:
-        """Bind to a deployment whose items have names, a home partition and the edge key."""
-        super().__init__(system, partition, key)
-        rules, policy = system.catalogue_rules, self.terms.policy
-        assert rules is not None, "expected a deployment whose items have names"
-        assert isinstance(policy, FeaturePolicy), "items have names where features are declared"
-        self.items = ItemReader(rules)
-        policy.follow(self.items.catalogue)
 
 
 def _never(arm: int, propensity: int) -> float:

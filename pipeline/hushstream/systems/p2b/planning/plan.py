@@ -1,8 +1,8 @@
 """What a p2b deployment will bring, from its configuration and how many users are expected.
 
 The forecast is `hushstream.systems.p2b.planning.forecast`; here configuration and days become its arguments. Slots
-count once their window has closed. What users do is not known before they come, so deviations of effects are assumed, and what
-follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
+count once their window has closed. What users do is not known before they come, so deviations of effects are assumed,
+and what follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
 """
 
 from __future__ import annotations

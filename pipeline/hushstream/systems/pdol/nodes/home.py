@@ -1,4 +1,7 @@
-"""What a home of records is, whatever it shares: it predicts, waits for labels, counts slots, and journals each batch.
+"""A home of records: it predicts, waits for labels, counts slots, and journals each batch.
+
+What it shares, and how, is a part of it (`Sharing`): sums of gradients (`counter_sharing`), or parameters that go from
+node to node (`gossip_sharing`).
 
 Its input is what comes at its nodes, in one order: records, and later their labels. What it says of a record is in its
 journal, which clients read. A record's slot is counted when so many more records have come (or a phase has ended, which
@@ -17,9 +20,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -31,17 +34,19 @@ from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.journal.ownership import owner
-from hushstream.engine.noise.budget import ChargeKey, debit_fields
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.noise.budget import debit_fields
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
-from hushstream.engine.noise.spending import SPENDING, Asked, Spending
+from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import (
     FIXED,
-    Declared,
+    DeclaresFields,
     Field,
+    Inside,
     Several,
     Single,
     State,
@@ -92,9 +97,9 @@ _PAST = record("PastRecord", event_id="string", user="bytes", predicted="int")
 _TAG_BYTES = 16
 
 
-def home_state(what: str, name: str, **own: Field) -> State:
-    """The declared state of a home: what all of them hold, and fields of its ``own``, which need open noise."""
-    return State(what, 2, name, _SHARED, own)
+def home_state(what: str, name: str, sharing: Mapping[str, Field]) -> State:
+    """The declared state of a home: its own fields, and those of what it shares, which need open noise."""
+    return State(what, 2, name, OWN, sharing=Inside(sharing))
 
 
 def _pack_spent(role: Any) -> Mapping[str, Any]:
@@ -137,7 +142,7 @@ def _read(item: dict[str, Any]) -> Slot:
     return Slot(item["node"], item["user"], features, item["label"], item["said"])
 
 
-_SHARED: Mapping[str, Field] = {
+OWN: Mapping[str, Field] = {
     "chain": owner(),
     "position": integer(),
     "keys": key_in_force(),
@@ -152,45 +157,161 @@ _SHARED: Mapping[str, Field] = {
     "diverged": boolean(),
     "open_noise": after("open_noise"),
 }
-"""Fields of a state that all homes have."""
+"""Fields of the state of a home, whatever it shares."""
+
+_EVENTS = 1 << 128
 
 
-_TAG_BYTES = 16
-
-
-class HomeBatch(Protocol):
-    """One batch that is folded into a home; see `HomeFold`."""
+class Sharing(Protocol):
+    """What a home shares, and how; all of its methods but `release` change this part alone."""
 
     @property
-    def outputs(self) -> Sequence[Output]:
-        """What is released after the journal record."""
+    def state(self) -> State:
+        """The declared state of a home that shares so."""
 
-    def run(self, parts: Mapping[TopicPartition, InputSlice]) -> None:
-        """Fold one slice of every input."""
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """Where others publish what this home follows."""
 
-    def fields(self) -> dict[str, Any]:
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        """Of published models, if it follows any."""
+
+    @property
+    def read(self) -> Mapping[TopicPartition, int]:
+        """How far each broadcast was read."""
+
+    @property
+    def phase_ends(self) -> TopicPartition:
+        """Where ends of phases are passed on, and who joins and leaves."""
+
+    @property
+    def version(self) -> int:
+        """Of what is predicted by; 0 before there is anything."""
+
+    @property
+    def draws_ahead(self) -> bool:
+        """Whether noise is drawn before all that it covers is there."""
+
+    @property
+    def predicts_in_floats(self) -> bool:
+        """Whether a replayed prediction may differ by a rounding."""
+
+    def held_phase(self, ended_phase: int) -> int:
+        """The last phase whose end everybody has come to whom predictions follow from; ``ended_phase`` alone."""
+
+    def open_noise(self, home: HomeMachine) -> None:
+        """Begin before the first slot, under the noise of this epoch."""
+
+    def redraw_noise(self, home: HomeMachine) -> None:
+        """Go on under the noise of an epoch that has begun; what was released before stands."""
+
+    def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
+        """Take what others published; how many of it, by outcome."""
+
+    def prepare(self, slots: Slots) -> None:
+        """The records of a batch are known, and nothing of it was folded yet."""
+
+    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
+        """The label of the batch's record of this place, and what the node's experts said, if there are any."""
+
+    def learn(self, slot: Slot, label: int) -> None:
+        """A label has come: nothing that is released may follow from that before the slot is counted."""
+
+    def take(self, slot: Slot) -> bool:
+        """A slot is counted; whether a release is due with it."""
+
+    def flush(self) -> None:
+        """No more slots are counted for now."""
+
+    def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
+        """The release that is due with a slot: its opaque id, and the record."""
+
+    def drop(self) -> None:
+        """The release that is due is not made."""
+
+    def skip(self, releases: int) -> None:
+        """So many releases were made whose content the inputs no longer give."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch, and what follows from it.
+
+    Attributes:
+        journaled: what the journal says was predicted, int8, where floats may differ by a rounding.
+        adopting: nothing is released, as what it was is out already.
+        slots: its records.
+        outputs: what is released after the journal record.
+        dead: dead letters.
+        counts: events by outcome.
+        event_ids: of what was predicted, in order.
+        predicted: the labels.
+        repeated: which of them were predicted before.
+        debits: of the releases.
+        released: how many were made.
+    """
+
+    journaled: NDArray[np.int8] | None = None
+    adopting: bool = False
+    slots: Slots | None = None
+    outputs: list[Output] = field(default_factory=list)
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    event_ids: list[str] = field(default_factory=list)
+    predicted: list[int] = field(default_factory=list)
+    repeated: list[bool] = field(default_factory=list)
+    debits: list[dict[str, Any]] = field(default_factory=list)
+    released: int = 0
+
+    def note(self, event_id: str, predicted: int, *, repeated: bool) -> None:
+        """An answer to an event."""
+        self.event_ids.append(event_id)
+        self.predicted.append(predicted)
+        self.repeated.append(repeated)
+
+    def fields(self, model_version: int) -> dict[str, Any]:
         """What the journal record holds beside its head."""
+        return {
+            "event_ids": self.event_ids,
+            "predicted": np.array(self.predicted, dtype=np.int8).tobytes(),
+            "repeated": np.array(self.repeated, dtype=np.uint8).tobytes(),
+            "model_version": model_version,
+            "releases": self.released,
+            "debits": self.debits,
+        }
 
     def step(self, journal: bytes | None, key_rotated: bool) -> Step:
         """What the driver sends; ``key_rotated`` where the zone's next key is in force from here on."""
+        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, key_rotated)
 
 
-class HomeMachine(OwnsJournal, Declared, ABC):
-    """One home of records, on its partition."""
+class HomeMachine(OwnsJournal, DeclaresFields):
+    """One home of records, on its partition.
 
+    Attributes:
+        state: the declared state, by what is shared.
+    """
+
+    fields: ClassVar[Mapping[str, Field]] = {**OWN, "sharing": Inside({})}
     derived: ClassVar[Mapping[str, str]] = {
         "system": FIXED,
         "partition": FIXED,
+        "state": FIXED,
         "letters": "written under the key in force",
         "float_ties": "a count of this process alone",
         "_decoded": "kept from `ready` to the fold of the same records",
     }
 
-    def __init__(self, system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
+    def __init__(
+        self, system: PdolSystem, partition: int, sharing: Sharing, key: Key, ring: KeyRing | None = None
+    ) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
         identity = Identity("node", system.config.deployment, system.digest, ("predictions", partition))
         self.system = system
         self.partition = partition
+        self.state = sharing.state
+        self.sharing = sharing
         self.keys = KeyInForce(key, ring)
         self.chain = Chain(identity, key, "Predictions")
         self.letters = DeadLetters("edge", "node", partition, key, self.chain.encode)
@@ -213,54 +334,6 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         self._decoded: tuple[int, int, list[Incoming]] | None = None
         self.open_noise()
 
-    # What is shared, and how.
-
-    @property
-    @abstractmethod
-    def broadcasts(self) -> tuple[TopicPartition, ...]: ...
-
-    @property
-    @abstractmethod
-    def read(self) -> Mapping[TopicPartition, int]:
-        """How far each broadcast was read."""
-
-    @property
-    @abstractmethod
-    def held_phase(self) -> int:
-        """The last phase whose end everybody has come to whom predictions follow from."""
-
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """Of what is predicted by; 0 before there is anything."""
-
-    @property
-    @abstractmethod
-    def draws_ahead(self) -> bool:
-        """Whether noise is drawn before all that it covers is there."""
-
-    @property
-    def predicts_in_floats(self) -> bool:
-        """Whether a replayed prediction may differ by a rounding."""
-        return False
-
-    @abstractmethod
-    def open_noise(self) -> None:
-        """Begin before the first slot, under the noise of this epoch."""
-
-    @abstractmethod
-    def redraw_noise(self) -> None:
-        """Go on under the noise of an epoch that has begun; what was released before stands."""
-
-    @abstractmethod
-    def skip(self, releases: int) -> None:
-        """So many releases were made whose content the inputs no longer give."""
-
-    @abstractmethod
-    def begin_fold(self, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> HomeBatch: ...
-
-    # What a machine is.
-
     @property
     def key(self) -> Key:
         """The zone's key in force."""
@@ -274,6 +347,22 @@ class HomeMachine(OwnsJournal, Declared, ABC):
     def inputs(self) -> tuple[TopicPartition, ...]:
         return (("records", self.partition),)
 
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        return self.sharing.broadcasts
+
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return self.sharing.readers
+
+    def snapshot(self) -> bytes:
+        """See `Machine.snapshot`."""
+        return self.state.pack(self)
+
+    def restore(self, snapshot: bytes) -> None:
+        """See `Machine.restore`."""
+        self.state.restore(self, snapshot)
+
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: over all inputs of a batch at once."""
         return digest_records(self.key, slices)
@@ -282,22 +371,27 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         self.chain.start(genesis, self.keys.retired)
         self.open_noise()
 
+    def open_noise(self) -> None:
+        """Begin before the first slot, under the noise of this epoch."""
+        self.sharing.open_noise(self)
+
     def positions(self) -> Mapping[TopicPartition, int]:
-        return {self.inputs[0]: self.position, **self.read}
+        return {("records", self.partition): self.position, **self.sharing.read}
 
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: every batch is journaled."""
-        return {self.inputs[0]: self.position}
+        return {("records", self.partition): self.position}
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
-        parts = [part if part.topic != "records" else self._ready(part) for part in slices]
+        held_phase = self.sharing.held_phase(self.ended_phase)
+        parts = [
+            ready_slice(part, self._decode(part), held_phase, self.ended_phase) if part.topic == "records" else part
+            for part in slices
+        ]
         return [part for part in parts if part.high > part.low]
 
-    def _ready(self, part: InputSlice) -> InputSlice:
-        return ready_slice(part, self.decode(part), self.held_phase, self.ended_phase)
-
-    def decode(self, part: InputSlice) -> Sequence[Incoming]:
+    def _decode(self, part: InputSlice) -> Sequence[Incoming]:
         """A slice of records; decoded once, though `ready` and `fold` both ask."""
         held = self._decoded
         if held is None or held[0] != part.low or held[1] < part.high:
@@ -323,24 +417,14 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         return self.epoch.opened_epoch_since(sequence)
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
-        if forked or self.draws_ahead:
+        if forked or self.sharing.draws_ahead:
             self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
-    def charge(self) -> ChargeKey:
-        """What the release that follows is charged to; opens the epoch that is due."""
-        if self.epoch.due:
-            self.epoch.redraw(self.chain.sequence + 1)
-            self.redraw_noise()
-        return self.epoch.charge_key()
-
-    def tag(self, user: str) -> bytes:
-        """16 bytes that stand for a person in this journal, as long as it lasts."""
-        return hashlib.blake2b(user.encode(), digest_size=_TAG_BYTES, key=self.chain.genesis_nonce).digest()
-
-    def event_name(self, event_id: str) -> int:
-        """A number that stands for an event in this journal, for this role alone."""
-        return int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
+    def release_id(self, *place: int) -> bytes:
+        """The opaque id of what is released at a place, under the noise of the epoch."""
+        named = struct.pack(f"<{len(place) + 2}q", self.partition, self.epoch.number, *place)
+        return self.key.digest("release-id", self.nonce, named)
 
     def put_key(self, key_id: bytes) -> None:
         """Go on under the zone's key with this public id.
@@ -358,17 +442,17 @@ class HomeMachine(OwnsJournal, Declared, ABC):
             return
         self.put_key(key_id)
         self.epoch.rotate()
-        self.redraw_noise()
+        self.sharing.redraw_noise(self)
 
-    # The fold.
+    # A batch, from its first record to its journal record.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
         turned_to = self.keys.due
-        fold, fields = self._folded(slices, turned_to)
+        batch, fields = self._folded(slices, turned_to)
         journal = self.chain.append(fields)
         self._rotate_to(turned_to)
-        return [fold.step(journal, turned_to != STAYS)]
+        return [batch.step(journal, turned_to != STAYS)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
@@ -384,8 +468,8 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         before = self.snapshot() if self.diverged else b""
         if fields["debits"]:
             self.epoch.follow(fields["head"]["epoch"], fields["debits"][0]["scope"], self.spending.terms.own)
-        journaled = np.frombuffer(fields["predicted"], np.int8) if self.predicts_in_floats else None
-        fold, again = self._folded(slices, fields["turned_to"], journaled)
+        journaled = np.frombuffer(fields["predicted"], np.int8) if self.sharing.predicts_in_floats else None
+        batch, again = self._folded(slices, fields["turned_to"], journaled)
         if self.chain.would_append(again) != value:
             if before:
                 self.restore(before)
@@ -393,7 +477,7 @@ class HomeMachine(OwnsJournal, Declared, ABC):
             raise HushstreamError(f"{self._record()}: the same inputs give another record: another program wrote it")
         self.chain.append(again)
         self._rotate_to(fields["turned_to"])
-        return fold.step(None, fields["turned_to"] != STAYS)
+        return batch.step(None, fields["turned_to"] != STAYS)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
@@ -403,11 +487,9 @@ class HomeMachine(OwnsJournal, Declared, ABC):
         """
         fields = self.chain.accept(value, self.positions())
         self.diverged = True
-        fold = self.begin_fold(adopting=True)
-        fold.run(covered(self.positions(), slices))
-        self._decoded = None
+        self._take(covered(self.positions(), slices), Batch(adopting=True))
         own, debits = self.spending.terms.own, fields["debits"]
-        self.skip(len(debits))
+        self.sharing.skip(len(debits))
         scope = (
             debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
         )
@@ -421,162 +503,94 @@ class HomeMachine(OwnsJournal, Declared, ABC):
 
     def _folded(
         self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None
-    ) -> tuple[HomeBatch, dict[str, Any]]:
+    ) -> tuple[Batch, dict[str, Any]]:
         """Fold a batch, and say what the journal record that covers it holds."""
         parts = covered(self.positions(), slices)
-        fold = self.begin_fold(journaled)
-        fold.run(parts)
-        self._decoded = None
+        batch = Batch(journaled)
+        self._take(parts, batch)
         sequence = self.chain.sequence + 1
-        head = head_of(self.chain, self.key, sequence, self.epoch.number, parts.values(), fold.outputs)
-        return fold, {"head": head, **fold.fields(), "turned_to": turned_to}
+        head = head_of(self.chain, self.key, sequence, self.epoch.number, parts.values(), batch.outputs)
+        return batch, {"head": head, **batch.fields(self.sharing.version), "turned_to": turned_to}
 
     def _record(self) -> str:
         return f"predictions/{self.partition} record {self.chain.sequence + 1}"
 
-
-_EVENTS = 1 << 128
-
-
-class HomeFold(ABC):
-    """A batch on its way.
-
-    Attributes:
-        outputs: what is released after the journal record.
-        dead: dead letters.
-        counts: events by outcome.
-    """
-
-    def __init__(self, machine: HomeMachine, journaled: NDArray[np.int8] | None = None, adopting: bool = False) -> None:
-        """Begin.
-
-        Args:
-            machine: it is changed.
-            journaled: what the journal says was predicted, where floats may differ by a rounding.
-            adopting: nothing is released, as what it was is out already.
-        """
-        self._machine = machine
-        self._journaled = journaled
-        self._adopting = adopting
-        self.outputs: list[Output] = []
-        self.dead: list[Output] = []
-        self.counts: Counter[str] = Counter()
-        self._event_ids: list[str] = []
-        self._predicted: list[int] = []
-        self._repeated: list[bool] = []
-        self._debits: list[dict[str, Any]] = []
-        self._released = 0
-
-    @abstractmethod
-    def on_broadcast(self, part: InputSlice) -> None:
-        """Take what others published."""
-
-    @abstractmethod
-    def prepare(self, slots: Slots) -> None:
-        """The records of the batch are known, and nothing of it was folded yet."""
-
-    @abstractmethod
-    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """The label of the batch's record of this place, and what the node's experts said, if there are any."""
-
-    def learn(self, slot: Slot, label: int) -> None:  # noqa: B027 - a home without learners of its own
-        """A label has come: nothing that is released may follow from that before the slot is counted."""
-
-    @abstractmethod
-    def take(self, slot: Slot) -> None:
-        """A slot is counted."""
-
-    def flush(self) -> None:  # noqa: B027 - a home that takes each slot for itself has nothing to do
-        """No more slots are counted for now."""
-
-    @property
-    @abstractmethod
-    def phase_ends(self) -> TopicPartition:
-        """Where ends of phases are passed on, and who joins and leaves."""
-
-    def run(self, parts: Mapping[TopicPartition, InputSlice]) -> None:
-        """Fold what others published, then records: so their topics are sorted."""
-        source = self._machine.inputs[0]
-        for place, part in parts.items():
-            if place == source:
-                self._fold_records(part)
+    def _take(self, parts: Mapping[TopicPartition, InputSlice], batch: Batch) -> None:
+        """Take what others published, then records: so their topics are sorted."""
+        for (topic, _), part in parts.items():
+            if topic == "records":
+                self._take_records(part, batch)
             else:
-                self.on_broadcast(part)
+                batch.counts.update(self.sharing.on_broadcast(part))
+        self._decoded = None
 
-    def fields(self) -> dict[str, Any]:
-        """What the journal record holds beside its head."""
-        return {
-            "event_ids": self._event_ids,
-            "predicted": np.array(self._predicted, dtype=np.int8).tobytes(),
-            "repeated": np.array(self._repeated, dtype=np.uint8).tobytes(),
-            "model_version": self._machine.version,
-            "releases": self._released,
-            "debits": self._debits,
-        }
-
-    def step(self, journal: bytes | None, key_rotated: bool) -> Step:
-        """What the driver sends; ``key_rotated`` where the zone's next key is in force from here on."""
-        return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, key_rotated)
-
-    # Records.
-
-    def _fold_records(self, part: InputSlice) -> None:
-        machine = self._machine
-        decoded = machine.decode(part)
+    def _take_records(self, part: InputSlice, batch: Batch) -> None:
+        decoded = self._decode(part)
         asked = [one for one in decoded if one.name in ASKED]
         if asked:
-            self._slots = Slots.of(asked, machine.system.config.records.dimension)
-            self.prepare(self._slots)
+            batch.slots = Slots.of(asked, self.system.config.records.dimension)
+            self.sharing.prepare(batch.slots)
         place = 0
         for one in decoded:
             if one.name in ASKED:
+                assert batch.slots is not None
                 for row, (event_id, user) in enumerate(named(one)):
-                    self._record(one, row, place + row, event_id, user)
+                    self._take_asked(one, row, batch.slots, place + row, event_id, user, batch)
                 place += one.rows
             else:
-                self._other(one)
-        self.flush()
-        machine.position = part.high
+                self._take_other(one, batch)
+        self.sharing.flush()
+        self.position = part.high
 
-    def _other(self, one: Incoming) -> None:
+    def _take_other(self, one: Incoming, batch: Batch) -> None:
         if one.name not in KINDS:
-            self._refuse(one.name, one)
+            self._refuse(one.name, one, batch)
         elif one.name in TOLD:
             for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
-                self._label(one, row, event_id, user, label)
+                self._take_label(one, row, event_id, user, label, batch)
         elif one.name == "Seal":
-            self._phase_end(one)
+            self._end_phase(one, batch)
         elif one.name == "Membership":
-            self._join_or_leave(one)
+            self._join_or_leave(one, batch)
         else:
-            self._forget(one)
+            self._forget(one, batch)
 
-    def _record(self, one: Incoming, row: int, place: int, event_id: str, user: str) -> None:
-        machine, node = self._machine, self._slots.nodes[place]
+    # Records.
+
+    def _take_asked(
+        self, one: Incoming, row: int, slots: Slots, place: int, event_id: str, user: str, batch: Batch
+    ) -> None:
+        """Predict one record, answer it again, or refuse it."""
+        node = slots.nodes[place]
         reason = self._id_fault(event_id, user) or self._stranger(node)
         if reason is not None:
-            self._refuse(str(reason), one, row)
+            self._refuse(str(reason), one, batch, row)
             return
-        tag, past = machine.tag(user), machine.past.get(event_id)
+        tag, past = self._tag(user), self.past.get(event_id)
         if past is None:
-            self._take_up(event_id, tag, node, place)
+            self._predict(event_id, tag, node, slots, place, batch)
         elif past.user == tag:
-            self._note(event_id, past.predicted, repeated=True)
-            self.counts[PdolOutcome.REPEATED_RECORD] += 1
+            batch.note(event_id, past.predicted, repeated=True)
+            batch.counts[PdolOutcome.REPEATED_RECORD] += 1
         else:
-            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, row)
+            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, batch, row)
 
-    def _take_up(self, event_id: str, tag: bytes, node: int, place: int) -> None:
-        machine, features = self._machine, self._slots.features(place)
-        predicted, said = (0, b"") if features is None else self.predict(self._slots, place)
-        predicted = self._as_journaled(predicted)
-        self._answer(event_id, tag, predicted)
+    def _predict(self, event_id: str, tag: bytes, node: int, slots: Slots, place: int, batch: Batch) -> None:
+        features = slots.features(place)
+        predicted, said = (0, b"") if features is None else self.sharing.predict(slots, place)
+        predicted = self._as_journaled(predicted, batch)
+        self.past.put(event_id, Past(tag, predicted))
+        batch.note(event_id, predicted, repeated=False)
+        batch.counts[PdolOutcome.PREDICTED] += 1
         if features is None:
-            self.counts[PdolOutcome.NULL_RECORD] += 1
-        if not within_allowance(machine.spent, tag, machine.system.config.records.records_per_user):
-            self.counts[Outcome.ALLOWANCE_SPENT] += 1
+            batch.counts[PdolOutcome.NULL_RECORD] += 1
+        if not within_allowance(self.spent, tag, self.system.config.records.records_per_user):
+            batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             features = None
-        self._wait(event_id, node, tag, features, said)
+        # A slot is due: it is counted when so many more have come.
+        self.pending[event_id] = Slot(node, tag, features, 0, said)
+        while len(self.pending) > self.system.config.records.label_slots:
+            self._count(*self.pending.popitem(last=False), batch)
 
     @staticmethod
     def _id_fault(event_id: str, user: str) -> str | None:
@@ -585,141 +599,118 @@ class HomeFold(ABC):
         return id_fault(event_id) or id_fault(user)
 
     def _stranger(self, node: int) -> PdolRefusal | None:
-        machine = self._machine
-        known = 0 <= node < machine.system.config.nodes and machine.system.home_of(node) == machine.partition
+        known = 0 <= node < self.system.config.nodes and self.system.home_of(node) == self.partition
         if not known:
             return PdolRefusal.UNKNOWN_NODE
-        return PdolRefusal.ABSENT_NODE if node in machine.absent else None
+        return PdolRefusal.ABSENT_NODE if node in self.absent else None
 
-    def _as_journaled(self, predicted: int) -> int:
+    def _as_journaled(self, predicted: int, batch: Batch) -> int:
         """What the journal says was predicted, if it does."""
-        if self._journaled is None:
+        if batch.journaled is None:
             return predicted
-        journaled = int(self._journaled[len(self._predicted)])
-        self._machine.float_ties += journaled != predicted
+        journaled = int(batch.journaled[len(batch.predicted)])
+        self.float_ties += journaled != predicted
         return journaled
 
-    def _answer(self, event_id: str, tag: bytes, predicted: int) -> None:
-        self._machine.past.put(event_id, Past(tag, predicted))
-        self._note(event_id, predicted, repeated=False)
-        self.counts[PdolOutcome.PREDICTED] += 1
-
-    def _note(self, event_id: str, predicted: int, *, repeated: bool) -> None:
-        self._event_ids.append(event_id)
-        self._predicted.append(predicted)
-        self._repeated.append(repeated)
-
-    def _wait(self, event_id: str, node: int, tag: bytes, features: Features | None, said: bytes) -> None:
-        """A slot is due: it is counted when so many more have come."""
-        machine = self._machine
-        machine.pending[event_id] = Slot(node, tag, features, 0, said)
-        while len(machine.pending) > machine.system.config.records.label_slots:
-            self._settle(*machine.pending.popitem(last=False))
+    def _tag(self, user: str) -> bytes:
+        """16 bytes that stand for a person in this journal, as long as it lasts."""
+        return hashlib.blake2b(user.encode(), digest_size=_TAG_BYTES, key=self.chain.genesis_nonce).digest()
 
     # Labels.
 
-    def _label(self, one: Incoming, row: int, event_id: str, user: str, label: int) -> None:
-        machine = self._machine
-        past, slot = machine.past.get(event_id), machine.pending.get(event_id)
+    def _take_label(self, one: Incoming, row: int, event_id: str, user: str, label: int, batch: Batch) -> None:
+        past, slot = self.past.get(event_id), self.pending.get(event_id)
         whose = slot.user if slot is not None else None if past is None else past.user
         if whose is None:
-            self._refuse(PdolRefusal.LABEL_WITHOUT_RECORD, one, row)
-        elif whose != machine.tag(user):
-            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, row)
+            self._refuse(PdolRefusal.LABEL_WITHOUT_RECORD, one, batch, row)
+        elif whose != self._tag(user):
+            self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, batch, row)
         elif label not in (1, -1):
-            self._refuse(PdolRefusal.UNKNOWN_LABEL, one, row)
+            self._refuse(PdolRefusal.UNKNOWN_LABEL, one, batch, row)
         elif slot is None:
-            self.counts[PdolOutcome.LATE_LABEL] += 1
+            batch.counts[PdolOutcome.LATE_LABEL] += 1
         elif slot.label:
-            self.counts[PdolOutcome.REPEATED_LABEL] += 1
+            batch.counts[PdolOutcome.REPEATED_LABEL] += 1
         else:
-            machine.pending[event_id] = slot._replace(label=label)
-            self.counts[PdolOutcome.LABELLED] += 1
-            self.learn(slot, label)
+            self.pending[event_id] = slot._replace(label=label)
+            batch.counts[PdolOutcome.LABELLED] += 1
+            self.sharing.learn(slot, label)
 
     # Who takes part, ends of phases, and erasures.
 
-    def _join_or_leave(self, one: Incoming) -> None:
+    def _join_or_leave(self, one: Incoming, batch: Batch) -> None:
         """Slots that are open when their node leaves are counted as all others; what it comes with later is refused."""
-        machine, node, present = self._machine, one.fields["node"], one.fields["present"]
+        node, present = one.fields["node"], one.fields["present"]
         if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
-            self._refuse(PdolRefusal.UNKNOWN_NODE, one)
+            self._refuse(PdolRefusal.UNKNOWN_NODE, one, batch)
             return
-        machine.absent = machine.absent - {node} if present else machine.absent | {node}
-        fields = {"node": node, "present": present, "config_digest": machine.system.digest}
-        if not self._adopting:
-            self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Membership", fields)))
-        self.counts[PdolOutcome.MEMBERSHIP] += 1
+        self.absent = self.absent - {node} if present else self.absent | {node}
+        self._pass_on("Membership", {"node": node, "present": present}, batch)
+        batch.counts[PdolOutcome.MEMBERSHIP] += 1
 
-    def _phase_end(self, one: Incoming) -> None:
-        machine, phase = self._machine, one.fields["phase"]
-        if phase <= machine.ended_phase or one.fields["origin"] != -1:
-            self._refuse(Refusal.BAD_PHASE, one)
+    def _end_phase(self, one: Incoming, batch: Batch) -> None:
+        phase = one.fields["phase"]
+        if phase <= self.ended_phase or one.fields["origin"] != -1:
+            self._refuse(Refusal.BAD_PHASE, one, batch)
             return
-        machine.ended_phase = phase
-        while machine.pending:
-            self._settle(*machine.pending.popitem(last=False))
-        self.flush()
-        fields = {
-            "phase": phase,
-            "origin": machine.partition,
-            "config_digest": machine.system.digest,
-            "after_click": -1,
-        }
-        if not self._adopting:
-            self.outputs.append(Output(*self.phase_ends, machine.chain.encode("Seal", fields)))
-        self.counts[Outcome.SEAL] += 1
+        self.ended_phase = phase
+        while self.pending:
+            self._count(*self.pending.popitem(last=False), batch)
+        self.sharing.flush()
+        self._pass_on("Seal", {"phase": phase, "origin": self.partition, "after_click": -1}, batch)
+        batch.counts[Outcome.SEAL] += 1
 
-    def _forget(self, one: Incoming) -> None:
+    def _pass_on(self, name: str, fields: Mapping[str, Any], batch: Batch) -> None:
+        """Tell those who follow this home, unless it was told."""
+        if not batch.adopting:
+            record = self.chain.encode(name, {**fields, "config_digest": self.system.digest})
+            batch.outputs.append(Output(*self.sharing.phase_ends, record))
+
+    def _forget(self, one: Incoming, batch: Batch) -> None:
         """What waits of a person becomes null; that a slot is due stays, and so does what they have spent."""
-        machine = self._machine
-        if one.fields["config_digest"] != machine.system.digest:
-            self._refuse(Refusal.OTHER_CONFIGURATION, one)
+        if one.fields["config_digest"] != self.system.digest:
+            self._refuse(Refusal.OTHER_CONFIGURATION, one, batch)
             return
-        tag = machine.tag(one.fields["user"])
-        for event_id, slot in machine.pending.items():
+        tag = self._tag(one.fields["user"])
+        for event_id, slot in self.pending.items():
             if slot.user == tag:
-                machine.pending[event_id] = slot._replace(features=None, said=b"")
-        self.counts[Outcome.FORGOTTEN] += 1
+                self.pending[event_id] = slot._replace(features=None, said=b"")
+        batch.counts[Outcome.FORGOTTEN] += 1
 
     # Slots that are counted, and what leaves.
 
-    def _settle(self, event_id: str, slot: Slot) -> None:
-        machine = self._machine
-        machine.events = (machine.events + machine.event_name(event_id)) % _EVENTS
-        self.counts[Outcome.SLOT] += 1
-        self.take(slot)
-
-    def charge(self) -> Asked:
-        """Debit a release that is about to be made; where it is refused, nothing may leave."""
-        asked = self._machine.spending.ask(self._machine.charge())
-        self._debits.append(debit_fields(asked.debit))
-        return asked
-
-    def released(self, asked: Asked, release_id: bytes, output: Output) -> None:
-        """Send a release if it was paid for, and the entry that says so."""
-        if asked.refused is None:
-            self.outputs.append(output)
-            self._released += 1
-        self.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
-        self._enter(release_id, asked)
-
-    def _enter(self, release_id: bytes, asked: Asked) -> None:
-        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
-        if not asked.opens:
+    def _count(self, event_id: str, slot: Slot, batch: Batch) -> None:
+        # A number that stands for the event in this journal, for this role alone.
+        name = int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
+        self.events = (self.events + name) % _EVENTS
+        batch.counts[Outcome.SLOT] += 1
+        if not self.sharing.take(slot):
             return
-        machine = self._machine
-        entry = machine.system.ledger_entry(release_id, asked.debit, machine.key.reproducible)
-        self.outputs.append(Output("ledger", machine.partition, machine.chain.encode("LedgerEntry", entry)))
+        if batch.adopting:
+            self.sharing.drop()
+        else:
+            self._release(slot, batch)
 
-    def release_id(self, *place: int) -> bytes:
-        """The opaque id of what is released at a place, under the noise of the epoch."""
-        machine = self._machine
-        named = struct.pack(f"<{len(place) + 2}q", machine.partition, machine.epoch.number, *place)
-        return machine.key.digest("release-id", machine.nonce, named)
+    def _release(self, slot: Slot, batch: Batch) -> None:
+        """Debit the release that is due, and send it if it was paid for."""
+        if self.epoch.due:
+            self.epoch.redraw(self.chain.sequence + 1)
+            self.sharing.redraw_noise(self)
+        asked = self.spending.ask(self.epoch.charge_key())
+        batch.debits.append(debit_fields(asked.debit))
+        release_id, output = self.sharing.release(self, slot)
+        if asked.refused is None:
+            batch.outputs.append(output)
+            batch.released += 1
+        batch.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
+        # The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused.
+        if asked.opens:
+            entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
+            batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
 
-    def _refuse(self, reason: str, one: Incoming, row: int = WHOLE_RECORD) -> None:
-        machine, record, place = self._machine, one.record, one.place(row)
-        source = machine.inputs[0]
-        self.dead.append(machine.letters.letter(reason, *source, record.offset, place, record.value))
-        self.counts[Outcome.REJECTED] += 1
+    def _refuse(self, reason: str, one: Incoming, batch: Batch, row: int = WHOLE_RECORD) -> None:
+        letter = self.letters.letter(
+            reason, "records", self.partition, one.record.offset, one.place(row), one.record.value
+        )
+        batch.dead.append(letter)
+        batch.counts[Outcome.REJECTED] += 1

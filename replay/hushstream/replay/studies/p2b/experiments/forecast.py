@@ -2,9 +2,9 @@
 
 Nothing of the forecast of declared features was fitted on these worlds: it is derived
 (`hushstream.systems.p2b.planning.forecast`). The law of cold learners of codes was changed after three of these worlds
-were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the blocks, over 20,000 visits; what the fit
-leaves is the rest that nobody learns. Assumed ones know the features' number alone. Codes are played in softmax worlds,
-whose log-odds are fitted on the histogram itself.
+were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the blocks, over
+20,000 visits; what the fit leaves is the rest that nobody learns. Assumed ones know the features' number alone. Codes
+are played in softmax worlds, whose log-odds are fitted on the histogram itself.
 """
 
 from __future__ import annotations

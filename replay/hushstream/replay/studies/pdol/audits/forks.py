@@ -21,8 +21,8 @@ from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.guarantee import epoch_guarantee
-from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
-from hushstream.systems.pdol.nodes.node_machine import NodeMachine
+from hushstream.systems.pdol.nodes.counter_sharing import counter_home
+from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 
 RECORDS = 2
 """In a leaf."""
@@ -34,7 +34,7 @@ def leaves(config: PdolConfig) -> Fork:
     system, key = PdolSystem.of(replace(config, sharing=sharing)), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
-        role = _played(partial(NodeMachine, system, 0, key), branch, nonce, RECORDS)
+        role = _played(partial(counter_home, system, 0, key), branch, nonce, RECORDS)
         (release,) = role.published("releases", "GradientSum")
         exact = np.zeros(config.records.dimension)
         # Both records are of the first feature; the first one's label is the other way in the other branch.
@@ -52,7 +52,7 @@ def parameters(config: PdolConfig) -> Fork:
     mixing = mixing_of(config.gossip, config.nodes)
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
-        role = _played(partial(GossipMachine, system, 0, key), branch, nonce, 1)
+        role = _played(partial(gossip_home, system, 0, key), branch, nonce, 1)
         (sent,) = role.published("parameters", "Parameters")
         label = -1 if branch.other_contents else 1
         exact = GossipNode(0, mixing, config).step(_record(label), np.zeros(config.records.dimension, np.int64))[1]

@@ -24,7 +24,8 @@ from hushstream.systems.pdol.algorithm.node import NodeState
 from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig, pdol_digest
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.nodes.node_machine import NodeMachine
+from hushstream.systems.pdol.nodes.counter_sharing import counter_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
 
 DIMENSION = 10_000
 FEATURES = 50
@@ -92,14 +93,14 @@ def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rou
     records = tuple(InputRecord(offset, 0, value) for offset, value in enumerate(values))
     found = []
     for seed in range(rounds):
-        machine = NodeMachine(system, 0, seeded_key(seed, "bench"))
+        machine = counter_home(system, 0, seeded_key(seed, "bench"))
         machine.start(machine.genesis(bytes(32)))
         part = InputSlice("records", 0, 0, len(records), records)
         found.append(len(stream) / _seconds(partial(_fold_all, machine, part)))
     return found
 
 
-def _fold_all(machine: NodeMachine, part: InputSlice) -> None:
+def _fold_all(machine: HomeMachine, part: InputSlice) -> None:
     """As the driver does: what is ready, until nothing is left."""
     while part.records:
         (ready,) = machine.ready([part])

@@ -1,0 +1,178 @@
+"""What a domain shares in the sound form: it predicts at the published model, and holds one continual counter.
+
+A slot that is counted enters the open leaf with its gradient at the published model; after B slots the noised running
+sum leaves, with a debit. The models of a batch are read before its records, so all of it is predicted at one version.
+
+An epoch is another counter: what the one before released stands, and later leaves, the open one first, are summed under
+noise of their own. No slot is in two counters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.records import InputSlice, Output, TopicPartition
+from hushstream.engine.state.declared import FIXED, DeclaresFields, Field, integer, optional_part, own_part, rows
+from hushstream.engine.state.parts import READER
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.systems.pdol.algorithm.counters import Counters
+from hushstream.systems.pdol.algorithm.gradient import predictions, scores
+from hushstream.systems.pdol.algorithm.local import NodePredictors
+from hushstream.systems.pdol.algorithm.node import NodeState
+from hushstream.systems.pdol.algorithm.slot import Slot, labelled
+from hushstream.systems.pdol.deployment import TRACK, PdolSystem
+from hushstream.systems.pdol.nodes.home import HomeMachine, home_state
+from hushstream.systems.pdol.nodes.incoming import Slots
+
+
+class CounterSharing(DeclaresFields):
+    """Noised sums of the gradients of one domain."""
+
+    fields: ClassVar[Mapping[str, Field]] = {
+        "reader": own_part(READER),
+        "model_version": integer("int", disk="version"),
+        "model_phase": integer(),
+        "model": rows("<i4", disk="weights"),
+        "predictors": optional_part("predictors"),
+        "node": own_part(),
+    }
+    derived: ClassVar[Mapping[str, str]] = {
+        "_slots": FIXED,
+        "_first": FIXED,
+        "_counted": "empty between batches",
+        "_scored": "of the latest batch; the next one computes its own",
+    }
+    state = home_state("a domain's state", "NodeState", fields)
+    phase_ends: TopicPartition = ("releases", 0)
+
+    def __init__(self, system: PdolSystem, partition: int) -> None:
+        """Begin before the first model; `open_noise` opens the counter."""
+        config = system.config
+        self.reader = ModelReader(system, 0, TRACK, "LinearModel")
+        self.model: NDArray[np.int32] = np.zeros(config.records.dimension, dtype=np.int32)
+        self.model_version = 0
+        self.model_phase = -1
+        """The last phase that the model in use knows of."""
+        nodes = config.nodes_of(partition)
+        self.predictors: NodePredictors | None = None
+        if config.prediction.place == "node":
+            self.predictors = NodePredictors(len(nodes), config.records.dimension, config.prediction)
+        self.node: NodeState
+        self._slots = config.slots_of(partition)
+        self._first = nodes.start
+        """The domain's nodes are numbered from this one."""
+        self._counted: list[Slot] = []
+        self._scored: list[int] = []
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        return (self.reader.topic,)
+
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return (self.reader,)
+
+    @property
+    def read(self) -> Mapping[TopicPartition, int]:
+        return {self.reader.topic: self.reader.position}
+
+    @property
+    def version(self) -> int:
+        return self.model_version
+
+    @property
+    def draws_ahead(self) -> bool:
+        return self.node.reaches_ahead
+
+    @property
+    def predicts_in_floats(self) -> bool:
+        return self.predictors is not None
+
+    def held_phase(self, ended_phase: int) -> int:
+        return self.model_phase
+
+    # Noise.
+
+    def open_noise(self, home: HomeMachine) -> None:
+        self.node = NodeState(home.partition, _counters(home), self._slots)
+
+    def redraw_noise(self, home: HomeMachine) -> None:
+        self.node.redraw(_counters(home))
+
+    # A batch.
+
+    def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
+        """See `Sharing.on_broadcast`: versions of the model."""
+        adopted = 0
+        for record in self.reader.read(part):
+            self.model = np.frombuffer(record.fields["weights"], "<i4").astype(np.int32)
+            self.model_version, self.model_phase = record.fields["version"], record.fields["phase"]
+            adopted += 1
+        return {Outcome.MODEL_ADOPTED: adopted} if adopted else {}
+
+    def prepare(self, slots: Slots) -> None:
+        self._scored = predictions(scores(slots.rows, self.model)).tolist()
+
+    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
+        """See `Sharing.predict`: by the published model, or by the vote of the node's experts."""
+        if self.predictors is None:
+            return self._scored[place], b""
+        row = slots.rows.part(place, place + 1)
+        said = self.predictors.predict(self._local(slots.nodes[place]), row, self.model)[0]
+        return int(said[-1]), said.tobytes()
+
+    def learn(self, slot: Slot, label: int) -> None:
+        """See `Sharing.learn`: the node's own learners are in the edge zone."""
+        if self.predictors is not None and slot.said and slot.features is not None:
+            rows, said = labelled([slot._replace(label=label)]), np.frombuffer(slot.said, np.int8)[None, :-1]
+            self.predictors.learn(self._local(slot.node), rows, self.model, said)
+
+    def _local(self, node: int) -> NDArray[np.int64]:
+        """The node's number within its domain."""
+        return np.array([node - self._first])
+
+    # Slots that are counted, and the leaf that they fill.
+
+    def take(self, slot: Slot) -> bool:
+        """See `Sharing.take`: a full leaf is due."""
+        self._counted.append(slot)
+        if len(self._counted) < self.node.capacity_left:
+            return False
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """See `Sharing.flush`: what was counted goes into the leaf, in one piece."""
+        if self._counted:
+            self.node.fold(labelled(self._counted), self.model)
+            self._counted = []
+
+    def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
+        """See `Sharing.release`: the noised running sum."""
+        made = self.node.release(home.events.to_bytes(16, "little"))
+        release_id = home.release_id(made.generation, made.leaves)
+        fields = home.system.release_fields(made, release_id, home.epoch.number, home.key.reproducible)
+        return release_id, Output("releases", 0, home.chain.encode("GradientSum", fields))
+
+    def drop(self) -> None:
+        self.node.drop_leaf()
+
+    def skip(self, releases: int) -> None:
+        self.node.skip(releases)
+
+
+def _counters(home: HomeMachine) -> Counters:
+    """The domain's counters under the noise of this epoch."""
+    return home.system.counters(home.key, home.nonce, home.epoch.number, home.partition)
+
+
+def counter_home(system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> HomeMachine:
+    """A domain in the sound form; arguments as `HomeMachine`."""
+    return HomeMachine(system, partition, CounterSharing(system, partition), key, ring)

@@ -1,0 +1,244 @@
+"""What a node shares in the form of the paper: it learns for itself, and sends noised parameters to its neighbours.
+
+A slot that is counted is a round: the node mixes what it and its neighbours have sent, steps along the record's
+gradient, and sends its parameters with noise (`hushstream.systems.pdol.algorithm.gossip`). A neighbour that is late is
+mixed with what it sent last; what one sent after a round that this node has not come to waits for that round.
+
+What is drawn is named by the events until then, by the record and by the state that it meets, so a journal that was
+rolled back meets other noise under other content.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.records import InputSlice, Output, TopicPartition
+from hushstream.engine.state.declared import FIXED, DeclaresFields, Field, Single, own_part
+from hushstream.engine.state.parts import array, record
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.key_files import KeyRing
+from hushstream.privacy.keys import Key
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.systems.pdol.algorithm.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
+from hushstream.systems.pdol.algorithm.graphs import mixing_of
+from hushstream.systems.pdol.algorithm.rows import Rows, sums_by_row
+from hushstream.systems.pdol.algorithm.slot import Slot, labelled
+from hushstream.systems.pdol.configuration import PdolConfig
+from hushstream.systems.pdol.deployment import PdolSystem
+from hushstream.systems.pdol.nodes.home import HomeMachine, home_state
+from hushstream.systems.pdol.nodes.incoming import Slots
+from hushstream.systems.pdol.outcomes import PdolOutcome
+
+if TYPE_CHECKING:
+    from hushstream.counting.calibration import NodeNoise
+
+_KINDS = frozenset({"Parameters", "Membership", "Seal"})
+_HEARD = record(
+    "Neighbour",
+    node="int",
+    position="long",
+    phase="long",
+    waiting=array(record("Waiting", after="long", values="bytes")),
+)
+
+
+@lru_cache(maxsize=8)
+def _mixing(config: PdolConfig) -> NDArray[np.int64]:
+    return mixing_of(require_gossip(config), config.nodes)
+
+
+@lru_cache(maxsize=256)
+def _law(config: PdolConfig, round_number: int) -> NodeNoise:
+    return noise_law(require_gossip(config), round_number, config.records.dimension)
+
+
+class Neighbour:
+    """What was heard of one neighbour.
+
+    Attributes:
+        position: how far its parameters were read.
+        phase: the last phase that it has ended.
+        waiting: (round, parameters) that it sent after rounds that this node has not come to, oldest first.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was heard."""
+        self.position = 0
+        self.phase = -1
+        self.waiting: deque[tuple[int, NDArray[np.int64]]] = deque()
+
+
+def _pack_heard(heard: Mapping[int, Neighbour]) -> list[dict[str, Any]]:
+    return [_dumped(other, found) for other, found in heard.items()]
+
+
+def _unpack_heard(value: Sequence[Mapping[str, Any]], heard: dict[int, Neighbour]) -> dict[int, Neighbour]:
+    for item in value:
+        found = heard[item["node"]]
+        found.position, found.phase = item["position"], item["phase"]
+        found.waiting = deque((one["after"], _values(one["values"])) for one in item["waiting"])
+    return heard
+
+
+class GossipSharing(DeclaresFields):
+    """Noised parameters of one node."""
+
+    fields: ClassVar[Mapping[str, Field]] = {
+        "heard": Single(array(_HEARD), _pack_heard, _unpack_heard),
+        "node": own_part(),
+    }
+    derived: ClassVar[Mapping[str, str]] = dict.fromkeys(("_config", "_digest", "phase_ends"), FIXED)
+    state = home_state("a node's state", "GossipState", fields)
+    readers: Sequence[ModelReader] = ()
+    draws_ahead = False
+    predicts_in_floats = False
+
+    def __init__(self, system: PdolSystem, partition: int) -> None:
+        """Begin before the first round."""
+        self._config, self._digest = system.config, system.digest
+        mixing = _mixing(system.config)
+        self.node = GossipNode(partition, mixing, system.config)
+        others = [int(other) for other in np.flatnonzero(mixing[partition]) if other != partition]
+        self.heard = {other: Neighbour() for other in others}
+        self.phase_ends: TopicPartition = ("parameters", partition)
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        """See `Sharing.broadcasts`: what neighbours send."""
+        return tuple(("parameters", other) for other in self.heard)
+
+    @property
+    def read(self) -> Mapping[TopicPartition, int]:
+        return {("parameters", other): heard.position for other, heard in self.heard.items()}
+
+    @property
+    def version(self) -> int:
+        """See `Sharing.version`: rounds that were gone through."""
+        return self.node.round - 1
+
+    def held_phase(self, ended_phase: int) -> int:
+        """See `Sharing.held_phase`: every neighbour has sent what belongs to it."""
+        return min((heard.phase for heard in self.heard.values()), default=ended_phase)
+
+    def open_noise(self, home: HomeMachine) -> None:
+        """See `Sharing.open_noise`: each round draws for itself."""
+
+    def redraw_noise(self, home: HomeMachine) -> None:
+        """See `Sharing.redraw_noise`: each round draws for itself."""
+
+    # A batch.
+
+    def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
+        """See `Sharing.on_broadcast`: parameters of a neighbour, and the ends of its phases; anything else is none."""
+        heard, taken = self.heard[part.partition], 0
+        for one in part.records:
+            try:
+                name, fields = codec.decode(one.value, _KINDS)
+            except CodecError:
+                continue
+            if fields["config_digest"] != self._digest:
+                continue
+            if name == "Seal":
+                heard.phase = max(heard.phase, fields["phase"])
+            elif name == "Parameters" and self._new(heard, fields):
+                heard.waiting.append((fields["after"], _values(fields["values"])))
+                taken += 1
+        heard.position = part.high
+        return {PdolOutcome.PARAMETERS: taken} if taken else {}
+
+    def _new(self, heard: Neighbour, fields: Mapping[str, Any]) -> bool:
+        """Whether parameters are of this deployment's size, and of a later round than those that wait."""
+        right = len(fields["values"]) == 8 * self._config.records.dimension
+        return right and (not heard.waiting or fields["after"] > heard.waiting[-1][0])
+
+    def prepare(self, slots: Slots) -> None:
+        """See `Sharing.prepare`: parameters change with each round, so nothing can be said beforehand."""
+
+    def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
+        """See `Sharing.predict`: at the node's own parameters, or those that it sent."""
+        row = slots.rows.part(place, place + 1)
+        weights = self.node.weights()[row.indices]
+        return (1 if sums_by_row(weights * row.values, row.indptr)[0] > 0 else -1), b""
+
+    def learn(self, slot: Slot, label: int) -> None:
+        """See `Sharing.learn`: a node learns from slots that are counted alone."""
+
+    # Rounds.
+
+    def take(self, slot: Slot) -> bool:
+        """See `Sharing.take`: a round, as long as there are any."""
+        return self.node.round <= require_gossip(self._config).rounds
+
+    def flush(self) -> None:
+        """See `Sharing.flush`: each slot is a round for itself."""
+
+    def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
+        """See `Sharing.release`: mix, step along the slot, and send the parameters."""
+        self.feed()
+        rows, after = labelled([slot]), self.node.round
+        sent = self.node.step(rows, self._noise(home, rows))[1]
+        release_id = home.release_id(after)
+        fields = _parameters(home, release_id, after, sent)
+        return release_id, Output(*self.phase_ends, home.chain.encode("Parameters", fields))
+
+    def feed(self) -> None:
+        """Know what neighbours have sent after rounds that this node has come to."""
+        for other, heard in self.heard.items():
+            while heard.waiting and heard.waiting[0][0] < self.node.round:
+                self.node.on_parameters(other, *heard.waiting.popleft())
+
+    def _noise(self, home: HomeMachine, slot: Rows) -> NDArray[np.int64]:
+        """Of what is sent after the round of this slot, int64 (n,)."""
+        config, number = self._config, self.node.round
+        events = home.events.to_bytes(16, "little")
+        row = (slot.indices.tobytes(), slot.values.tobytes(), slot.labels.tobytes())
+        content = home.key.digest("parameters", events, *row, self.node.dump())
+        address = gossip_address(config, self._digest, home.nonce, home.epoch.number, home.partition, number)
+        address = replace(address, partition=home.partition, content=content)
+        return np.asarray(draw_noise(_law(config, number), [home.key], [address], config.records.dimension)[0])
+
+    def drop(self) -> None:
+        """See `Sharing.drop`: a round that is not gone through changes nothing."""
+
+    def skip(self, releases: int) -> None:
+        """See `Sharing.skip`: rounds whose parameters are out are not gone through again."""
+        self.node.round += releases
+
+
+def gossip_home(system: PdolSystem, partition: int, key: Key, ring: KeyRing | None = None) -> HomeMachine:
+    """A node in the form of the paper; arguments as `HomeMachine`."""
+    return HomeMachine(system, partition, GossipSharing(system, partition), key, ring)
+
+
+def _parameters(home: HomeMachine, release_id: bytes, after: int, sent: NDArray[np.int64]) -> dict[str, Any]:
+    """The record of what a node sends after a round."""
+    price = home.system.guarantee().price
+    return {
+        "release_id": release_id,
+        "config_digest": home.system.digest,
+        "node": home.partition,
+        "epoch": home.epoch.number,
+        "after": after,
+        "values": sent.astype("<i8").tobytes(),
+        "epsilon_micro": price.epsilon_micro,
+        "delta_units": delta_to_bytes(price.delta_units),
+        "private_as_stated": home.system.as_stated(home.key.reproducible),
+    }
+
+
+def _values(packed: bytes) -> NDArray[np.int64]:
+    return np.frombuffer(packed, "<i8").astype(np.int64)
+
+
+def _dumped(other: int, heard: Neighbour) -> dict[str, Any]:
+    waiting = [{"after": after, "values": values.astype("<i8").tobytes()} for after, values in heard.waiting]
+    return {"node": other, "position": heard.position, "phase": heard.phase, "waiting": waiting}
