@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,8 +106,8 @@ def laplace_law(unit: int, epsilon: float) -> Sizes:
 
 
 def gaussian_law(rho: float, delta: float) -> Sizes:
-    """|x| of discrete Gaussian noise far wider than its lattice, in its deviation at rho."""
-    return half_normal_sizes(rho, of_rho(_no_curve, delta))
+    """|x| of discrete Gaussian noise far wider than its lattice, in its deviation at rho; bounds below rho/16 are 0."""
+    return half_normal_sizes(rho, replace(of_rho(_no_curve, delta), smallest=rho / 16))
 
 
 def first_draw(plan: Plan) -> tuple[float, Sizes]:
