@@ -20,7 +20,6 @@ from hushstream.systems.p2b import configuration as p2b
 pytestmark = pytest.mark.slow_statistics(
     keep=[
         "test_a_group_of_nodes_is_as_many_as_the_factorisation_says",
-        "test_what_is_priced_by_rho_or_at_an_order_costs_what_renyi_divergences_give",
     ]
 )
 

@@ -165,7 +165,7 @@ async def test_nothing_is_saved_before_all_that_was_sent_is_acknowledged(
         run.brokers.held.add(topic)
         run.arrive()
         await run.folded()
-        await until(lambda: not run.driver._cuts.idle.is_set())
+        await until(lambda: not run.driver._background_snapshots.idle.is_set())
         await asyncio.sleep(0.1)
         assert not run.store.begun.is_set()
         run.brokers.acknowledge(topic)

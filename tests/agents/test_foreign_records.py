@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
@@ -134,9 +135,12 @@ async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(
 
 
 async def hushstream(folder: Path, bootstrap: str, *arguments: str) -> tuple[int, str]:
-    place = ["--deployment", str(folder / NAME), "--bootstrap", bootstrap]
+    return await run(*arguments, "--deployment", str(folder / NAME), "--bootstrap", bootstrap)
+
+
+async def run(*arguments: str) -> tuple[int, str]:
     done = await asyncio.to_thread(
-        subprocess.run, [COMMAND, *arguments, *place], check=False, capture_output=True, text=True, encoding="utf-8"
+        subprocess.run, [COMMAND, *arguments], check=False, capture_output=True, text=True, encoding="utf-8"
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -150,6 +154,7 @@ async def deleted(bootstrap: str, topic: str) -> None:
         await admin.close()
 
 
+@pytest.mark.process
 async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
     deployed: tuple[str, Worker, Worker], tmp_path: Path
 ) -> None:
@@ -204,4 +209,21 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await learner.end()
     found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner", "--from", "last-checkpoint")
     assert found == 0, said
-    assert "by an operator's word it went on without contexts/0 offsets 3 to 3" in said
+    assert "by an operator's word it went on without contexts/0 offsets 3 to 3 (1 records, appended between 20" in said
+
+    # Both losses are shown to whoever asks what the deployment promises, with what each changes.
+    folder, reading = tmp_path / NAME, ["--bootstrap", bootstrap, "--json"]
+    for arguments in (["guarantee", str(folder)], ["statement", "--deployment", str(folder)]):
+        _, said = await run(*arguments, *reading)
+        marks, contexts = json.loads(said)["accepted_losses"]["found"]
+        assert (marks["kind"], marks["guarantee_changed"], marks["checked"]) == ("journal", True, True)
+        assert (contexts["topic"], contexts["low"], contexts["high"], contexts["records"]) == ("contexts", 3, 4, 1)
+        assert (contexts["guarantee_changed"], contexts["erasures_to_repeat"], contexts["checked"]) == (
+            False,
+            True,
+            True,
+        )
+    _, said = await run("guarantee", str(folder), "--bootstrap", bootstrap, "--keys", str(tmp_path / "none"))
+    assert "learner 0 went on without contexts/0 offsets 3 to 3 (1 records" in said
+    assert "The privacy guarantee is unchanged: nothing was released from them" in said
+    assert said.count("not checked: the key of its zone is not at hand") == 2

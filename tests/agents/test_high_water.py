@@ -47,6 +47,12 @@ def test_the_mark_outlives_its_writer_and_belongs_to_one_role_of_one_deployment(
     assert marks(tmp_path, deployment="other").noted(0) == ()
 
 
+def test_a_mark_is_its_owners_alone(tmp_path: Path) -> None:
+    marks(tmp_path).raise_to(0, mark(7))
+    paths = [tmp_path / "paid", *(tmp_path / "paid").iterdir()]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o700, 0o600]
+
+
 def test_an_owner_that_wakes_late_does_not_lower_the_mark(tmp_path: Path) -> None:
     marks(tmp_path).raise_to(0, mark(31))
     marks(tmp_path).raise_to(0, mark(5))

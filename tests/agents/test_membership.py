@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,12 @@ def test_a_seat_is_vacant_when_its_process_is_dead_and_not_before(tmp_path: Path
         # As whom it was last known: a member gets another name when it was away for too long.
         assert list(other.vacant().values()) == ["member-2"]
     assert Seat(tmp_path, "shop.shuffler").vacant() == {}
+
+
+def test_a_seat_is_its_owners_alone(tmp_path: Path) -> None:
+    Seat(tmp_path, "g").take("one")
+    (path,) = tmp_path.rglob("*.member")
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
 def test_who_leaves_leaves_nothing_behind(tmp_path: Path) -> None:

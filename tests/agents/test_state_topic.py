@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents.errors import InputsDeleted, JournalTruncated, TopicsReplaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.agents.recovery import state_topic
+from hushstream.agents.recovery import losses, state_topic
 from hushstream.agents.recovery.beginning import Beginning
 from hushstream.agents.recovery.recovered_machine import RecoveredMachine
 from hushstream.agents.recovery.recovery import Recovery
@@ -33,8 +33,11 @@ from hushstream.engine.journal.notes import Note, NoteSeal
 from hushstream.engine.records import InputRecord, InputSlice, Output
 from hushstream.engine.state.published import CHECKPOINT, HEAD, SLOTS, padded, record_digest, slot_key
 from hushstream.engine.state.spilled import StoredUser
+from hushstream.ops.connection import Connection
+from hushstream.ops.resume import plan_async, resume_async
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
+from hushstream.schemas.errors import HushstreamError
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -89,6 +92,12 @@ class Partition:
     async def delete(self, topic: str, before: int = -1) -> None:
         admin = await self._admin()
         await admin.delete_records({TopicPartition(self.prefix + topic, 0): RecordsToDelete(before)})
+        await admin.close()
+
+    async def make_again(self, topic: str) -> None:
+        admin = await self._admin()
+        await admin.delete_topics([self.prefix + topic])
+        await admin.create_topics([NewTopic(self.prefix + topic, 1, 1)])
         await admin.close()
 
     async def send(self, output: Output) -> Awaitable[Any]:
@@ -318,6 +327,41 @@ async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_ref
         other = await partition.worker(disk).take_up()
         assert (other.recovered.sequence, other.recovered.machine.snapshot()) == (2, state)
     assert again.recovered.machine.positions()[INPUT] == 17
+
+
+@pytest.mark.parametrize("written", [2, 20])
+async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_folded(
+    partition: Partition, written: int, monkeypatch: Any
+) -> None:
+    """By its offsets while it is shorter than what was folded, by its log times once it has grown beyond."""
+    monkeypatch.setattr(losses, "_CLOCKS_APART_MS", 0)
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    first.save()
+    await partition.make_again("events")
+    new = [b"new%d" % number for number in range(written)]
+    for value in new:
+        await partition.broker.send_and_wait(partition.prefix + "events", value, partition=0)
+    with pytest.raises(TopicsReplaced, match="topics resume events --partition 0 --at 12 --write"):
+        await partition.worker("a").take_up()
+
+    connection = Connection(partition.broker.bootstrap, partition.prefix)
+    planned = await plan_async(connection, INPUT, 12)
+    assert (planned.first, planned.end, planned.moved) == (0, written, min(written, 13))
+    assert len(await partition.records(INPUT)) == written, "a plan writes nothing"
+    await resume_async(connection, planned)
+    with pytest.raises(InputsDeleted, match="--accept-loss 0:events/0:12-13"):
+        await partition.worker("a").take_up()
+    resumed = await partition.worker("a", accept=("0:events/0:12-13",)).take_up()
+    kept = await partition.records(INPUT)
+    assert [offset for offset, _, _ in kept] == list(range(13, 13 + written))
+    assert sorted(value for _, _, value in kept) == sorted(new)
+    await resumed.work(VALUES[:2])
+    resumed.save()
+    again = await partition.worker("a").take_up()
+    assert again.recovered.machine.snapshot() == resumed.recovered.machine.snapshot()
+    with pytest.raises(HushstreamError, match="begins at 13: nothing is to be done"):
+        await plan_async(connection, INPUT, 12)
 
 
 async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition: Partition) -> None:

@@ -24,6 +24,7 @@ async def _topics(bootstrap: str) -> list[str]:
         return [name for name in await admin.list_topics() if not name.startswith("__")]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_small_run_on_a_given_broker_gives_every_row_and_deletes_its_topics(

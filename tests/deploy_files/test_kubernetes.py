@@ -72,21 +72,24 @@ def test_a_deployment_of_ones_own_is_built_and_a_changed_file_is_found(
     answer = script(build, tmp_path, "--check")
     assert answer.returncode == 1
     assert "users.yaml: differs" in answer.stderr
-    (tmp_path / "deployment" / "encoder.json").unlink()
+    (tmp_path / "deployment" / CONFIGURATION).unlink()
     assert "build: " in script(build, tmp_path).stderr
 
 
 @pytest.fixture
-def sealed(base: Path, tmp_path: Path) -> Path:
-    """The example shop with sealed slots; the keys are random, as an operator's are."""
-    folder = tmp_path / "deployment"
-    shutil.copytree(base / "shop" / "deployment", folder)
-    config = parse_config(
-        {**yaml.safe_load((folder / CONFIGURATION).read_text(encoding="utf-8")), "slot": {"sealed": True}}
-    )
-    (folder / CONFIGURATION).unlink()
+def sealed(tmp_path: Path) -> Path:
+    """A shop of histograms with sealed slots; the keys are random, as an operator's are."""
+    values = {
+        "deployment": "shop",
+        "items": {"capacity": 20},
+        "features": {"dimension": 10},
+        "expected_slots": 20000,
+        "encoder": {"codes": 32},
+        "slot": {"sealed": True},
+    }
+    config = parse_config(values)
     generate_keys(tmp_path / "keys", ["sealing"])
-    prepare(folder, config, keys=KeySource(tmp_path / "keys"))
+    prepare(tmp_path / "deployment", config, keys=KeySource(tmp_path / "keys"))
     return tmp_path
 
 

@@ -31,7 +31,7 @@ BLOCKS = site_module("blocks").all_blocks()
 MENTIONS = ("text", "mermaid")
 """Languages of what is looked at alone: output, drawings."""
 
-_WORDS = {"cat", "curl", "done", "export", "for", "sleep", "test", "true"}
+_WORDS = {"cat", "curl", "done", "echo", "export", "for", "grep", "sleep", "test", "true"}
 _STANDS_FOR = {"$B": "kafka:9092", "ROLE": "learner"}
 """What pages write for something of the reader's own, where an option would refuse those letters."""
 

@@ -20,7 +20,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy" / "kafka"), s
 
 import local  # noqa: E402
 from bomb import gzip_bomb, produce  # noqa: E402
-from scene import DIMENSION, NAME, PARTITIONS, Scene  # noqa: E402
+from scene import COMMAND, DIMENSION, NAME, PARTITIONS, Scene  # noqa: E402
 
 from hushstream.agents.kafka.logs import LogReader  # noqa: E402
 from hushstream.ops.connection import Connection  # noqa: E402
@@ -139,7 +139,27 @@ async def foreign_records(scene: Scene) -> str:
     for learner in (scene.first, scene.second):
         await learner.end()
         await learner.start()
-    return "60 bytes of an unknown schema, and others, in models and decisions; both learners started again"
+    noted = await command(scene, "topics", "repair", "--role", "learner", "--note")
+    return (
+        f"60 bytes of an unknown schema, and others, in models and decisions; both learners started again; "
+        f"`topics repair --note`: {noted.splitlines()[-1]}"
+    )
+
+
+async def command(scene: Scene, *arguments: str) -> str:
+    """What an operator's command says.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    place = ["--deployment", str(scene.folder / NAME), "--bootstrap", scene.bootstrap]
+    ran = await asyncio.create_subprocess_exec(
+        str(COMMAND), *arguments, *place, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    said, _ = await ran.communicate()
+    if ran.returncode:
+        raise RuntimeError(f"{' '.join(arguments)}: {said.decode()}")
+    return said.decode().strip()
 
 
 async def inputs_lost(scene: Scene) -> str:

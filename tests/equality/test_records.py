@@ -39,7 +39,11 @@ from hushstream.systems.pdol.configuration import (
     SharingConfig,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["domains"]), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(keep=["test_every_record_gets_the_same_prediction_at_the_same_version[domains]"]),
+    pytest.mark.timeout(600),
+]
 
 NODES, RECORDS, HORIZON = 8, 640, 16
 KEYS = KeySource(seed=11)

@@ -31,7 +31,10 @@ from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.windows import Schedule
 
-pytestmark = [pytest.mark.slow, pytest.mark.process(keep=["serving"])]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process(keep=["test_every_visitor_gets_the_same_decision_and_clicks_alike[serving]"]),
+]
 
 VENDORS, CONTEXTS, PHASES, SEED = 2, 450, 3, 11
 KEYS = KeySource(seed=SEED)

@@ -116,6 +116,7 @@ def test_a_threshold_on_whole_tuples_withholds_at_least_what_one_on_codes_does(o
         assert withheld["tuples"] >= withheld["paper"]
 
 
+@pytest.mark.slow_statistics
 def test_tmc2007_is_played_from_a_local_folder(tmp_path, monkeypatch):
     import os
 

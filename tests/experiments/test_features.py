@@ -14,6 +14,7 @@ from hushstream.features.kinds import Outcome
 from hushstream.replay.experiments.catalogue import run_experiment
 from hushstream.replay.studies.p2b.experiments import feature_play
 from hushstream.replay.studies.p2b.experiments.feature_play import Line, Task, play
+from hushstream.replay.studies.p2b.experiments.new_item import play_new_item
 from hushstream.replay.worlds.mixed_table import EmbeddedUsers, MixedTable
 from hushstream.systems.p2b.edge.candidates import Candidates
 
@@ -51,7 +52,7 @@ def test_slots_hold_what_candidates_choose():
     pattern, chance, rng = [0, 1, 0, 1], 0.8, np.random.default_rng(0)
     users = 40_000
     clicks = np.tile(np.array(pattern)[:, None], (1, users))
-    vectors = feature_play._preferred(clicks, rng.random((users, 2)), chance)
+    vectors = feature_play.preferred(clicks, rng.random((users, 2)), chance)
     counted: Counter[int | None] = Counter()
     for _ in range(users):
         kept: Candidates[int] = Candidates()
@@ -72,13 +73,26 @@ def test_with_almost_no_noise_linear_sums_keep_the_gain():
     assert play(task) == play(replace(task))
 
 
+def test_a_new_item_takes_nothing_from_others_before_a_window_has_it():
+    """Users start from the same model of the other items, and begin the new one at their mean, so below the best."""
+    found = play_new_item(Task("mixed", 3, 5), contributors=2_000, window=200)
+    assert found.with_item[0] == pytest.approx(found.without[0], abs=0.003)
+    assert found.with_item == play_new_item(Task("mixed", 3, 5), contributors=2_000, window=200).with_item
+    explored = play_new_item(Task("mixed", 3, 5), explored=0.9, contributors=2_000, window=200)
+    # Nine in ten visits go to any of three items, and the tenth to the best: .3 to .4. Of 2,000 visits .055 is five
+    # deviations.
+    assert all(0.245 < share < 0.455 for share in explored.shown)
+
+
 @pytest.mark.slow
 def test_a_quick_run_writes_rows_and_pictures(tmp_path):
     outcome = run_experiment("p2b-features", tmp_path, quick=True)
     assert {path.suffix for path in outcome.files} == {".csv", ".json", ".png", ".html"}
     rows = list(csv.DictReader((tmp_path / "p2b-features.csv").read_text(encoding="utf-8").splitlines()))
-    assert {row["form"] for row in rows} == {"cold", "non-private", "linear sums", "codes"}
-    for row in rows:
+    new = {f"new item, window {number}" for number in (1, 2, 3)}
+    assert {row["form"] for row in rows} == {"cold", "non-private", "linear sums", "codes"} | new
+    assert all(row["marks"] and row["gain_low"] for row in rows if row["form"] in new)
+    for row in (one for one in rows if one["form"] not in new):
         assert (row["kept"] != "") == (row["form"] in ("linear sums", "codes"))
         assert (row["marks"] != "") == (row["kept"] != "")
     stored = json.loads((tmp_path / "p2b-features.json").read_text(encoding="utf-8"))

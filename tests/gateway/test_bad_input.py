@@ -68,7 +68,8 @@ BODIES = [
     (body(items=[-1]), "invalid-request"),
     (body(items=[10**30]), "invalid-request"),
     (body(items=[4]), "unknown-item"),
-    (body(items=["0"]), "invalid-request"),
+    (body(items=["0"]), "unknown-item"),
+    (body(items=[0.5]), "invalid-request"),
     (body(baseline=4), "unknown-item"),
     (body(baseline=1, items=[0]), "unknown-item"),
     (body(track="nowhere"), "unknown-track"),
@@ -103,7 +104,7 @@ FEEDBACK = [
     ("/v1/decide/batch", {"requests": [ASKED] * 4}, "invalid-request"),
     ("/v1/decide/batch", {"requests": [ASKED, {}]}, "invalid-request"),
     ("/v1/decide/batch", [ASKED], "invalid-request"),
-    ("/v1/rank", ASKED, "not-found"),
+    ("/v1/rank", {**ASKED, "items": [-1]}, "invalid-request"),
 ]
 
 

@@ -19,7 +19,7 @@ from hushstream.replay.runners.ports import free_port
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = int(os.environ.get("HUSHSTREAM_FUZZ_REQUESTS", "1500"))
+REQUESTS = int(os.environ.get("HUSHSTREAM_FUZZ_REQUESTS", "2500"))
 AT_ONCE = 16
 
 ODD: list[Any] = [
@@ -77,6 +77,12 @@ class Maker:
         if "$ref" in schema:
             return self.value(self.made["components"]["schemas"][schema["$ref"].rpartition("/")[2]], name)
         choices = schema.get("anyOf") or schema.get("oneOf")
+        if choices and name in ("item", "items", "baseline"):
+            # Items of this deployment are numbers; of ids nothing would be taken.
+            return draw.randint(0, 3) if draw.random() < 0.9 else f"{name}-{draw.randrange(60)}"
+        if choices and name == "context":
+            # Contexts of this deployment are numbers; of values by name nothing would be taken.
+            return [draw.random() for _ in range(2)]
         if choices:
             return self.value(draw.choice(choices), name)
         match schema.get("type"):
@@ -85,11 +91,9 @@ class Maker:
                 wanted = [key for key in keys if key in schema.get("required", ()) or draw.random() < 0.3]
                 return {key: self.value(keys[key], key) for key in wanted}
             case "array":
-                if name == "context":
-                    return [draw.random() for _ in range(2)]
                 return [self.value(schema["items"], name) for _ in range(draw.randint(schema.get("minItems", 0), 3))]
             case "string":
-                return f"{name}-{draw.randrange(60)}"
+                return "private" if name == "track" else f"{name}-{draw.randrange(200)}"
             case "integer":
                 return draw.randint(0, 3)
             case "number":

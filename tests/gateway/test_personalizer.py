@@ -15,11 +15,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from hushstream.agents.worker.deployment import parse_config
+from hushstream.client import Item, connect
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.personalizer.features import RequestFeatures
 from hushstream.gateway.personalizer.slots import still_fits
 from hushstream.gateway.problems import Problem
-from hushstream.gateway.settings import GatewaySettings, read_gateway
+from hushstream.gateway.settings import read_gateway
+from hushstream.systems.p2b.configuration import configuration_digest
+from hushstream.systems.p2b.promise import guarantee_of
 from patience import patience
 
 HERE = Path(__file__).parent
@@ -29,9 +33,15 @@ FEATURES = {
     "country": {"kind": "category", "vocabulary": ["de", "fr"]},
     "age": {"kind": "number", "range": [16, 96]},
 }
-DECLARED = {"features": FEATURES, "release": {"form": "features"}}
+ITEMS = {
+    "capacity": 4,
+    "named": True,
+    "from_requests": True,
+    "features": {"kind": {"kind": "category", "vocabulary": ["news", "sports", "films", "cars"]}},
+}
+DECLARED = {"features": FEATURES, "items": ITEMS, "release": {"form": "features"}}
 ACTIONS = ("news", "sports", "films")
-SETTINGS = {"actions": ACTIONS, "user_feature": "User.id"}
+SETTINGS = {"user_feature": "User.id"}
 
 ASKED = {
     "contextFeatures": [{"User": {"id": "ann", "country": "fr", "age": 31}}, {"weather": "rain"}],
@@ -83,10 +93,9 @@ def test_features_are_found_by_path_or_by_the_last_part_of_one() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ("{}", "personalizer.actions"),
-        ("{actions: [a, a]}", "each id once"),
-        ("{actions: [a], lowest_reward: 0.5}", "personalizer.lowest_reward"),
-        ("{actions: [a], other: 1}", "known are actions, user_feature, lowest_reward"),
+        ("{positions: 0}", "personalizer.positions"),
+        ("{lowest_reward: 0.5}", "personalizer.lowest_reward"),
+        ("{actions: [a]}", "known are user_feature, auto_items, positions, lowest_reward"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(values: str, words: str) -> None:
@@ -110,6 +119,8 @@ async def place(gateways: Any, tmp_path_factory: Any) -> AsyncIterator[Any]:
     async with gateways.placed(
         "p2b", tmp_path_factory.mktemp("retired") / "d", without=("encoder",), **DECLARED
     ) as made:
+        async with connect(made.broker.bootstrap, made.folder) as client:
+            await client.items.add_all(Item(action, features={"kind": action}) for action in ACTIONS)
         yield made
 
 
@@ -199,13 +210,72 @@ async def test_what_it_must_not_take_is_an_error_of_its_form(alone: Any) -> None
 async def test_it_is_answered_only_where_it_is_switched_on_and_can_be(gateways: Any, place: Any, tmp_path: Any) -> None:
     async with place.gateway() as caller:
         assert (await caller.post(rank_path(1), ASKED)).code == "not-found"
-    with pytest.raises(ConfigurationError, match="expected at most 3, the items, got 4"):
-        async with place.gateway(personalizer={"actions": [*ACTIONS, "cars"]}):
+    with pytest.raises(ConfigurationError, match=r"users\.events: true"):
+        async with place.gateway(personalizer={}):
             raise AssertionError("it began")
+    unnamed = {**DECLARED, "items": {"capacity": 3}}
+    async with gateways.placed("p2b", tmp_path / "n", without=("encoder",), **unnamed) as numbered:
+        with pytest.raises(ConfigurationError, match=r"items have names \(`items.named`\)"):
+            async with numbered.gateway(personalizer=SETTINGS):
+                raise AssertionError("it began")
+    closed = {**DECLARED, "items": {**ITEMS, "from_requests": False}}
+    async with gateways.placed("p2b", tmp_path / "c", without=("encoder",), **closed) as fixed:
+        with pytest.raises(ConfigurationError, match=r"items\.from_requests: true"):
+            async with fixed.gateway(personalizer={**SETTINGS, "auto_items": True}):
+                raise AssertionError("it began")
     async with gateways.placed("pdol", tmp_path / "d") as other:
         with pytest.raises(ConfigurationError, match="a deployment that decides, with features by name"):
             async with other.gateway(personalizer=SETTINGS):
                 raise AssertionError("it began")
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_actions_become_items_while_there_is_room(gateways: Any, tmp_path: Any, tokens: Path) -> None:
+    async with gateways.placed("p2b", tmp_path / "d", without=("encoder",), **DECLARED) as place:
+        settings = {**SETTINGS, "auto_items": True}
+        async with (
+            place.gateway(answer_seconds=20.0, tokens_file=tokens, personalizer=settings) as caller,
+            connect(place.broker.bootstrap, place.folder) as client,
+        ):
+            # Two requests at once ask for the same items.
+            asked = [{**ASKED, "eventId": name} for name in ("one", "two")]
+            answers = await asyncio.gather(*(caller.post(rank_path(1), one, headers=HEADERS) for one in asked))
+            assert [answer.status for answer in answers] == [201, 201]
+            await client.items.retire("films")
+            shown = {one.item: (dict(one.features), one.offered) for one in await client.items.list()}
+            assert shown == {name: ({"kind": name}, name != "films") for name in ACTIONS}
+            wrong = {**ASKED, "actions": [{"id": "cars", "features": [{"kind": ["a", "b"]}]}]}
+            refused = await caller.post(rank_path(1), wrong, headers=HEADERS)
+            assert (refused.status, refused.json["error"]["innerError"]["code"]) == (400, "bad-item")
+            more = [{"id": name, "features": [{"kind": "cars", "wheels": 4}]} for name in ("cars", "boats")]
+            full = await caller.post(rank_path(0), {**ASKED, "actions": more}, headers=HEADERS)
+            assert (full.status, full.json["error"]["innerError"]["code"]) == (400, "catalogue-full")
+            offered = {one.item: dict(one.features) for one in await client.items.list() if one.offered}
+            assert offered == {name: {"kind": name} for name in ("news", "sports", "cars")}
+
+
+def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> None:
+    values = {"deployment": "pages", "expected_slots": 1000, **DECLARED}
+    kept = guarantee_of(parse_config({**values, "items": {**ITEMS, "from_requests": False}}))
+    published = guarantee_of(parse_config(values))
+    assert {one.topic for one in published.contents} - {one.topic for one in kept.contents} == {"items"}
+    (items,) = [one for one in published.contents if one.topic == "items"]
+    assert "as requests named them first, published without noise" in items.what
+    assert not published.unnoised, "what is said of persons' slots is as it was"
+    events = {"users": {"events": True}, "slot": {"after_interactions": 1}}
+    alone = guarantee_of(parse_config({**values, **events}))
+    once = {"slot": {"after_interactions": 1}}
+    said = ({}, {"items": {**ITEMS, "from_requests": False}}, once, events)
+    digests = {configuration_digest(parse_config({**values, **one}), b"") for one in said}
+    assert len(digests) == len(said), "records of one are no records of another"
+    assert not alone.lifetime.counted
+    assert "which nobody counts" in alone.sentence()
+    assert any("a person's promise is one event's" in one for one in alone.not_protected)
+    with pytest.raises(ConfigurationError, match=r"slot\.after_interactions: expected 1"):
+        parse_config({**values, "users": {"events": True}})
+    with pytest.raises(ConfigurationError, match=r"items\.from_requests"):
+        parse_config({**values, "items": {"capacity": 3, "from_requests": True}})
 
 
 # With one.
@@ -262,8 +332,11 @@ async def test_a_rank_is_a_decision_its_activation_shows_it_and_rewards_are_mapp
     assert len(await told("two")) == 1
 
     page = {**ASKED, "slots": SLOTS, "eventId": "three", "deferActivation": True}
-    shown = await post(rank_path(0, True), page, 201)
-    assert await post(rank_path(0, True), page, 201) == shown
+    # Twice at once and once more later: one page.
+    shown, beside = await asyncio.gather(*(post(rank_path(0, True), page, 201) for _ in range(2)))
+    assert shown == beside == await post(rank_path(0, True), page, 201)
+    other = await post(rank_path(0, True), {**page, "slots": SLOTS[:1]}, 400)
+    assert other["error"]["innerError"]["code"] == "event-conflict"
     actions = [slot["rewardActionId"] for slot in shown["slots"]]
     assert len(set(actions)) == 2
     assert actions[1] != "films"
@@ -317,7 +390,28 @@ async def test_the_retired_sdk_for_python_works_unchanged(live: Any, tmp_path: P
     await _run(tmp_path, python, str(HERE / "retired" / "application.py"), HUSHSTREAM_GATEWAY=live.base, KEY=KEY)
 
 
-def test_without_the_setting_of_a_user_each_event_is_one() -> None:
-    settings = GatewaySettings.model_validate({"personalizer": {"actions": ["news"]}})
-    assert settings.personalizer is not None
-    assert (settings.personalizer.user_feature, settings.personalizer.lowest_reward) == (None, -1.0)
+@pytest.mark.slow
+@pytest.mark.asyncio(loop_scope="module")
+async def test_where_events_are_users_each_is_one_of_its_own(gateways: Any, tmp_path: Any, tokens: Path) -> None:
+    alone = {"users": {"events": True}, "slot": {"after_interactions": 1}, **DECLARED}
+    async with gateways.placed("p2b", tmp_path / "d", without=("encoder",), **alone) as place:
+        settings = {"auto_items": True, "positions": 3}
+        async with (
+            place.worker(),
+            place.gateway(answer_seconds=60.0, tokens_file=tokens, personalizer=settings) as caller,
+        ):
+
+            async def ranked() -> Any:
+                asked = {**ASKED, "eventId": "page-1", "deferActivation": True}
+                found = await caller.post(rank_path(1), asked, headers=HEADERS)
+                told = await caller.post("/personalizer/v1.0/events/page-1/activate", headers=HEADERS)
+                return found if told.status == 204 else None
+
+            found = await gateways.until(ranked, 120.0)
+            ranking = [one["id"] for one in found.json["ranking"]]
+            rows = await place.rows("contexts", "FeatureContext")
+            assert {row["user"] for row in rows} == {"page-1"}
+            # Three positions were decided, in the order of the ranking.
+            assert {row["event_id"] for row in rows} == {"page-1", "page-1#2", "page-1#3"}
+            assert sorted(ranking) == sorted(ACTIONS)
+            assert ranking[0] == found.json["rewardActionId"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import random
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,16 @@ import aiohttp
 import pytest
 
 from browser import browser, chromium
+from hushstream.agents.worker.deployment import read_config
+from hushstream.engine.declare.plan import Audience
 from hushstream.replay.shop import taste
+from hushstream.replay.shop.rehearsal import Rehearsal, pays
+from hushstream.replay.shop.storefront import Storefront
+from hushstream.replay.shop.traffic import VISITS
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.planning.plan import plan, warnings
+from hushstream.systems.p2b.promise import promises_of
 
 VISITORS = 2_000
 
@@ -25,18 +35,51 @@ needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is i
 
 
 def test_each_kind_of_visitor_has_one_favourite_and_blind_picks_sell_as_stated() -> None:
-    kinds = [taste.Visitor("", country, age) for country, age in itertools.product(taste.COUNTRIES, taste.AGES)]
+    made_for = [one.features for one in taste.STOCK]
     favourites = set()
-    for kind in kinds:
-        chances = [kind.chance(item) for item in range(len(taste.GOODS))]
-        assert chances.count(taste.BEST_CHANCE) == 1
-        favourites.add(chances.index(taste.BEST_CHANCE))
-    assert favourites == set(range(len(taste.GOODS)))
-    chances = [kind.chance(item) for kind in kinds for item in range(len(taste.GOODS))]
-    assert taste.mean_chance() == pytest.approx(sum(chances) / 36)
+    for kind in taste.KINDS:
+        chances = [kind.chance(one) for one in made_for]
+        assert chances.count(max(chances)) == 1
+        favourites.add(chances.index(max(chances)))
+    assert favourites == set(range(len(taste.STOCK)))
+    assert taste.best_chance(made_for) == pytest.approx(0.75)
+    assert taste.blind_chance(made_for) == pytest.approx(0.05 + 0.35 * (1 / 3 + 1 / 2))
+    assert taste.best_chance([]) == taste.blind_chance([]) == 0
     assert {(one.country, one.age) for one in taste.visitors(500, random.Random(0))} == {
-        (kind.country, kind.age) for kind in kinds
+        (kind.country, kind.age) for kind in taste.KINDS
     }
+
+
+def test_the_plan_says_that_the_shop_pays_and_what_a_visitor_pays() -> None:
+    with as_file(files("hushstream.replay.shop") / "shop.yaml") as path:
+        config = read_config(path)
+    assert isinstance(config, P2BConfig)
+    rate = taste.blind_chance([one.features for one in taste.STOCK])
+    found = plan(config, Audience(config.expected_slots, VISITS, 1.0, rate))
+    assert found.beats is True, found.verdict
+    assert not [one for one in found.assumed if "settle_seconds" in one]
+    assert config.slot.lifetime_slots == 1
+    early = replace(config, slot=replace(config.slot, settle_seconds=2))
+    said = "a slot leaves 2 to 4 s after its last visit, and a reward may take 10 s"
+    assert [said in one for one in warnings(early)] == [True]
+    assert not warnings(config)
+    assert promises_of(config).together.which.epsilon_micro <= 2_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.slow_statistics
+async def test_the_model_pays_in_a_rehearsal(tmp_path: Path) -> None:
+    """One seed of those that `--seeds 10` prints; noise and visitors are seeded, so it does not flake."""
+    rehearsal = Rehearsal(tmp_path, seed=1)
+    await rehearsal.play(6_000)
+    assert pays(rehearsal.tally)
+
+
+async def test_the_shelf_refuses_what_it_cannot_take(tmp_path: Path) -> None:
+    front = Storefront(10)
+    with pytest.raises(HushstreamError, match="the shop is closed"):
+        await front.change("withdraw", {"item": "beret"})
+    assert front.state() == {"open": False}
 
 
 @contextlib.asynccontextmanager
@@ -65,6 +108,7 @@ async def _shop(folder: Path) -> AsyncIterator[str]:
 @pytest.mark.slow
 @needs_chromium
 async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tmp_path: Path) -> None:
+    titles = {one.title for one in taste.STOCK}
     async with _shop(tmp_path) as address, browser(tmp_path / "profile") as tab, aiohttp.ClientSession() as session:
 
         async def shows(expression: str, seconds: float = 100.0) -> None:
@@ -72,7 +116,7 @@ async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tm
 
         await tab.visit(address)
         await shows("!document.getElementById('buy').disabled")
-        assert await tab.evaluate("document.getElementById('item').textContent") in taste.GOODS
+        assert await tab.evaluate("document.getElementById('item').textContent") in titles
         for bought in (1, 2):
             await tab.evaluate("document.getElementById('buy').click()")
             words = f"You bought {bought} of {bought}"
@@ -83,17 +127,35 @@ async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tm
             " age.dispatchEvent(new Event('change', { bubbles: true })); })()"
         )
         await shows("document.getElementById('you').textContent.startsWith('You bought 2 of 3')")
+        # A new item is on offer at once, and a withdrawn one no more.
+        await tab.evaluate(
+            "(() => { document.getElementById('title').value = 'Sauna hat';"
+            " document.getElementById('for-country').value = 'se';"
+            " document.querySelector('#add button').click(); })()"
+        )
+        await shows("document.getElementById('shelf').textContent.includes('Sauna hat (for se, young)')")
+        await tab.evaluate("document.querySelector('#shelf button').click()")
+        await shows("!document.getElementById('shelf').textContent.includes('Beret')")
+        await tab.evaluate(
+            "document.getElementById('title').value = 'Clock'; document.querySelector('#add button').click()"
+        )
+        await shows("document.getElementById('refused').textContent.includes('expected an id')")
+        async with session.post(f"{address}/items/withdraw", json={"item": 7}) as refused:
+            assert refused.status == 409
+        async with session.post(f"{address}/items/withdraw", data=b"{}") as refused:
+            assert refused.status == 415
         # The visitors' sums have become a model, and the page asked it what new visitors of each kind are shown.
         await shows("document.getElementById('since').textContent.startsWith('By model version')", 160.0)
         shown = await tab.evaluate("[...document.querySelectorAll('#shown tr')].map((row) => row.cells[1].textContent)")
         assert len(shown) == len(taste.COUNTRIES) * len(taste.AGES)
-        assert set(shown) <= set(taste.GOODS)
+        assert set(shown) <= titles | {"Sauna hat"}
         points = await tab.evaluate("document.querySelector('#curve .curve').getAttribute('points')")
         assert len(points.split()) >= 1
         async with session.get(f"{address}/state.json") as response:
             state = await response.json()
         assert state["version"] >= 1
         assert state["visits"] > 0
+        assert [one["item"] for one in state["shelf"]][-1] == "sauna-hat"
 
 
 async def test_a_port_that_is_taken_is_said() -> None:

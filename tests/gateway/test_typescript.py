@@ -36,7 +36,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("client") / "typescript"
     shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
     made = subprocess.run(
-        ["npm", "ci", "--no-audit", "--no-fund"], cwd=folder, capture_output=True, text=True, check=False
+        ["npm", "ci", "--no-audit", "--no-fund"],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
     )
     if made.returncode and any(reason in made.stderr for reason in _UNREACHABLE):
         pytest.skip("npm's registry cannot be reached, from which the TypeScript compiler comes")

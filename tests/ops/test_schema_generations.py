@@ -190,7 +190,7 @@ def test_an_older_release_stops_at_a_journal_that_a_newer_one_wrote(newer: Codec
         DirectDriver(log, all_machines(system, KEYS), bytes(32))
 
 
-def test_an_generation_that_only_the_head_tells_stops_an_older_release_too(monkeypatch: Any) -> None:
+def test_a_generation_that_only_the_head_tells_stops_an_older_release_too(monkeypatch: Any) -> None:
     system, log = p2b(), MemoryLog()
     monkeypatch.setattr(codec, "NEWEST_GENERATION", LATER)
     play(log, system, LATER, 0)
@@ -200,7 +200,7 @@ def test_an_generation_that_only_the_head_tells_stops_an_older_release_too(monke
 
 
 @pytest.mark.parametrize("schema_generation", [0, codec.NEWEST_GENERATION + 1])
-def test_an_generation_that_this_release_does_not_know_is_refused_before_anything_is_written(
+def test_a_generation_that_this_release_does_not_know_is_refused_before_anything_is_written(
     schema_generation: int,
 ) -> None:
     with pytest.raises(HushstreamError, match=f"schema generation: expected 1 to {codec.NEWEST_GENERATION}"):

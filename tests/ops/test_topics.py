@@ -109,7 +109,7 @@ def test_topics_are_warned_of_together_where_they_are_kept_alike_and_not_where_t
     assert all("--replication 3 --min-insync 2" in line for line in found)
     lasting = {name for name, topic in TOPICS.items() if topic.lasting}
     assert lasting == {
-        "decisions", "journal-shuffler", "journal-counter", "models", "ledger", "ledger-edge", "lift",
+        "decisions", "journal-shuffler", "journal-counter", "models", "items", "ledger", "ledger-edge", "lift",
         "marks-edge", "marks-shuffler", "marks-counter",
         "state-learner", "state-shuffler", "state-counter", "state-aggregator",
     }  # fmt: skip

@@ -16,6 +16,8 @@ from hushstream.agents.worker.deployment import load
 from hushstream.api import evaluate
 from hushstream.cli.main import main
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
+from hushstream.features.schema import declare
+from hushstream.replay.logged.drafts.deployment import draft_deployment
 from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.estimators import estimates
 from hushstream.replay.logged.evaluate import policy_values
@@ -137,8 +139,11 @@ def judged(own):
     """An internal log without propensities, judged by its own draft."""
     path = own / "log.csv"
     polars.DataFrame(_table()).write_csv(path)
-    mapping = yaml.safe_load(draft_mapping(path))
-    return evaluate(path, mapping=mapping, condition="cold", verify=False, folder=own / "deployment")
+    (own / "shop.yaml").write_text(draft_deployment(path, "shop"), encoding="utf-8")
+    mapping, deployment = yaml.safe_load(draft_mapping(path)), own / "shop.yaml"
+    return evaluate(
+        path, mapping=mapping, deployment=deployment, condition="cold", verify=False, folder=own / "deployment"
+    )
 
 
 def test_the_folder_of_an_internal_log_is_marked_as_what_it_is(judged, own):
@@ -194,26 +199,32 @@ def test_a_draft_says_what_columns_seem_to_mean_and_can_be_used(tmp_path):
     path = tmp_path / "log.csv"
     polars.DataFrame(_table()).write_csv(path, separator=";")
     text = draft_mapping(path)
-    found = parse_mapping(yaml.safe_load(text), "draft")
+    schema = declare({"device": {"kind": "category", "vocabulary": ["desk", "phone"]}})
+    found = parse_mapping(yaml.safe_load(text), "draft", schema)
     assert (found.data, found.delimiter, found.user) == ("internal", ";", "customer_id")
     assert (found.timestamp, found.timestamp_unit) == ("created_at", "s")
     assert (found.arm, found.arms, found.reward) == ("offer", ("bag", "hat", "pen"), "bought")
-    assert found.context == ("device", "age")
-    assert found.bounds == {"age": (10.0, 80.0)}
-    assert "# note: left out, as it has more than 40 different values" in text
+    assert set(found.columns) == {"device", "customer_id", "created_at", "offer", "bought"}
     assert "propensity: COLUMN" in text
     parquet = tmp_path / "log.parquet"
     polars.DataFrame(_table()).write_parquet(parquet)
     assert yaml.safe_load(draft_mapping(parquet)) == {k: v for k, v in yaml.safe_load(text).items() if k != "delimiter"}
 
 
-def test_the_command_drafts_into_a_file_once(tmp_path, capsys):
-    path, mapping = tmp_path / "log.csv", tmp_path / "mapping.yaml"
+def test_the_command_drafts_into_two_files_once(tmp_path, capsys):
+    path, mapping, deployment = tmp_path / "log.csv", tmp_path / "mapping.yaml", tmp_path / "My shop.yaml"
     polars.DataFrame(_table()).write_csv(path)
-    for code, said in ((0, "drafted; read it through"), (1, "expected no file, as a draft would take its place")):
+    both = ["--mapping", str(mapping), "--deployment", str(deployment)]
+    for code, options, said in (
+        (1, both[:2], "expected --mapping and --deployment beside --init"),
+        (0, both, "drafted; read both through"),
+        (1, both, "expected no file, as a draft would take its place"),
+    ):
         with pytest.raises(SystemExit) as ended:
-            main(["evaluate", "--init", str(path), "--mapping", str(mapping)])
+            main(["evaluate", "--init", str(path), *options])
         captured = capsys.readouterr()
         assert int(ended.value.code or 0) == code
         assert said in captured.out + captured.err
     assert mapping.read_text(encoding="utf-8") == draft_mapping(path)
+    assert deployment.read_text(encoding="utf-8") == draft_deployment(path, "My shop")
+    assert yaml.safe_load(deployment.read_text(encoding="utf-8"))["deployment"] == "my-shop"

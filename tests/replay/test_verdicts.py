@@ -110,3 +110,10 @@ def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_
     assert found.endswith("Too few rows tell of “cold”.")
     assert relative_gain(Gains(0.05, 900, (exact, private), {}, kept)) == "+20 %", "the private one's"
     assert relative_gain(Gains(0.0, 900, (exact, private), {}, kept)) == ""
+
+
+def test_a_private_start_that_too_few_rows_tell_of_is_said_first_and_gives_no_figure():
+    judged = Gains(0.05, 900, (_gain("popular", 0.01, 0.004),), {"warm_private": (12.0, 3)}, None)
+    found = verdict(judged, PROMISED)
+    assert found.startswith("What the private start would earn is not known: of 900 rows 12 tell of it, 3 of them ")
+    assert relative_gain(judged) == ""

@@ -228,7 +228,7 @@ def test_a_newer_version_reads_older_values_and_fills_in_its_defaults():
         assert caught.value.reason is Reason.UNKNOWN_FINGERPRINT
 
 
-def test_an_generation_is_written_with_the_newest_version_that_it_has_and_without_what_came_later():
+def test_a_generation_is_written_with_the_newest_version_that_it_has_and_without_what_came_later():
     first, second = CATALOGUE["Tick"][0], grown("Tick", COUNT, schema_generation=3)
     before, after = Codec({"Tick": (first,)}), Codec({"Tick": (first, second)})
     assert (before.newest_generation, after.newest_generation) == (1, 3)

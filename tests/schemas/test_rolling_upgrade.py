@@ -245,7 +245,8 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
         yield Shop(tmp_path / "shop", system, connection)
 
 
-async def test_an_generation_rolls_out_without_losing_or_changing_anything(
+@pytest.mark.process
+async def test_a_generation_rolls_out_without_losing_or_changing_anything(
     shop: Shop, upgraded: dict[str, str], newer_codec: Codec
 ) -> None:
     async with shop.worker("learner2", upgraded) as second:

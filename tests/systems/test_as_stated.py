@@ -19,7 +19,8 @@ from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, Relea
 from hushstream.systems.p2b.contribution.feature_slots import pack_null
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.pdol.configuration import GossipConfig
-from hushstream.systems.pdol.nodes.gossip_machine import GossipMachine
+from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
+from hushstream.systems.pdol.nodes.home import HomeMachine
 
 FIELD = "private_as_stated"
 SECRET = Key(b"\x07" * 31 + b"\x03")
@@ -110,8 +111,8 @@ def _sums(small: Any, key: Key, **sharing: Any) -> Any:
 
 def _gossip(small: Any, key: Key) -> Any:
     class Rig(small.pdol.NodeRig):
-        def fresh(self) -> GossipMachine:
-            return GossipMachine(self.system, self.partition, self.key)
+        def fresh(self) -> HomeMachine:
+            return gossip_home(self.system, self.partition, self.key)
 
     form = GossipConfig(2.0, 4, "complete", gradient_at="sent")
     rig = Rig(small.pdol.make_system(nodes=2, gossip=form), key)

@@ -39,6 +39,11 @@ def check_datadir(folder: Path) -> None:
         ) from None
 
 
+def owners_alone(path: str, flags: int) -> int:
+    """An opener of files (`open`) that their owner alone may read and write."""
+    return os.open(path, flags, 0o600)
+
+
 def force_folder(folder: Path) -> None:
     """Force the names in a folder to disk: a file that was put in its place is there after a loss of power, too."""
     descriptor = os.open(folder, os.O_RDONLY)

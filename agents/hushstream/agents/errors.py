@@ -85,10 +85,27 @@ class TopicsReplaced(PartitionError):
 
 
 def replaced(source: tuple[str, int], folded: int, end: int) -> TopicsReplaced:
-    """A log that ends before what was folded of it."""
+    """An input that ends before what was folded of it."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the log ends at {end}; the topic was wiped or "
-        f"replaced"
+        f"replaced. {_made_again(source, folded)}"
+    )
+
+
+def begun_later(source: tuple[str, int], folded: int, first: int, first_time: str, folded_time: str) -> TopicsReplaced:
+    """An input of which the first record is younger than the journal record that says it was folded."""
+    return TopicsReplaced(
+        f"{source[0]}/{source[1]}: was folded up to offset {folded} by {folded_time}, but offset {first} is of "
+        f"{first_time}; the topic was replaced. {_made_again(source, folded)}"
+    )
+
+
+def _made_again(source: tuple[str, int], folded: int) -> str:
+    """What an operator does about an input that was deleted and made again."""
+    return (
+        f"Bring the topic back; or, if it was deleted and made again, let its offsets go on from there: `hushstream "
+        f"topics resume {source[0]} --partition {source[1]} --at {folded} --write`, and start this worker again: it "
+        f"names the word with which it goes on without what was lost (--accept-loss)"
     )
 
 

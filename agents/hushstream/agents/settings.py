@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from hushstream.agents import defaults
 from hushstream.agents.security import Cluster, Security
 
 BATCH_BYTES = 256 * 1024
@@ -17,9 +18,6 @@ RECORD_BYTES_LIMIT = 2 * 1024 * 1024
 
 IN_FLIGHT = 6
 """Journal records of one partition that may be on their way."""
-
-RESIDENT_USERS = 100_000
-"""Users of a learner partition in memory, about."""
 
 
 def group_of(deployment: str, role: str) -> str:
@@ -68,8 +66,8 @@ class WorkerSettings(BaseModel):
     accept_loss: tuple[str, ...] = ()
     security: Security = Security()
 
-    metrics_host: str = "127.0.0.1"
-    zone_metrics_host: str = "127.0.0.1"
+    metrics_host: str = defaults.METRICS_HOST
+    zone_metrics_host: str = defaults.METRICS_HOST
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     zone_metrics_port: int | None = Field(default=None, ge=0, le=65535)
 
@@ -77,19 +75,19 @@ class WorkerSettings(BaseModel):
     batch_bytes: int = Field(default=1024 * 1024, ge=1)
     buffer_records: int = Field(default=16384, ge=1)
     buffer_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
-    resident_users: int = Field(default=RESIDENT_USERS, ge=2)
-    state_bytes_per_second: int = Field(default=512 * 1024, ge=1024)
+    resident_users: int = Field(default=defaults.RESIDENT_USERS, ge=2)
+    state_bytes_per_second: int = Field(default=defaults.STATE_BYTES_PER_SECOND, ge=1024)
     in_flight: int = Field(default=IN_FLIGHT, ge=1, le=64)
-    gather_milliseconds: float = Field(default=5.0, ge=0)
+    gather_milliseconds: float = Field(default=defaults.GATHER_MILLISECONDS, ge=0)
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 
-    session_timeout_seconds: float = Field(default=3.0, gt=0)
-    heartbeat_seconds: float = Field(default=1.0, gt=0)
-    connect_timeout_seconds: float = Field(default=20.0, gt=0)
-    join_timeout_seconds: float = Field(default=60.0, gt=0)
+    session_timeout_seconds: float = Field(default=defaults.SESSION_TIMEOUT_SECONDS, gt=0)
+    heartbeat_seconds: float = Field(default=defaults.HEARTBEAT_SECONDS, gt=0)
+    connect_timeout_seconds: float = Field(default=defaults.CONNECT_TIMEOUT_SECONDS, gt=0)
+    join_timeout_seconds: float = Field(default=defaults.JOIN_TIMEOUT_SECONDS, gt=0)
     commit_interval_seconds: float = Field(default=0.5, gt=0)
-    snapshot_interval_seconds: float = Field(default=30.0, gt=0)
+    snapshot_interval_seconds: float = Field(default=defaults.SNAPSHOT_INTERVAL_SECONDS, gt=0)
     let_go_seconds: float = Field(default=5.0, gt=0)
     tell_seconds: float = Field(default=60.0, ge=0)
     tick_interval_seconds: float = Field(default=1.0, gt=0)

@@ -251,7 +251,10 @@ class Client:
             if decided.policy not in LEARNED:
                 unanswered = decided.policy
             found.append(decided)
-            left.remove(decided.arm if decided.item is None else decided.item)
+            item = decided.arm if decided.item is None else decided.item
+            if item not in left:
+                raise UnknownEvent("rank: expected an event of its own, got one that was decided among other arms")
+            left.remove(item)
         return found
 
     async def _all_items(self) -> Sequence[int | str]:

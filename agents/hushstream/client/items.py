@@ -96,6 +96,17 @@ class Items:
         """What `list` gives, as far as the catalogue was read."""
         return [_item(one) for one in self._catalogue.items()]
 
+    def find(self, item: str) -> Item | None:
+        """An item that has a row, as far as the catalogue was read; it may be retired. None where there is none.
+
+        Raises:
+            RequestRefused: items have no names here.
+        """
+        try:
+            return _item(self._catalogue.item(item))
+        except UnknownItem:
+            return None
+
     async def add(self, item: str, title: str = "", features: Mapping[str, Any] | None = None) -> int:
         """Offer a new item, or one again that was retired; returns the version of the catalogue with it.
 

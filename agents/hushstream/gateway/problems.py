@@ -110,6 +110,13 @@ _TABLE = (
     ),
     ProblemKind("bad-context", 422, "The deployment takes no such context", "`detail` says what it takes."),
     ProblemKind("unknown-item", 422, "There is no such item", "`GET /v1/items` lists them."),
+    ProblemKind("bad-item", 422, "The deployment takes no such item", "`detail` says what it takes."),
+    ProblemKind(
+        "catalogue-full",
+        422,
+        "There is no room for a new item",
+        "All rows have items (`items.capacity`). Retire one (`hushstream items retire`): its row is free later.",
+    ),
     ProblemKind("unknown-user", 422, "The deployment has no such user", "Its users are those of a public graph."),
     ProblemKind("unknown-track", 422, "There is no such track", "`GET /v1/schema` lists them."),
     ProblemKind("bad-reward", 422, "The deployment takes no such reward", "`detail` says what it takes."),

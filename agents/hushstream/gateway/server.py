@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 _JSON = "application/json"
 _MAX_ERRORS = 16
+_ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
+"""What a fault's place names behind an item, which is a number or an id, and a request does not."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
 _PAGE_HEADERS = {
     **_HEADERS,
@@ -362,7 +364,7 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
         found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         raise Problem("malformed-json")
-    raise Problem("invalid-request", errors=[_place(one) for one in found[:_MAX_ERRORS]])
+    raise Problem("invalid-request", errors=_places(found)[:_MAX_ERRORS])
 
 
 def _problem_of(error: Exception) -> Problem:
@@ -376,15 +378,26 @@ def _problem_of(error: Exception) -> Problem:
     return Problem("internal")
 
 
-def _place(error: Any) -> dict[str, str]:
+def _places(errors: Sequence[Any]) -> list[dict[str, str]]:
+    """Each place once, and what was expected there, where it may be one of several forms: of each."""
+    expected: dict[str, list[str]] = {}
+    for error in errors:
+        pointer, detail = _place(error)
+        expected.setdefault(pointer, []).append(detail)
+    return [{"pointer": pointer, "detail": "; or ".join(details)} for pointer, details in expected.items()]
+
+
+def _place(error: Any) -> tuple[str, str]:
     """Where, and what was expected there. The name of a key that nobody knows is not repeated."""
     steps = list(error["loc"])
     where = [
-        step for before, step in zip(["", *steps], steps, strict=False) if before != "context" or step not in FORMS
+        step
+        for before, step in zip(["", *steps], steps, strict=False)
+        if step not in (FORMS if before == "context" else _ITEM_FORMS)
     ]
     if error["type"] == "extra_forbidden":
-        return {"pointer": _pointer(where[:-1]), "detail": "expected known keys alone, got another"}
-    return {"pointer": _pointer(where), "detail": error["msg"]}
+        return _pointer(where[:-1]), "expected known keys alone, got another"
+    return _pointer(where), error["msg"]
 
 
 def _pointer(where: Sequence[str | int]) -> str:

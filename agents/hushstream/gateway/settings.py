@@ -9,53 +9,41 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.values import ConfigurationError
-from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+from hushstream.schemas.rows import MAX_ID_BYTES
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
-MOST_ACTIONS = 65_536
-
 UNTOLD_WAIT_SECONDS = 1800.0
 """How long feedback is waited for where the configuration says nothing of it."""
-
-
-def _short(text: str) -> str:
-    if id_fault(text) is not None:
-        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8")
-    return text
-
-
-ActionId: TypeAlias = Annotated[str, AfterValidator(_short)]
-
-
-def _once(actions: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(actions)) < len(actions):
-        raise ValueError("expected each id once")
-    return actions
 
 
 class PersonalizerSettings(BaseModel):
     """How requests of the retired personaliser are read.
 
     Attributes:
-        actions: the id of each item, from item 0; an action that is not among them is refused.
-        user_feature: the feature of a request that is its user, as `User.id` or `id`; without it each event is a user
-            of its own, who learns alone from that one event.
+        user_feature: the feature of a request that is its user, as `User.id` or `id`; none where each event is a user
+            of its own (`users.events` of the deployment).
+        auto_items: whether an action that is no item yet becomes one, as long as there is room (`items.capacity`), with
+            those of its features that the deployment declares. Ids and features are then published as they come, so the
+            deployment has to say so, too (`items.from_requests`).
+        positions: how many actions of a ranking are decided, in order; each takes an answer of the learner, and counts
+            as an interaction. The others follow in the order of the request.
         lowest_reward: the reward that counts as 0; 1 counts as 1, and what lies between lies between.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    actions: Annotated[tuple[ActionId, ...], AfterValidator(_once)] = Field(min_length=1, max_length=MOST_ACTIONS)
     user_feature: str | None = Field(default=None, min_length=1)
+    auto_items: bool = False
+    positions: int = Field(default=1, ge=1, le=32)
     lowest_reward: float = Field(default=-1.0, ge=-1, le=0)
 
 

@@ -74,12 +74,14 @@ class CatalogueRules:
         reuse_after_ms: so long (log time) after an item was retired its row may be given to another one.
         config_digest: of the deployment; every change names it.
         features: public features that items have; None where they have none.
+        from_requests: whether requests may name items that the catalogue has not, which are then put into it.
     """
 
     capacity: int
     reuse_after_ms: int
     config_digest: bytes
     features: FeatureSchema | None = None
+    from_requests: bool = False
 
     def row_of(self, features: str) -> bytes:
         """The public features of an item as a row of their schema.
@@ -136,6 +138,11 @@ class CatalogueItem(NamedTuple):
     def offered(self) -> bool:
         """Whether it may be shown."""
         return self.retired == _NEVER
+
+    @property
+    def called(self) -> str:
+        """What people read: its title and its id."""
+        return f"{self.title} ({self.item})" if self.title and self.title != self.item else self.item
 
 
 class Catalogue:

@@ -93,6 +93,7 @@ def evaluate(
     log: Table | None = None,
     *,
     mapping: str | Path | Mapping[str, Any] | None = None,
+    deployment: str | Path | None = None,
     dataset: str | None = None,
     option: Mapping[str, Any] | None = None,
     runner: Runner = "direct",
@@ -117,6 +118,7 @@ def evaluate(
     Args:
         log: the path of a CSV or Parquet file, or a data frame; needs a mapping.
         mapping: which column means what: a YAML file, or its keys and values.
+        deployment: a deployment.yaml, or a draft of one, that is judged as it stands; it declares features.
         dataset: a published log by name, in place of a log of one's own.
         option: options of the published log.
         runner, bootstrap, security, folder, verify, progress: as in `run`.
@@ -138,6 +140,7 @@ def evaluate(
     options: dict[str, Any] = {
         "log": Path(log) if log is not None and is_file(log) else log,
         "mapping": Path(mapping) if isinstance(mapping, str) else mapping,
+        "deployment": path(deployment),
         "dataset": dataset,
         "dataset_options": dict(option or {}),
         "runner": runner,

@@ -97,7 +97,7 @@ class Commands(LazyGroup):
         "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),
         "metrics-table": Part(
             ("hushstream.cli.metrics_table",),
-            "Every metric of a worker as a Markdown table (for deploy/docs/metrics.md).",
+            "Every metric of a worker and of a gateway as a Markdown table (for deploy/docs/metrics.md).",
             hidden=True,
         ),
     }

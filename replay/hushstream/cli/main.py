@@ -22,6 +22,10 @@ app = typer.Typer(
     help="Private online recommendation as a stream job.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # Half a second of every call goes to frames and colours of its help otherwise.
+    rich_markup_mode=None,
+    # Help is as wide as the terminal, where click would stop at 80 columns.
+    context_settings={"max_content_width": 200},
     cls=Commands,
 )
 

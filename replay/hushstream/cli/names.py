@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hushstream.schemas.topics import common_name
-from hushstream.systems.catalogue import kinds
+if TYPE_CHECKING:
+    from hushstream.engine.declare.declaration import Kind
 
 ALL = "all"
 """In place of a role: all of them, for the owner of all keys."""
@@ -18,9 +18,16 @@ GATEWAY = "gateway"
 """In place of a role: applications' calls over HTTP (`hushstream.gateway`)."""
 
 
+def _kinds() -> Iterable[Kind]:
+    """Every system; a command's help needs none, and they take seconds to import."""
+    from hushstream.systems.catalogue import kinds
+
+    return kinds().values()
+
+
 def role_names() -> tuple[str, ...]:
     """Every role, in any system."""
-    return tuple(dict.fromkeys(role.name for kind in kinds().values() for role in kind.roles))
+    return tuple(dict.fromkeys(role.name for kind in _kinds() for role in kind.roles))
 
 
 def worker_names() -> tuple[str, ...]:
@@ -35,12 +42,12 @@ def roles_or_all() -> tuple[str, ...]:
 
 def key_zones() -> tuple[str, ...]:
     """Every zone that has a key, in any system."""
-    return tuple(dict.fromkeys(zone for kind in kinds().values() for role in kind.roles for zone in role.key_zones))
+    return tuple(dict.fromkeys(zone for kind in _kinds() for role in kind.roles for zone in role.key_zones))
 
 
 def storage_zones() -> tuple[str, ...]:
     """The names under which storage keys lie among key files, in any system."""
-    return tuple(dict.fromkeys(role.storage_zone for kind in kinds().values() for role in kind.roles))
+    return tuple(dict.fromkeys(role.storage_zone for kind in _kinds() for role in kind.roles))
 
 
 def key_files() -> tuple[str, ...]:
@@ -50,7 +57,7 @@ def key_files() -> tuple[str, ...]:
 
 def letter_zones() -> tuple[str, ...]:
     """Every zone that has dead letters, in any system."""
-    topics = (topic for kind in kinds().values() for topic in kind.topics)
+    topics = (topic for kind in _kinds() for topic in kind.topics)
     return tuple(dict.fromkeys(topic.zone for topic in topics if topic.holds_dead_letters))
 
 
@@ -61,6 +68,8 @@ def one_of(names: Callable[[], Collection[str]]) -> Callable[[Any], Any]:
     """
 
     def check(given: Any) -> Any:
+        from hushstream.schemas.topics import common_name
+
         for name in (given,) if isinstance(given, str) else given or ():
             if common_name(name) not in names():
                 raise typer.BadParameter(f"expected one of {', '.join(names())}, got {name!r}")

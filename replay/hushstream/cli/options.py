@@ -6,15 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
-from rich.console import RenderableType
 
-from hushstream.agents.worker.deployment import CONFIGURATION, KEYS, KeySource
-from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from hushstream.agents.worker.deployment import KeySource
 
 STATE = "state"
 """Below a deployment's folder: what workers remember, by role."""
@@ -43,6 +44,13 @@ Bootstrap = Annotated[
         "--bootstrap", "-b", envvar="HUSHSTREAM_BOOTSTRAP", callback=_addresses, help="host:port of a Kafka broker."
     ),
 ]
+RunningAt = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap", "-b", callback=_addresses,
+        help="host:port of the Kafka it runs on: read there what operators have accepted to lose.",
+    ),
+]  # fmt: skip
 OwnKafka = Annotated[
     str | None,
     typer.Option("--bootstrap", callback=_addresses, help="A Kafka to run on (default: the embedded broker)."),
@@ -85,6 +93,8 @@ Acls = Annotated[bool, typer.Option("--acls/--no-acls", help="Access rules, on a
 
 def key_source(folder: Path, keys: Path | None, seed: int | None) -> KeySource:
     """Where a command's keys come from."""
+    from hushstream.agents.worker.deployment import KEYS, KeySource
+
     if seed is not None:
         return KeySource(seed=seed)
     return KeySource(folder=keys if keys is not None else folder / KEYS)
@@ -96,6 +106,8 @@ def config_file(path: Path) -> Path:
     Raises:
         HushstreamError: there is no such file.
     """
+    from hushstream.agents.worker.deployment import CONFIGURATION
+
     found = path / CONFIGURATION if path.is_dir() else path
     if not found.is_file():
         raise HushstreamError(f"{found}: expected a configuration file, got none")
@@ -135,6 +147,8 @@ def show(document: Any, json: bool, *shown: str | RenderableType) -> None:
     if json:
         print_json(document)
         return
+    from hushstream.cli.tables import print_table
+
     for part in shown:
         if not isinstance(part, str):
             print_table(part)
@@ -148,6 +162,8 @@ def assignments(texts: list[str], option: str) -> dict[str, Any]:
     Raises:
         HushstreamError: a text is no ``NAME=VALUE``, or its value no YAML.
     """
+    import yaml
+
     values: dict[str, Any] = {}
     for text in texts:
         name, sign, value = text.partition("=")

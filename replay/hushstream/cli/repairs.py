@@ -18,6 +18,7 @@ marks_app = typer.Typer(help="Release marks of a zone.", no_args_is_help=True)
 def register(app: typer.Typer) -> None:
     """Add the commands to those of ``topics``, and ``marks``."""
     topics_app.command(name="repair")(topics_repair)
+    topics_app.command(name="resume")(topics_resume)
     app.add_typer(marks_app, name="marks")
 
 
@@ -62,6 +63,38 @@ def topics_repair(
             typer.echo("Nothing was written; --note names them.")
     if any(one.stops for one in found.records):
         raise typer.Exit(1)
+
+
+@at_place
+def topics_resume(
+    place: Place,
+    topic: Annotated[str, typer.Argument(help="The input, as the refusal names it.")],
+    partition: Annotated[int, typer.Option(min=0, help="Its partition.")],
+    at: Annotated[int, typer.Option(min=1, help="Up to which offset the old topic was folded, as the refusal says.")],
+    write: Annotated[bool, typer.Option("--write", help="Do it; otherwise only say what would be done.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Let the offsets of an input that was deleted and made again go on where roles had come to.
+
+    It fills the new log with empty records up to there, writes what the new topic holds once more behind them, and
+    deletes what lies before. The worker that is then started names the word with which it goes on (--accept-loss).
+    """
+    from hushstream.ops import resume
+
+    _, system, connection = place
+    role_inputs = sorted({name for role in system.roles for name in role.inputs})
+    if topic not in role_inputs:
+        raise typer.BadParameter(f"expected an input of a role, one of {', '.join(role_inputs)}, got {topic!r}")
+    with working("reading the topic", json):
+        planned = resume.plan(connection, (topic, partition), at)
+        if write:
+            resume.resume(connection, planned)
+    if json:
+        print_json({"written": write, **planned.as_json()})
+        return
+    typer.echo(planned.as_text("wrote" if write else "would write"), nl=False)
+    if not write:
+        typer.echo("Nothing was written; --write does it.")
 
 
 @marks_app.command(name="rebuild")

@@ -48,6 +48,10 @@ class Judged(Protocol):
     """What the replay of another policy's log found."""
 
     @property
+    def ending(self) -> str:
+        """What a terminal shows last: how the deployment that was judged goes live; empty where none was."""
+
+    @property
     def changed(self) -> bool:
         """Whether what was published does not follow from the logs."""
 

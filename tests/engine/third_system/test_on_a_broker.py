@@ -112,6 +112,7 @@ async def until(drinks: Drinks, topic: str, count: int) -> None:
         await asyncio.sleep(0.1)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_it_is_set_up_run_and_checked_by_the_commands_of_the_product(drinks: Drinks, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def outcomes(tmp_path_factory):
     return {name: run_experiment(name, folder, quick=True) for name in NAMES}
 
 
+@pytest.mark.sweep(keep=["pdap-sharing", "pdap-forms", "pdap-gp"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quick_run_writes_rows_and_pictures(name, outcomes):
     files = {path.name for path in outcomes[name].files}

@@ -53,6 +53,7 @@ def test_it_is_marked_and_written(direct, tmp_path):
     assert all(row.vendor in page for row in direct.vendors)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
     stream = run_with(options_of("pdap", {"runner": "stream", **OPTIONS}))

@@ -100,6 +100,7 @@ class MixesOwnBeforeNoise(GossipNode):
         return super().mixed() + apart
 
 
+@pytest.mark.slow_statistics
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_mixing_own_parameters_from_before_the_noise_fails() -> None:

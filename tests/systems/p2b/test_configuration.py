@@ -87,6 +87,7 @@ BAD = {
     "users.period_seconds": [0, -1.0, NAN, INF, "1"],
     "users.early_feedback": [0, 10_000_001, 1.0, None],
     "users.expire_after_seconds": [0, -1.0, NAN, INF, "1"],
+    "users.events": [1, "yes", None],
     "budget.epsilon": [0, -1, 1e-9, NAN, INF, 1e7, "1", None],
     "budget.delta": [0, 1, -1e-6, NAN, INF, "small", None],
     "budget.filter": ["advanced", "", None],
@@ -100,6 +101,7 @@ TOP = {
     "expected_items": [0, 6, 1.5, "2"],
     "click_rate": [-0.1, 1.5, NAN, "rare"],
     "named_items": [True, 1, "yes", None],
+    "items_from_requests": [True, 1, "yes", None],
     "item_features": [{"colour": {"kind": "boolean"}}],
     "system": ["p3b", None],
 }
@@ -202,9 +204,10 @@ def test_every_value_and_every_centroid_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    # tests/systems/p2b/test_declared.py has those that go with declared features alone.
+    # tests/systems/p2b/test_declared.py and tests/gateway/test_personalizer.py have those that go with others alone.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
-    assert leaves - {"system", "privacy.person"} - declared == set(OTHERS)
+    asked = {"items_from_requests", "users.events"}
+    assert leaves - {"system", "privacy.person"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)

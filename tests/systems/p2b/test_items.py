@@ -15,6 +15,7 @@ from hushstream.client import Client, Item
 from hushstream.client.decisions import Decision
 from hushstream.engine.catalogue import CatalogueFull, RepeatedItem, StaleCatalogue, UnknownItem
 from hushstream.engine.declare.requests import RequestRefused, UnknownArm
+from hushstream.engine.learner.items import catalogue_of
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
 from hushstream.replay.runners.direct import DirectEventLog
@@ -215,3 +216,30 @@ def test_slots_name_their_catalogue_and_sums_begin_with_their_item(tmp_path: Pat
     assert set(reports.catalogues[reports.held].tolist()) >= {3, 4, 5}
     model = fields_of(loop, "models", "ItemModel")[-1]
     assert np.frombuffer(model["entries"], "<i4").tolist() == [1, 2, 5]
+
+
+def test_a_released_model_is_shown_by_the_names_that_its_rows_had(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path, items={"capacity": 4})
+
+    async def play(client: Client) -> None:
+        await client.items.add_all([Item("boots", "Winter boots"), Item("socks")])
+        for number in range(12):
+            await visit(client, f"a{number}", f"u{number % 6}")
+        await client.end_phase(0)
+        await client.items.add("tent")
+        await client.items.retire("socks")
+
+    played(loop, play)
+    system = loop.system
+    catalogue = catalogue_of(system.requests.catalogue, loop.log.slice("items", 0, 0))
+    values = [record.value for record in loop.log.slice("models", 0, 0).records]
+    found = system.models.read(values, None, catalogue)
+    told = found.as_json()
+    # The two items that the windows had: no row that never had one, and no item that came later.
+    assert [(one["item"], one.get("title")) for one in told["items"]] == [("boots", "Winter boots"), ("socks", None)]
+    assert {one["item"] for one in told["segments"]} <= {"boots", "socks"}
+    assert "  Winter boots (boots): " in found.as_text()
+    assert "item 0" not in found.as_text()
+    changed = system.models.change(found, found).as_json()
+    assert (changed["entered"], changed["left"]) == ([], [])
+    assert {one["item"] for one in changed["moved"]} == {"boots", "socks"}

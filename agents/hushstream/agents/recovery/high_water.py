@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hushstream.agents.datadir import force_folder
+from hushstream.agents.datadir import force_folder, owners_alone
 from hushstream.agents.errors import DiskRefused, PartitionError
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark
@@ -84,8 +84,9 @@ class HighWater:
             {"journal": mark.journal, "generation": mark.generation, "sequence": mark.sequence}, sort_keys=True
         )
         fresh = path.with_suffix(f".{os.getpid()}.new")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("w", encoding="ascii") as file:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # How far a journal has released is the zone's: in the topic it is sealed.
+        with open(fresh, "w", encoding="ascii", opener=owners_alone) as file:
             file.write(f"{_digest(body)} {body}\n")
             file.flush()
             os.fsync(file.fileno())

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from hushstream.agents.errors import InputsDeleted
+from hushstream.agents.errors import InputsDeleted, begun_later
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.journal_forks import sequence_of
@@ -29,6 +29,8 @@ from hushstream.engine.records import Output, TopicPartition
 logger = logging.getLogger(__name__)
 
 _AT_ONCE = 256
+_CLOCKS_APART_MS = 60_000
+"""Log times of two topics are of their leaders' clocks: a log is no other one as those differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,28 @@ class Losses:
         )  # fmt: skip
         return True
 
+    async def require_same_log(
+        self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int
+    ) -> None:
+        """Refuse an input whose first record was appended long after the journal says that it was folded.
+
+        A topic that was deleted and made again has other records at the old offsets. Where it has grown beyond what was
+        folded, no offset tells, and the new records below would be missed in silence.
+
+        Args:
+            recovered: the machine, on its journal.
+            reader: opened; it forgets what it had open.
+            source: the input.
+            first: where its log begins, below what the machine has folded of it.
+
+        Raises:
+            TopicsReplaced: says what an operator can do.
+        """
+        folded_ms, first_ms = await _times(recovered, reader, source, first)
+        if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
+            folded = recovered.machine.positions()[source]
+            raise begun_later(source, folded, first, _moment(first_ms), _moment(folded_ms))
+
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes that stand behind the last record of the chain that the machine contains."""
         machine = recovered.machine
@@ -126,6 +150,15 @@ async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPa
     last = await reader.read(journal, max(begun, recovered.journal_offset - 1), recovered.journal_offset)
     kept = await reader.read(source, first, first + 1) if end > first else []
     return (last[-1].timestamp_ms if last else 0, kept[0].timestamp_ms if kept else 0)
+
+
+def in_words(note: Note) -> str:
+    """Of what a note says: topic, offsets, how many records, and between which log times they were appended."""
+    topic, partition = note.source
+    return (
+        f"{topic}/{partition} offsets {note.low} to {note.high - 1} ({note.high - note.low} records, appended between "
+        f"{_moment(note.after_ms)} and {_moment(note.before_ms)})"
+    )
 
 
 def _moment(log_time_ms: int) -> str:

@@ -203,6 +203,8 @@ class Recovery:
                 lost.append(source)
             if source in machine.inputs and positions[source] > ends[source]:
                 raise replaced(source, positions[source], ends[source])
+            if source in machine.inputs and firsts[source] < positions[source]:
+                await self.losses.require_same_log(recovered, reader, source, firsts[source])
         if refused:
             raise InputsDeleted("; and ".join(refused))
         places = {source: max(position, firsts[source]) for source, position in positions.items()}

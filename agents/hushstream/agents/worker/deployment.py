@@ -25,7 +25,7 @@ from hushstream.engine.declare.declaration import Kind, System
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
-from hushstream.features.confirmation import Unconfirmed, require_confirmed
+from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.privacy.key_files import KeyRing, load_key, load_ring
 from hushstream.privacy.keys import Key, key_path, seeded_key
 from hushstream.schemas import codec
@@ -175,10 +175,27 @@ def read_config(path: Path) -> Any:
     Raises:
         ConfigurationError: missing, not YAML, or with impossible or unknown values.
     """
+    return _read(path)[0]
+
+
+def read_draft(path: Path) -> tuple[Any, list[str]]:
+    """`read_config` of a draft, and its settings that were taken from rows and that nobody has confirmed as public.
+
+    For looking at those very rows with it; `prepare` takes none with such a setting.
+
+    Raises:
+        ConfigurationError: as `read_config`, but for such settings.
+    """
+    return _read(path, drafted=True)
+
+
+def _read(path: Path, *, drafted: bool = False) -> tuple[Any, list[str]]:
     values, lines = read_yaml_lines(path)
     for keys in _overrides():
         lines.pop(keys, None)
-    return parse_config(_overridden(values), str(path), lines)
+    given = _overridden(values)
+    unconfirmed = private_settings(given) if drafted else []
+    return parse_config(without_marks(given) if drafted else given, str(path), lines), unconfirmed
 
 
 def written(config: DeploymentValues) -> dict[str, Any]:

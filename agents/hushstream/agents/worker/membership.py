@@ -22,6 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
+from hushstream.agents.datadir import owners_alone
 from hushstream.agents.security import Cluster
 
 logger = logging.getLogger(__name__)
@@ -57,9 +58,10 @@ class Seat:
         """
         if not member_id or member_id == self._member_id:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         unready = self._folder / f".{self._name}"
-        file = unready.open("w", encoding="utf-8")
+        # Whoever may lock the file could keep this place taken.
+        file = open(unready, "w", encoding="utf-8", opener=owners_alone)  # noqa: SIM115 - it is held, as its lock is
         # Locked before it has its name: nobody sees it without.
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(member_id)

@@ -12,7 +12,9 @@ from pydantic import Field
 
 from hushstream.client import Client
 from hushstream.client.decisions import LEARNED, Decision, PolicyName, position_event
+from hushstream.client.items import Items as Catalogue
 from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
@@ -176,6 +178,12 @@ _ITEMS_SECONDS = 1.0
 TAKEN = Taken(logged=True)
 
 
+async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> None:
+    await items.refresh()
+    if items.find(item) is None:
+        await items.add(item, features=features)
+
+
 class DecisionAnswers:
     """See `Answers`."""
 
@@ -215,6 +223,23 @@ class DecisionAnswers:
             "reward": {"expected": self._rules.expected_reward},
             "remembered_seconds": self._remembered.wait_seconds,
         }
+
+    async def offer(self, item: str, features: Mapping[str, Any]) -> None:
+        """Put an item into the catalogue unless it is there, offered or retired.
+
+        Raises:
+            Problem: there is no room, no item can be so, or the log does not acknowledge it in time.
+        """
+        items = self._client.items
+        while items.find(item) is None:
+            try:
+                await in_time(_added(items, item, features), self._seconds)
+            except (RepeatedItem, StaleCatalogue):
+                continue  # Another gateway was first, with this item or with another one.
+            except CatalogueFull:
+                raise Problem("catalogue-full") from None
+            except BadItem as error:
+                raise Problem("bad-item", str(error)) from None
 
     async def __aenter__(self) -> Self:
         """See `Answers`."""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from hushstream.gateway.conversation.calls import EventId
 from hushstream.gateway.problems import Problem
-from hushstream.gateway.settings import MOST_ACTIONS, ActionId
+from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 MOST_SLOTS = 64
+MOST_ACTIONS = 65_536
+
+
+def _short(text: str) -> str:
+    if id_fault(text) is not None:
+        raise ValueError(f"expected 1 to {MAX_ID_BYTES} bytes of UTF-8")
+    return text
+
+
+ActionId: TypeAlias = Annotated[str, AfterValidator(_short)]
 
 Features = Annotated[list[dict[str, Any]], Field(max_length=1024)]
 
@@ -24,9 +34,13 @@ class _Body(BaseModel):
 
 
 class Action(_Body):
-    """Something that may be shown; its features are those of the item in the catalogue."""
+    """Something that may be shown: an item, by its id.
+
+    Its features are those of the catalogue; those that stand here are read where the action becomes an item.
+    """
 
     id: ActionId
+    features: Features | None = None
 
 
 class Ranked(_Body):

@@ -1,7 +1,7 @@
 """The retired personaliser's calls: rank, reward, activate and their multi-slot forms, over the calls of decisions.
 
-Each rank is a decision of the deployment, under the same event id; each slot of a multi-slot rank is one of its own,
-decided in the order of the slots. An activation says that the item was shown.
+Each rank is a slate of the deployment (`RANK`), under the same event id; each slot of a multi-slot rank is one of its
+own, of one position, decided in the order of the slots. An activation says that the item was shown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -20,20 +20,21 @@ from pydantic import BaseModel
 
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.values import ConfigurationError
+from hushstream.features.schema import FeatureSchema
 from hushstream.gateway.conversation.decisions import (
-    DecisionAnswered,
     DecisionAnswers,
-    DecisionAsked,
+    RankAnswered,
+    RankAsked,
     RewardTold,
     ShownTold,
 )
-from hushstream.gateway.conversation.remembered import Remembered
+from hushstream.gateway.conversation.remembered import Event, Remembered
 from hushstream.gateway.personalizer import bodies
 from hushstream.gateway.personalizer.features import RequestFeatures
-from hushstream.gateway.personalizer.names import ActionNames
 from hushstream.gateway.personalizer.slots import still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import PersonalizerSettings
+from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 PREFIX = "/personalizer/"
@@ -57,6 +58,23 @@ class Reply(NamedTuple):
 
 
 NOTHING = Reply(204)
+
+
+@dataclass(slots=True)
+class _Page:
+    """A multi-slot event.
+
+    Attributes:
+        slots: their ids, in order.
+        shows: the action of each slot that has one.
+        logged: slots whose action is in the log, and so stays.
+        filling: held while slots are decided: the same request may come twice at once.
+    """
+
+    slots: tuple[str, ...]
+    shows: dict[str, str] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
+    filling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +107,27 @@ class PersonalizerCalls:
             most_events: the most multi-slot events that are remembered.
 
         Raises:
-            ConfigurationError: the deployment decides nothing, declares no features, or has fewer items than actions.
+            ConfigurationError: the deployment decides nothing, has no features and items by name, or says of users and
+                items something else than the settings.
         """
         if not isinstance(answers, DecisionAnswers) or not isinstance(rules, ContextRules) or rules.features is None:
             raise ConfigurationError("personalizer: expected a deployment that decides, with features by name")
+        if rules.catalogue is None:
+            raise ConfigurationError("personalizer: expected a deployment whose items have names (`items.named`)")
+        if (settings.user_feature is None) != rules.events_are_users:
+            raise ConfigurationError(
+                "personalizer.user_feature: expected the feature that names who asks, or none where the deployment "
+                "says `users.events: true`: its guarantee is then of one event"
+            )
+        if settings.auto_items and not rules.catalogue.from_requests:
+            raise ConfigurationError(
+                "personalizer.auto_items: expected a deployment that says `items.from_requests: true`: ids and "
+                "features of requests are then published"
+            )
         self._settings = settings
         self._answers = answers
-        self._declared: Sequence[str] = rules.features.layout.names or ()
-        self._names = ActionNames(settings.actions, rules.arms)
+        self._declared = _names_of(rules.features)
+        self._of_items = () if rules.catalogue.features is None else _names_of(rules.catalogue.features)
         self._slots = Remembered(answers.schema()["remembered_seconds"], most_events)
 
     def route(self, raw_path: str) -> Route | None:
@@ -127,15 +158,18 @@ class PersonalizerCalls:
         event_id = asked.event_id or str(uuid.uuid4())
         features = RequestFeatures(asked.context_features or ())
         user = self._user(event_id, features)
-        found, chosen = await self._decide(event_id, user, features, asked.eligible, asked.eligible[0])
-        if found.logged and not asked.defer_activation:
+        await self._offer(asked)
+        found = await self._ranked(event_id, user, features, asked.eligible, asked.eligible, self._settings.positions)
+        slate = {str(one.item): one for one in found.ranked}
+        first = found.ranked[0]
+        if first.logged and not asked.defer_activation:
             await self._answers.shown(ShownTold(event_id=event_id))
         ranking = [
-            {"id": action, **_probability(action == chosen, action in asked.eligible, found.propensity)}
-            for action in _in_order(asked.ids, frozenset(asked.eligible), chosen)
+            {"id": action, **_probability(action == first.item, action in asked.eligible, first.propensity)}
+            for action in _in_order(asked.ids, frozenset(asked.eligible), list(slate))
         ]
-        answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": chosen}
-        return Reply(201, json.dumps(answer).encode(), (found.logged,))
+        answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": first.item}
+        return Reply(201, json.dumps(answer).encode(), tuple(one.logged for one in found.ranked))
 
     async def _reward(self, event_id: str, told: bodies.RewardTold) -> Reply:
         await self._tell(event_id, told.value)
@@ -149,35 +183,44 @@ class PersonalizerCalls:
 
     async def _rank_slots(self, asked: bodies.MultiSlotAsked) -> Reply:
         event_id = asked.event_id or str(uuid.uuid4())
-        eligible = [asked.eligible(slot) for slot in asked.slots]
-        context = asked.context_features or ()
-        user = self._user(event_id, RequestFeatures(context))
-        chosen: list[str] = []
-        logged: list[bool] = []
-        for number, slot in enumerate(asked.slots):
-            fit = [
-                action
-                for action in eligible[number]
-                if action not in chosen and still_fits(action, eligible[number + 1 :], chosen)
-            ]
-            baseline = slot.baseline_action if slot.baseline_action in fit else fit[0]
-            features = RequestFeatures((*context, *(slot.features or ())))
-            slot_event = _slot_event(event_id, slot.id)
-            found, action = await self._decide(slot_event, user, features, fit, baseline)
-            chosen.append(action)
-            logged.append(found.logged)
-            if found.logged and not asked.defer_activation:
-                await self._answers.shown(ShownTold(event_id=slot_event))
-        slots = tuple(slot.id for slot in asked.slots)
-        event = self._slots.of(event_id)
-        if event is None:
-            event = self._slots.begin(event_id, user, slots)
-        event.answer = slots
+        user = self._user(event_id, RequestFeatures(asked.context_features or ()))
+        event = self._slots.asked(event_id, user, hash(asked.model_dump_json(exclude={"event_id", "defer_activation"})))
+        if event.answer is None:
+            event.answer = _Page(tuple(slot.id for slot in asked.slots))
+        try:
+            await self._offer(asked)
+            async with event.answer.filling:
+                await self._fill(event_id, user, asked, event.answer)
+        except (Problem, HushstreamError):
+            if not event.answer.logged:
+                self._slots.forget(event_id, event)
+            raise
+        page: _Page = event.answer
         answer = {
-            "slots": [{"id": slot, "rewardActionId": action} for slot, action in zip(slots, chosen, strict=True)],
+            "slots": [{"id": slot, "rewardActionId": page.shows[slot]} for slot in page.slots],
             "eventId": event_id,
         }
-        return Reply(201, json.dumps(answer).encode(), tuple(logged))
+        return Reply(201, json.dumps(answer).encode(), tuple(slot in page.logged for slot in page.slots))
+
+    async def _fill(self, event_id: str, user: str, asked: bodies.MultiSlotAsked, page: _Page) -> None:
+        """Decide what each slot shows; what is in the log already stays."""
+        context = asked.context_features or ()
+        eligible = {slot.id: asked.eligible(slot) for slot in asked.slots}
+        page.shows = {slot: action for slot, action in page.shows.items() if slot in page.logged}
+        for slot in asked.slots:
+            if slot.id in page.shows:
+                continue
+            taken = page.shows.values()
+            rest = [eligible[other] for other in page.slots if other != slot.id and other not in page.shows]
+            fit = [one for one in eligible[slot.id] if one not in taken and still_fits(one, rest, taken)]
+            baseline = slot.baseline_action if slot.baseline_action in fit else fit[0]
+            features = RequestFeatures((*context, *(slot.features or ())))
+            found = (await self._ranked(_slot_event(event_id, slot.id), user, features, fit, [baseline], 1)).ranked[0]
+            page.shows[slot.id] = str(found.item)
+            if found.logged:
+                page.logged.add(slot.id)
+        if not asked.defer_activation:
+            await _all(self._answers.shown(ShownTold(event_id=_slot_event(event_id, slot))) for slot in page.logged)
 
     async def _reward_slots(self, event_id: str, told: bodies.MultiSlotRewardTold) -> Reply:
         slots = self._slots_of(event_id)
@@ -192,32 +235,47 @@ class PersonalizerCalls:
         return NOTHING
 
     def _slots_of(self, event_id: str) -> tuple[str, ...]:
-        event = self._slots.of(event_id)
+        event: Event | None = self._slots.of(event_id)
         if event is None:
             raise Problem("unknown-event")
-        slots: tuple[str, ...] = event.answer
-        return slots
+        page: _Page = event.answer
+        return page.slots
 
     # Both.
 
-    async def _decide(
-        self, event_id: str, user: str, features: RequestFeatures, eligible: Sequence[str], baseline: str
-    ) -> tuple[DecisionAnswered, str]:
-        """What is decided, and the action that it shows.
+    async def _offer(self, asked: bodies.Ranked) -> None:
+        """Where actions become items: make an item of each that is none, with the declared ones of its features."""
+        if not self._settings.auto_items:
+            return
+        for action in asked.actions:
+            features = RequestFeatures(action.features or ())
+            values = {name: value for name in self._of_items if (value := features.value(name)) is not None}
+            await self._answers.offer(action.id, values)
+
+    async def _ranked(
+        self,
+        event_id: str,
+        user: str,
+        features: RequestFeatures,
+        eligible: Sequence[str],
+        baseline: Sequence[str],
+        positions: int,
+    ) -> RankAnswered:
+        """The slate of an event.
 
         Raises:
-            Problem: the event was decided before, for other actions.
+            Problem: an action is no item, or the event was decided before, for other actions.
         """
         values = {name: value for name in self._declared if (value := features.value(name)) is not None}
-        items = {self._names.item(action): action for action in eligible}
-        found = await self._answers.decide(
-            DecisionAsked(
-                event_id=event_id, user=user, context=values, items=list(items), baseline=self._names.item(baseline)
-            )
+        asked = RankAsked(
+            event_id=event_id,
+            user=user,
+            context=values,
+            positions=positions,
+            items=list(eligible),
+            baseline=list(baseline),
         )
-        if found.item not in items:
-            raise Problem("event-conflict")
-        return found, items[found.item]
+        return await self._answers.rank(asked)
 
     async def _tell(self, event_id: str, value: float) -> None:
         lowest = self._settings.lowest_reward
@@ -271,10 +329,15 @@ def _slot_event(event_id: str, slot: str) -> str:
     return f"slot-{digest.hexdigest()}"
 
 
-def _in_order(actions: Sequence[str], eligible: frozenset[str], chosen: str) -> list[str]:
-    """The chosen action before all others that may be shown; those that are excluded stay where they stood."""
-    others = iter([chosen, *(action for action in actions if action in eligible and action != chosen)])
+def _in_order(actions: Sequence[str], eligible: frozenset[str], slate: Sequence[str]) -> list[str]:
+    """The slate before all others that may be shown; those that are excluded stay where they stood."""
+    others = iter([*slate, *(action for action in actions if action in eligible and action not in slate)])
     return [next(others) if action in eligible else action for action in actions]
+
+
+def _names_of(schema: FeatureSchema) -> Sequence[str]:
+    """Of what an application gives the values of."""
+    return schema.layout.names or ()
 
 
 def _probability(is_chosen: bool, is_eligible: bool, propensity: float | None) -> Mapping[str, float]:

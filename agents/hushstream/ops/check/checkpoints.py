@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hushstream.agents.defaults import RESIDENT_USERS
 from hushstream.agents.recovery.snapshots import Snapshot, read_stream, unpack
 from hushstream.agents.recovery.state_topic import Found
-from hushstream.agents.settings import RESIDENT_USERS
 from hushstream.agents.worker.roles import MachineMaker
 from hushstream.engine.journal.checkpoints import Checkpoint
 from hushstream.engine.machine import Machine, spilling

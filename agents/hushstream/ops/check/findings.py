@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from hushstream.engine.journal.notes import Note
 from hushstream.engine.records import TopicPartition
 
 _SHOWN = 20
@@ -86,6 +87,7 @@ class Tally:
         key_ids: public ids of the keys that a journal has been under, in hexadecimal, the one in force last; empty
             for outputs, and for roles without a key.
         note: where the check of a journal began, and what therefore was not recomputed; empty at its first record.
+        lost: input that an operator has let the role go on without; only on a journal's tally.
     """
 
     role: str
@@ -95,6 +97,7 @@ class Tally:
     uncovered: dict[TopicPartition, int] = field(default_factory=dict)
     key_ids: list[str] = field(default_factory=list)
     note: str = ""
+    lost: list[Note] = field(default_factory=list)
 
     def count(self, status: Status, number: int = 1) -> None:
         """Count records that need no reason."""
@@ -115,6 +118,7 @@ class Tally:
             "uncovered": {f"{topic}/{partition}": number for (topic, partition), number in self.uncovered.items()},
             "key_ids": self.key_ids,
             "note": self.note,
+            "accepted_losses": [note.as_json() for note in self.lost],
         }
 
 

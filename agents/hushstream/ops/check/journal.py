@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from hushstream.agents.recovery.losses import in_words
 from hushstream.agents.settings import IN_FLIGHT
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
 from hushstream.engine.journal.digests import Digester
@@ -162,15 +163,11 @@ class _Walker:
             self._record(journal.records[index])
             self._heard()
         self._walk.sequence = self._sequence
-        lost = [
-            f"{n.source[0]}/{n.source[1]} offsets {n.low} to {n.high - 1}"
-            for n in self._notes.values()
-            if n.kind == LOST
-        ]
+        lost = [note for note in self._notes.values() if note.kind == LOST]
         if lost:
-            self._tally.note = (
-                f"by an operator's word it went on without {', '.join(lost)}, deleted before they were folded"
-            )
+            self._tally.lost += lost
+            texts = ", ".join(map(in_words, lost))
+            self._tally.note = f"by an operator's word it went on without {texts}, deleted before they were folded"
         self._walk.complete = not (self._lost or self._broken)
         if self._walk.complete:
             self._tail()

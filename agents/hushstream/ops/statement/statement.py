@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from hushstream.engine.declare.declaration import System
+from hushstream.ops.losses import AcceptedLosses
 from hushstream.ops.statement.topics import content_facts, reader_facts, retention_facts
 from hushstream.ops.statement.words import UNIT_SUBJECT, how_to_read, told, verdict, worked_example
 from hushstream.privacy.amounts import Cost, delta_text, epsilon_text
@@ -80,6 +81,7 @@ class Statement:
         sections: in reading order.
         registry: the fields of a public registry, by name.
         guarantee: the plain values of the guarantee, the lift's, and what both cost together.
+        accepted_losses: those of the running deployment in plain values; None where its logs were not read.
     """
 
     deployment: str
@@ -92,6 +94,7 @@ class Statement:
     sections: tuple[Section, ...]
     registry: Mapping[str, str]
     guarantee: Mapping[str, Any]
+    accepted_losses: Mapping[str, Any] | None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -106,11 +109,20 @@ class Statement:
             "sections": {section.title: dict(section.facts) for section in self.sections},
             "registry": dict(self.registry),
             "guarantee": dict(self.guarantee),
+            "accepted_losses": self.accepted_losses,
         }
 
 
-def statement_of(system: System, operator: OperatorFacts | None = None) -> Statement:
-    """What a deployment must tell its data-protection officer, and they the users."""
+def statement_of(
+    system: System, operator: OperatorFacts | None = None, losses: AcceptedLosses | None = None
+) -> Statement:
+    """What a deployment must tell its data-protection officer, and they the users.
+
+    Args:
+        system: the deployment.
+        operator: what only the operator can say.
+        losses: what operators have accepted to lose; None where the deployment's logs were not read.
+    """
     operator = operator or OperatorFacts()
     promises = system.promises
     # What a replay of a public dataset draws is from a seed always.
@@ -136,11 +148,22 @@ def statement_of(system: System, operator: OperatorFacts | None = None) -> State
             _keys(system),
             Section("Retention and erasure", tuple(retention_facts(system))),
             _not_protected(promise),
+            _losses(losses),
             _checks(system),
         ),
         registry=_registry(system, operator, promises),
         guarantee=promises.as_json(),
+        accepted_losses=None if losses is None else losses.as_json(),
     )
+
+
+def _losses(losses: AcceptedLosses | None) -> Section:
+    if losses is None:
+        lines = ["not read: `hushstream statement --bootstrap HOST:PORT` reads them from the running deployment"]
+    else:
+        lines = losses.as_lines()
+    facts = ((f"accepted loss, {number}", line) for number, line in enumerate(lines, 1))
+    return Section("What operators have accepted to lose", tuple(facts))
 
 
 def _who(system: System, operator: OperatorFacts) -> Section:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.declare.result import Result
@@ -206,12 +207,13 @@ class ModelView:
 
     Attributes:
         topic: that holds them.
-        read: one version of it, from the values of its records; the newest where the number is None.
+        read: one version of it, from the values of its records; the newest where the number is None. The catalogue says
+            what items are called; None where they have no names.
         change: what differs between an older and a newer one of these.
     """
 
     topic: str
-    read: Callable[[Iterable[bytes], int | None], Report]
+    read: Callable[[Iterable[bytes], int | None, Catalogue | None], Report]
     change: Callable[[Any, Any], Report]
 
 

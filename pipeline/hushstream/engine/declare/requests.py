@@ -32,7 +32,7 @@ class UnknownArm(RequestRefused):
 
 
 class UnknownEvent(RequestRefused):
-    """Feedback on an event of another user."""
+    """The event is another user's, or was decided as another request."""
 
 
 class UnknownUser(RequestRefused):
@@ -69,6 +69,7 @@ class ContextRules:
         items: the arms of each party, by its name, where parties withdraw and offer items of their own; else None.
         features: the declared features that a context gives the values of, by name; None where contexts are numbers.
         catalogue: what the catalogue may hold, where items have names; None where they are numbers.
+        events_are_users: whether each event is a user of its own.
     """
 
     arms: int
@@ -83,6 +84,7 @@ class ContextRules:
     items: Mapping[str, range] | None = None
     features: FeatureSchema | None = None
     catalogue: CatalogueRules | None = None
+    events_are_users: bool = False
 
     @property
     def form(self) -> RowForm | None:

@@ -10,8 +10,10 @@ records of the role's own topic are nobody's (`FOREIGN`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
+from typing import Any
 
 from hushstream.engine.records import TopicPartition
 from hushstream.privacy.errors import KeyFileError
@@ -46,6 +48,32 @@ class Note:
         """Whether it is of this range, or of more."""
         return self.source == source and self.low <= low and high <= self.high
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        topic, partition = self.source
+        return {
+            "topic": topic, "partition": partition, "low": self.low, "high": self.high,
+            "records": self.high - self.low, "after_ms": self.after_ms, "before_ms": self.before_ms,
+        }  # fmt: skip
+
+
+def read_without_key(value: bytes, deployment: str, role: str, partition: int) -> Note | None:
+    """What claims to be a note of this place, whoever made it; None for anything else."""
+    try:
+        _, fields = codec.decode(value, frozenset({"OperatorNote"}))
+    except CodecError:
+        return None
+    return _note_of(fields) if _place_of(fields) == (deployment, role, partition) else None
+
+
+def _note_of(fields: Mapping[str, Any]) -> Note:
+    source = (fields["topic"], fields["topic_partition"])
+    return Note(fields["kind"], source, fields["low"], fields["high"], fields["after_ms"], fields["before_ms"])
+
+
+def _place_of(fields: Mapping[str, Any]) -> tuple[str, str, int]:
+    return (fields["deployment"], fields["role"], fields["partition"])
+
 
 class NoteSeal:
     """Packs and opens the notes of one home partition of a role."""
@@ -74,11 +102,10 @@ class NoteSeal:
             key = self._ring.named(fields["key_id"])
         except (CodecError, KeyFileError):
             return None
-        source = (fields["topic"], fields["topic_partition"])
-        times = (fields["after_ms"], fields["before_ms"])
-        note = Note(fields["kind"], source, fields["low"], fields["high"], *times)
-        named = (fields["deployment"], fields["role"], fields["partition"])
-        return note if named == self._place and compare_digest(self._tag(key, note), fields["tag"]) else None
+        note = _note_of(fields)
+        return (
+            note if _place_of(fields) == self._place and compare_digest(self._tag(key, note), fields["tag"]) else None
+        )
 
     def _tag(self, key: Key, note: Note) -> bytes:
         ranges = (*note.source, note.low, note.high, note.after_ms, note.before_ms)

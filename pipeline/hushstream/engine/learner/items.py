@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
 
-from hushstream.engine.catalogue import ITEMS, Catalogue, CatalogueRules, ItemChange, change_of
+from hushstream.engine.catalogue import ITEMS, Catalogue, CatalogueRules, ItemChange, ItemRefused, change_of
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
@@ -76,6 +77,16 @@ class ItemReader:
         if fields["config_digest"] != self.catalogue.rules.config_digest:
             return ReadChange(*place, None, Refusal.OTHER_CONFIGURATION)
         return ReadChange(*place, change_of(fields))
+
+
+def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
+    """The catalogue that a slice of the topic, from its beginning, comes to: changes that do not count are left out."""
+    reader = ItemReader(rules)
+    for read in reader.read(part):
+        if read.change is not None:
+            with suppress(ItemRefused):
+                reader.catalogue.take(read.change, read.log_time_ms)
+    return reader.catalogue
 
 
 def until_next_change(

@@ -262,6 +262,8 @@ class UsersConfig:
         early_feedback: how many clicks of one user may wait for a context that has not arrived.
         expire_after_seconds: the state of a user unseen for so long is given up (null: never); what they spent of their
             allowance and quota stays under a keyed digest of their name.
+        events: whether each event is a user of its own, where nobody says who asks: then a person's promise is one
+            event's, as nobody counts how many are theirs.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -270,9 +272,11 @@ class UsersConfig:
     period_seconds: float = 86_400.0
     early_feedback: int = renamed("parked_clicks", 100)
     expire_after_seconds: float | None = None
+    events: bool = later(False)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        require(isinstance(self.events, bool), "users.events", "true or false", self.events)
         if self.contexts_per_period is not None:
             whole("users.contexts_per_period", self.contexts_per_period, 1, 1_000_000_000)
         object.__setattr__(self, "period_seconds", seconds("users.period_seconds", self.period_seconds, 0.001))
@@ -339,6 +343,7 @@ class P2BConfig:
             which interaction a slot of declared features holds (`edge.candidates.click_chance`).
         named_items: whether items have ids of the application's own, which may be added and retired while it runs
             (`hushstream items`); else they are the numbers from 0.
+        items_from_requests: whether requests may name items that the catalogue has not, which are then put into it.
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
@@ -365,6 +370,7 @@ class P2BConfig:
     expected_items: int | None = later(None)
     click_rate: float | None = later(None)
     named_items: bool = later(False)
+    items_from_requests: bool = later(False)
     item_features: Any = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
 
@@ -394,6 +400,9 @@ class P2BConfig:
             self.users.expire_after_seconds,
             2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
         )
+        each = self.slot.after_interactions
+        expected = "1 where each event is a user of its own (`users.events`), who comes no second time"
+        require(each == 1 or not self.users.events, "slot.after_interactions", expected, each)
         if after is not None:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"
@@ -403,6 +412,10 @@ class P2BConfig:
         require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
         expected = "false for form codes" if self.release.form == "codes" else "true or false"
         require(not self.named_items or self.release.form == "features", "items.named", expected, self.named_items)
+        asked = self.items_from_requests
+        require(isinstance(asked, bool), "items.from_requests", "true or false", asked)
+        expected = "false where items have no names (`items.named`)"
+        require(self.named_items or not asked, "items.from_requests", expected, asked)
         if self.item_features is None:
             return
         require(self.named_items, "items.features", "none where items have no names (`items.named`)", "some")

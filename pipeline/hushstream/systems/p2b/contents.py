@@ -21,6 +21,7 @@ ZONES = {
     "crowds": "published",
     "models": "published",
     "lift": "published",
+    "items": "published",
 }
 """Who reads each of them; a test holds this equal to the topics' declaration."""
 TRUSTED = frozenset({"edge", "shuffler"})
@@ -33,7 +34,7 @@ def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Conte
         config: the configuration.
         public_dataset: whether a public dataset is replayed: its interactions then travel in clear as well.
     """
-    return (*_edge(config), *_beyond(config, public_dataset), *_lift(config))
+    return (*_edge(config), *_beyond(config, public_dataset), *_lift(config), *_items(config))
 
 
 def _edge(config: P2BConfig) -> Iterator[Content]:
@@ -60,6 +61,12 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
 def _lift(config: P2BConfig) -> Iterator[Content]:
     if config.lift.holdout:
         yield _content("lift", "running counts of what was shown and rewarded, by group", Form.NOISED)
+
+
+def _items(config: P2BConfig) -> Iterator[Content]:
+    if config.items_from_requests:
+        what = "ids and public features of items as requests named them first, published without noise"
+        yield _content("items", what, Form.PUBLIC)
 
 
 def _content(topic: str, what: str, form: Form) -> Content:

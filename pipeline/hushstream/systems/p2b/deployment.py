@@ -174,7 +174,9 @@ class P2BSystem:
         config = self.config
         if not config.named_items:
             return None
-        return CatalogueRules(config.arms, reuse_after_ms(config), self.digest, config.item_features)
+        return CatalogueRules(
+            config.arms, reuse_after_ms(config), self.digest, config.item_features, config.items_from_requests
+        )
 
     @property
     def model_dimension(self) -> int:

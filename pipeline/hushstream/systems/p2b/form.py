@@ -227,6 +227,7 @@ class FeaturesForm:
             expected="values of the declared features",
             tracks=tracks,
             features=schema,
+            events_are_users=self.config.users.events,
         )
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:

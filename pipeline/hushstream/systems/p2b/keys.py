@@ -14,6 +14,7 @@ KEYS: Mapping[str, str | None] = {
     "click_rate": "feedback.click_rate",
     "named_items": "items.named",
     "item_features": "items.features",
+    "items_from_requests": "items.from_requests",
     "release.mode": language.MECHANISM,
     "release.epsilon": language.EPSILON,
     "release.target_delta": language.DELTA,

@@ -7,6 +7,7 @@ that price, and so has room for fewer slots than one that adds epsilons.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -195,7 +196,18 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
 @lru_cache(maxsize=256)
 def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
     tree = window_tree_of(config)
-    return summed_of(config).guarantee(slots, 1 if tree is None else tree.levels)
+    found = summed_of(config).guarantee(slots, 1 if tree is None else tree.levels)
+    if not config.users.events:
+        return found
+    return replace(
+        found,
+        lifetime=replace(found.lifetime, counted=False),
+        not_protected=(
+            *found.not_protected,
+            "whoever causes several events: each event is a user of its own (users.events), so a person's promise is "
+            "one event's, and n events of a person cost n times as much",
+        ),
+    )
 
 
 def _life(promise: Guarantee, config: P2BConfig) -> Debit:

@@ -54,7 +54,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
-        models=ModelView("models", lambda values, version: read_model(values, core, version), change_of),
+        models=ModelView("models", partial(read_model, core), change_of),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 

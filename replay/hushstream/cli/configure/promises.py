@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hushstream.agents.worker.deployment import artefacts_of, read_config
 from hushstream.agents.worker.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
-from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, config_file, print_json
+from hushstream.cli.options import (
+    AsJson,
+    ConfigFile,
+    DeploymentFolder,
+    KeyFolder,
+    Prefix,
+    RunningAt,
+    SecurityFile,
+    config_file,
+    key_source,
+    print_json,
+)
+from hushstream.cli.places import open_place
 from hushstream.engine.declare.declaration import Fact
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.conversion_table import conversion_lines, conversion_rows
@@ -20,6 +32,9 @@ from hushstream.privacy.promises.promise import Guarantee
 from hushstream.privacy.promises.sentence import ledger_words
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
+
+if TYPE_CHECKING:
+    from hushstream.ops.losses import AcceptedLosses
 
 
 def register(app: typer.Typer) -> None:
@@ -30,33 +45,55 @@ def register(app: typer.Typer) -> None:
 
 def guarantee(
     config: ConfigFile,
+    bootstrap: RunningAt = None,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs.
 
     First one person, then the unit, what is seen by whom, what it holds under, what is not protected; then the budget
     with how much of what is planned fits it, and the price in every currency (rho of zCDP, and epsilon at deltas from
-    1e-5 to 1e-9, for one unit and for all of one user).
+    1e-5 to 1e-9, for one unit and for all of one user). With --bootstrap also what operators of the running deployment
+    have accepted to lose, and whether that changes the promise.
     """
     path = config_file(config)
     values = read_config(path)
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
     promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
     facts = tuple(kind.facts(values, artefacts))
+    losses = _losses(path.parent, bootstrap, prefix, security, keys)
     if json:
         found: dict[str, Any] = {
             "budgets": [one.as_json() for one in budgets],
             "facts": {fact.name: fact.value for fact in facts},
             "conversions": [row.as_json() for row in conversion_rows(promises.releases)],
+            "accepted_losses": None if losses is None else losses.as_json(),
         }
         print_json({**page_json(promises), **found})
         return
-    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts)), nl=False)
+    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts, losses)), nl=False)
 
 
-def _beside(promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact]) -> list[Group]:
+def _losses(
+    folder: Path, bootstrap: str | None, prefix: str | None, security: Path | None, keys: Path | None
+) -> AcceptedLosses | None:
+    """What operators of the deployment that runs at a broker have accepted to lose; None without a broker."""
+    if bootstrap is None:
+        return None
+    from hushstream.ops.losses import accepted_losses
+
+    _, system, connection = open_place(folder, bootstrap, prefix, security)
+    return accepted_losses(connection, system, key_source(folder, keys, None))
+
+
+def _beside(
+    promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact], losses: AcceptedLosses | None
+) -> list[Group]:
     """What stands below the promise, under headings of its own."""
     parts = {
+        "What operators have accepted to lose": [] if losses is None else losses.as_lines(),
         "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
         "What it gives": [line for fact in facts for line in fact.text.splitlines()],
         "Conversions": conversion_lines(promise, conversion_rows(promise)),
@@ -74,12 +111,21 @@ def statement(
         Path | None, typer.Option(help="YAML of what only you know: operator, contact, purpose, legal_basis, ...")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the page here (default: statement-DEPLOYMENT.html).")] = None,
+    bootstrap: RunningAt = None,
+    prefix: Prefix = None,
+    security: SecurityFile = None,
+    keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """What a data-protection officer needs to know of a deployment, as a page, or as JSON."""
+    """What a data-protection officer needs to know of a deployment, as a page, or as JSON.
+
+    With --bootstrap it also says what operators of the running deployment have accepted to lose.
+    """
     from hushstream.ops.statement.statement import OperatorFacts, statement_of
 
-    made = statement_of(load_deployment(deployment), OperatorFacts.of({} if facts is None else read_yaml(facts)))
+    operator = OperatorFacts.of({} if facts is None else read_yaml(facts))
+    losses = _losses(deployment, bootstrap, prefix, security, keys)
+    made = statement_of(load_deployment(deployment), operator, losses)
     if json:
         print_json(made.as_json())
     if json and out is None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hushstream.cli.options import AsJson, show
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working
-from hushstream.engine.declare.declaration import ModelView
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hushstream.engine.declare.declaration import ModelView, Report
 
 model_app = typer.Typer(help="What a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
 
@@ -28,8 +32,8 @@ def model_show(
     json: AsJson = False,
 ) -> None:
     """What a released model prefers: by item and by cell, how sure it is, and the noise's share; no key is needed."""
-    view, values = _released(place, json)
-    found = view.read(values, version)
+    _, read = _released(place, json)
+    found = read(version)
     show(found.as_json(), json, found.as_text())
 
 
@@ -42,23 +46,31 @@ def model_diff(
     json: AsJson = False,
 ) -> None:
     """For which cells two released versions prefer different items, and which items moved most."""
-    view, values = _released(place, json)
-    found = view.change(view.read(values, older), view.read(values, newer))
+    view, read = _released(place, json)
+    found = view.change(read(older), read(newer))
     show(found.as_json(), json, found.as_text())
 
 
-def _released(place: Place, quiet: bool) -> tuple[ModelView, list[bytes]]:
-    """How the deployment's models are read, and their records.
+def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | None], Report]]:
+    """How the deployment's models are shown, and what reads a version of them, with the names of its items.
 
     Raises:
         HushstreamError: its system does not say how.
     """
+    from hushstream.engine.catalogue import ITEMS
+    from hushstream.engine.learner.items import catalogue_of
+    from hushstream.engine.records import InputSlice
     from hushstream.ops.live import copy
 
     _, system, connection = place
     view = system.models
     if view is None:
         raise HushstreamError(f"model: expected a system whose models can be shown, got {system.kind}")
+    rules = None if system.requests is None else system.requests.catalogue
     with working("reading the models", quiet):
-        logs = copy(connection, system.partitions, {view.topic})
-    return view, [record.value for _, part in logs.of_topic(view.topic) for record in part.records]
+        logs = copy(connection, system.partitions, {view.topic} if rules is None else {view.topic, ITEMS})
+    values = [record.value for _, part in logs.of_topic(view.topic) for record in part.records]
+    part = logs.part((ITEMS, 0))
+    changes = InputSlice(ITEMS, 0, part.low, part.high, part.records)
+    catalogue = None if rules is None else catalogue_of(rules, changes)
+    return view, lambda version: view.read(values, version, catalogue)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hushstream.agents.settings import WorkerSettings, group_of
+from hushstream.agents import defaults
 from hushstream.cli.names import GATEWAY, one_of, worker_names
 from hushstream.cli.options import (
     STATE,
@@ -22,7 +22,6 @@ from hushstream.cli.options import (
     key_source,
     prefix_of,
 )
-from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -47,11 +46,6 @@ _OF_GATEWAY = frozenset(
     }
 )
 """Options that mean something to a gateway."""
-
-
-def _default(setting: str) -> Any:
-    """What a worker takes where nothing is said."""
-    return WorkerSettings.model_fields[setting].default
 
 
 def register(app: typer.Typer) -> None:
@@ -88,51 +82,50 @@ def worker(
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = _default("metrics_host"),
-    zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = _default(
-        "zone_metrics_host"
-    ),
+    metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = defaults.METRICS_HOST,
+    zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = defaults.METRICS_HOST,
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0 for any.")
-    ] = _default("metrics_port"),
+    ] = None,
     zone_metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0 for any.")
-    ] = _default("zone_metrics_port"),
-    session_timeout: Annotated[float, typer.Option(min=0.1, help="Group session timeout in seconds.")] = _default(
-        "session_timeout_seconds"
-    ),
+    ] = None,
+    session_timeout: Annotated[
+        float, typer.Option(min=0.1, help="Group session timeout in seconds.")
+    ] = defaults.SESSION_TIMEOUT_SECONDS,
     connect_timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up without a broker after so many seconds.")
-    ] = _default("connect_timeout_seconds"),
+    ] = defaults.CONNECT_TIMEOUT_SECONDS,
     join_timeout: Annotated[
         float, typer.Option(min=0.1, help="Give up without a partition after so many seconds.")
-    ] = _default("join_timeout_seconds"),
-    snapshot_interval: Annotated[float, typer.Option(min=0.1, help="Seconds between snapshots.")] = _default(
-        "snapshot_interval_seconds"
-    ),
+    ] = defaults.JOIN_TIMEOUT_SECONDS,
+    snapshot_interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between snapshots.")
+    ] = defaults.SNAPSHOT_INTERVAL_SECONDS,
     state_rate: Annotated[
         int,
         typer.Option(min=1024, help="Bytes a second, on average, that publishing the state of one partition may take."),
-    ] = _default("state_bytes_per_second"),
+    ] = defaults.STATE_BYTES_PER_SECOND,
     gather: Annotated[
         float, typer.Option(min=0, help="Longest wait, in ms, for more events to share a journal record; 0 for none.")
-    ] = _default("gather_milliseconds"),
+    ] = defaults.GATHER_MILLISECONDS,
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
-    ] = _default("resident_users"),
+    ] = defaults.RESIDENT_USERS,
     schema_generation: Annotated[
-        int,
+        int | None,
         typer.Option(
             min=1,
             envvar="HUSHSTREAM_SCHEMA_GENERATION",
+            show_default="the first",
             help="Schema generation of what is written; raise it when no older release runs.",
         ),
-    ] = FIRST_GENERATION,
+    ] = None,
     gateway: Annotated[
         Path | None,
         typer.Option(help="YAML file with a gateway's settings: where it listens, tokens, limits."),
     ] = None,
-    schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = _default("schedule"),
+    schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
     ] = "info",
@@ -141,11 +134,14 @@ def worker(
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.security import read_security
+    from hushstream.agents.settings import WorkerSettings, group_of
     from hushstream.agents.worker.deployment import load
     from hushstream.agents.worker.roles import require_live, role_work
     from hushstream.agents.worker.worker import run_worker
     from hushstream.engine.declare.declaration import role_of
+    from hushstream.schemas.catalogue import FIRST_GENERATION
 
+    generation = FIRST_GENERATION if schema_generation is None else schema_generation
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
     if role == GATEWAY:
@@ -157,7 +153,7 @@ def worker(
                 prefix_of(prefix, system.config.deployment),
                 read_security(security),
                 gateway,
-                schema_generation,
+                generation,
                 (metrics_host, metrics_port, zone_metrics_host, zone_metrics_port),
             )
         )
@@ -184,7 +180,7 @@ def worker(
         metrics_port=metrics_port,
         zone_metrics_port=zone_metrics_port,
         session_timeout_seconds=session_timeout,
-        heartbeat_seconds=min(_default("heartbeat_seconds"), session_timeout / 3),
+        heartbeat_seconds=min(defaults.HEARTBEAT_SECONDS, session_timeout / 3),
         connect_timeout_seconds=connect_timeout,
         join_timeout_seconds=join_timeout,
         snapshot_interval_seconds=snapshot_interval,
@@ -193,7 +189,7 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
-    work = role_work(role, system, source, schema_generation)
+    work = role_work(role, system, source, generation)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
 

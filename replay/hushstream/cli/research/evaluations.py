@@ -40,8 +40,12 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     log: Annotated[Path | None, typer.Option(help="A log as CSV or Parquet; needs --mapping.")] = None,
     mapping: Annotated[Path | None, typer.Option(help="YAML: which column of the log means what.")] = None,
+    deployment: Annotated[
+        Path | None, typer.Option(help="Judge this very deployment.yaml, which may be a draft; it declares features.")
+    ] = None,
     init: Annotated[
-        Path | None, typer.Option(help="Draft the mapping of this log, print it (or write it to --mapping), and end.")
+        Path | None,
+        typer.Option(help="Draft mapping and deployment of this log, into --mapping and --deployment, and end."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="A published log in place of a file: obd.")] = None,
     dataset_options: Annotated[
@@ -72,12 +76,13 @@ def evaluate(
 ) -> None:
     """Replay the log of another policy through the agents: what would they have earned?
 
-    A log of your own is a CSV or Parquet file with one decision a row, and a mapping that says what its columns mean;
-    --init LOG drafts one. Its keys:
+    A log of your own is a CSV or Parquet file with one decision a row, a mapping that says what its columns mean, and
+    a deployment that declares what is known of a visit: --init LOG drafts both. Keys of the mapping:
 
     * data: public (anybody may see exact figures on it) or internal (every output says INTERNAL, NOT PRIVATE)
     * user, timestamp: columns; timestamp_unit: iso, s or ms
-    * context: columns of what was known; bounds: {column: [low, high]} of numbers; categories: {column: [names]}
+    * without --deployment, features: as a deployment declares them, each a column; or context: columns of a histogram
+      (bounds: {column: [low, high]} and categories: {column: [names]} make one of numbers and names)
     * arm: column of what was shown; arms: how many, or their names; eligible: column of arms that could be shown
     * reward: column, from 0 to 1; propensity: column of its probability, or uniform: true; else it is estimated
     * position, delimiter, eligible_separator: column of a place on the screen; of a CSV file; of eligible arms
@@ -87,7 +92,7 @@ def evaluate(
     what the private start earns and what it promises, then it and the best policy against the logged one.
     """
     if init is not None:
-        _draft(init, mapping)
+        _draft(init, mapping, deployment)
         return
     from hushstream.replay.configurations import nested
     from hushstream.replay.study import studies
@@ -96,6 +101,7 @@ def evaluate(
     options: dict[str, Any] = dict(
         log=log,
         mapping=mapping,
+        deployment=deployment,
         dataset=dataset,
         data_dir=data_dir,
         dataset_options=assignments(dataset_options or [], "--option"),
@@ -118,7 +124,8 @@ def evaluate(
     with told_on_a_bar(json) as progress:
         found = judge(options, progress)
     written = [] if out is None else found.write(out)
-    show(found.as_json(), json, f"{found.view().verdict}\n", found.table(), "\n".join(map(str, written)))
+    verdict, files = f"{found.view().verdict}\n", "\n".join(map(str, written))
+    show(found.as_json(), json, verdict, found.table(), found.ending, files)
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
 
@@ -145,17 +152,22 @@ def shadow(
         raise typer.Exit(1)
 
 
-def _draft(log: Path, mapping: Path | None) -> None:
+def _draft(log: Path, mapping: Path | None, deployment: Path | None) -> None:
+    from hushstream.replay.logged.drafts.deployment import draft_deployment
     from hushstream.replay.logged.drafts.mapping import draft_mapping
 
-    text = draft_mapping(log)
-    if mapping is None:
-        typer.echo(text, nl=False)
-        return
-    if mapping.exists():
-        raise HushstreamError(f"{mapping}: expected no file, as a draft would take its place; got one")
-    mapping.write_text(text, encoding="utf-8")
-    typer.echo(f"{mapping}: drafted; read it through, then: hushstream evaluate --log {log} --mapping {mapping}")
+    if mapping is None or deployment is None:
+        raise HushstreamError("evaluate: expected --mapping and --deployment beside --init, the files of its drafts")
+    for path in (mapping, deployment):
+        if path.exists():
+            raise HushstreamError(f"{path}: expected no file, as a draft would take its place; got one")
+    drafts = {mapping: draft_mapping(log), deployment: draft_deployment(log, deployment.stem)}
+    for path, text in drafts.items():
+        path.write_text(text, encoding="utf-8")
+    typer.echo(
+        f"{mapping} and {deployment}: drafted; read both through, then: hushstream evaluate --log {log} "
+        f"--mapping {mapping} --deployment {deployment}"
+    )
 
 
 def audit(

@@ -21,6 +21,14 @@ def summarise_synthetic(folder: Path) -> Summary:
     return simulated(world, world.dimension)
 
 
+def summarise_shop(folder: Path) -> Summary:
+    """Describe the default shop; the dimension is that of all blocks of its declared features together."""
+    from hushstream.replay.worlds.shop import shop
+
+    world = shop()
+    return simulated(world, world.dimension)
+
+
 def simulated(world: World, dimension: int) -> Summary:
     """Describe a simulator; the reward is that of uniformly random arms."""
     everyone = np.arange(world.users)

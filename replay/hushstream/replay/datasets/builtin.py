@@ -35,6 +35,19 @@ SYNTHETIC = Dataset(
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_synthetic"),
 )
 
+SHOP = Dataset(
+    name="shop",
+    description="Simulated visitors of a shop: a country, an age, interests and an hour; goods with names",
+    licence="none: simulated",
+    page="https://arxiv.org/abs/1909.04421",
+    files=(),
+    archive_url=None,
+    verified=True,
+    note="Nothing to fetch.",
+    folders=(),
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_shop"),
+)
+
 ML_100K = Dataset(
     name="ml-100k",
     description="MovieLens-100K: 100,000 ratings of 1,682 movies by 943 users",
@@ -155,4 +168,4 @@ LASTFM = Dataset(
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_lastfm"),
 )
 
-BUILTIN = (SYNTHETIC, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)
+BUILTIN = (SYNTHETIC, SHOP, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)

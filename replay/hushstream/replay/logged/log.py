@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.errors import HushstreamError
 
 INTERNAL_MARK = "INTERNAL, NOT PRIVATE"
@@ -18,6 +19,9 @@ ESTIMATED_MARK = "PROPENSITIES ESTIMATED"
 """Stands wherever a figure rests on propensities that the log did not have."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+_OPTIONAL = ("propensities", "eligible", "positions", "visits")
 
 
 class LogError(HushstreamError):
@@ -33,7 +37,7 @@ class LoggedDataset:
         arms: K; arms are numbered 0 .. K - 1.
         users: (n,) identifiers.
         timestamps_ms: (n,) Unix time in milliseconds.
-        contexts: (n, d) float32.
+        contexts: (n, d) float32; of declared features the values of their blocks, side by side.
         chosen: (n,) arms that were shown.
         rewards: (n,) in [0, 1].
         propensities: (n,) probability in (0, 1] with which the logging policy showed that arm, or None.
@@ -42,6 +46,8 @@ class LoggedDataset:
         arm_names: K names, or empty where arms are numbers.
         internal: whether figures on it may be looked at inside alone.
         estimated: whether the propensities were estimated from the log itself.
+        schema: the declared features; None where contexts are histograms.
+        visits: (n,) values of declared features by name, as an application tells them; None without them.
     """
 
     name: str
@@ -57,6 +63,8 @@ class LoggedDataset:
     arm_names: tuple[str, ...] = field(default=(), repr=False)
     internal: bool = False
     estimated: bool = False
+    schema: FeatureSchema | None = field(default=None, repr=False)
+    visits: npt.NDArray[np.object_] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         rows = self.chosen.shape[0]
@@ -66,7 +74,7 @@ class LoggedDataset:
             "contexts": self.contexts.shape[0],
             "rewards": self.rewards.shape[0],
         }
-        for column in ("propensities", "eligible", "positions"):
+        for column in _OPTIONAL:
             values = getattr(self, column)
             if values is not None:
                 lengths[column] = values.shape[0]
@@ -79,6 +87,13 @@ class LoggedDataset:
     def __len__(self) -> int:
         return int(self.chosen.shape[0])
 
+    def visit(self, row: int) -> npt.NDArray[np.float32] | Mapping[str, Any]:
+        """What an application would tell of a row: values by name, or a histogram (d,)."""
+        if self.visits is None:
+            return np.asarray(self.contexts[row])
+        values: Mapping[str, Any] = self.visits[row]
+        return values
+
     @property
     def dimension(self) -> int:
         """d, the length of a context."""
@@ -86,10 +101,7 @@ class LoggedDataset:
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> LoggedDataset:
         """Return these rows, by their numbers or by a mask (n,), in this order."""
-        optional = {
-            name: None if getattr(self, name) is None else getattr(self, name)[rows]
-            for name in ("propensities", "eligible", "positions")
-        }
+        optional = {name: None if getattr(self, name) is None else getattr(self, name)[rows] for name in _OPTIONAL}
         return LoggedDataset(
             name=self.name,
             arms=self.arms,
@@ -101,6 +113,7 @@ class LoggedDataset:
             arm_names=self.arm_names,
             internal=self.internal,
             estimated=self.estimated,
+            schema=self.schema,
             **optional,
         )
 
@@ -133,7 +146,12 @@ def concatenate(parts: Sequence[LoggedDataset]) -> LoggedDataset:
         raise LogError("expected at least one part of a log, got none")
     first = parts[0]
     for part in parts[1:]:
-        same = (part.arms, part.dimension, part.arm_names) == (first.arms, first.dimension, first.arm_names)
+        same = (part.arms, part.dimension, part.arm_names, part.schema) == (
+            first.arms,
+            first.dimension,
+            first.arm_names,
+            first.schema,
+        )
         if not same:
             raise LogError(f"{first.name}: expected parts with the same arms and dimension")
     return LoggedDataset(
@@ -150,6 +168,8 @@ def concatenate(parts: Sequence[LoggedDataset]) -> LoggedDataset:
         arm_names=first.arm_names,
         internal=first.internal,
         estimated=first.estimated,
+        schema=first.schema,
+        visits=_joined(first.name, [part.visits for part in parts]),
     )
 
 

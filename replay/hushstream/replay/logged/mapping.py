@@ -10,6 +10,9 @@ from typing import Any
 
 import yaml
 
+from hushstream.features.confirmation import without_marks
+from hushstream.features.errors import FeatureError
+from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.log import LogError
 from hushstream.schemas.errors import unreadable
 
@@ -19,16 +22,16 @@ DATA_MEANING = (
     "every output is then marked INTERNAL, NOT PRIVATE"
 )
 TIMESTAMP_UNITS = ("iso", "s", "ms")
-_REQUIRED = ("context", "arm", "arms", "reward")
+_REQUIRED = ("arm", "arms", "reward")
 _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", "position")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableMapping:
     """Columns of a table, by their names in the file.
 
     Attributes:
-        context: the columns of the context, in order.
+        context: the columns of the context, in order; none where features are declared.
         arm: the arm that was shown.
         arms: K, or the names of the K arms in order (then the arm column holds names).
         reward: in [0, 1].
@@ -46,9 +49,10 @@ class TableMapping:
         categories: the values of a column of the context that holds names; public, in order.
         data: ``public`` (exact figures on the log may be shown to anybody) or ``internal`` (they may be looked at
             inside alone, and every output says so); None where it is not said.
+        features: declared features, each a column of its name; None where ``context`` says what is known.
     """
 
-    context: tuple[str, ...]
+    context: tuple[str, ...] = ()
     arm: str
     arms: int | tuple[str, ...]
     reward: str
@@ -64,6 +68,7 @@ class TableMapping:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     data: str | None = None
+    features: FeatureSchema | None = None
 
     @property
     def arm_count(self) -> int:
@@ -74,16 +79,17 @@ class TableMapping:
     def columns(self) -> tuple[str, ...]:
         """Every column that is needed, without repeats."""
         single = (getattr(self, key) for key in _COLUMN_KEYS)
-        return tuple(dict.fromkeys([*self.context, *(column for column in single if column is not None)]))
+        declared = () if self.features is None else self.features.layout.names or ()
+        return tuple(dict.fromkeys([*self.context, *declared, *(column for column in single if column is not None)]))
 
 
-def load_mapping(path: str | Path) -> TableMapping:
-    """Read a mapping file (YAML).
+def load_mapping(path: str | Path, features: FeatureSchema | None = None) -> TableMapping:
+    """Read a mapping file (YAML); ``features`` are those of a deployment, where one declares them.
 
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
-    return parse_mapping(read_keys(path), str(path))
+    return parse_mapping(read_keys(path), str(path), features)
 
 
 def read_keys(path: str | Path) -> dict[Any, Any]:
@@ -121,25 +127,28 @@ def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: It
         raise LogError(f"{source}: missing key {', '.join(missing)}{said}")
 
 
-def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
-    """Check the keys and values of a mapping.
+def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> TableMapping:
+    """Check the keys and values of a mapping; ``features`` are those of a deployment, where one declares them.
+
+    A draft's marks of what was taken from rows are no obstacle: a mapping publishes nothing.
 
     Raises:
         LogError: as `load_mapping`.
     """
     if "public" in content:
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    require_keys(content, source, TableMapping, _REQUIRED)
-    values = dict(content)
-    values["context"] = _names(source, "context", values["context"])
+    values = _with_features(content, source, features)
+    declared = values.get("features") is not None
+    require_keys(values, source, TableMapping, _REQUIRED if declared else ("context", *_REQUIRED))
+    values["context"] = () if declared else _names(source, "context", values["context"])
     values["arms"] = _arms(source, values["arms"])
     for key, value in values.items():
         if key == "uniform":
             if not isinstance(value, bool):
                 raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
         elif key in ("bounds", "categories"):
-            values[key] = _features(source, key, value, values["context"])
-        elif key not in ("context", "arms") and not (isinstance(value, str) and value):
+            values[key] = _columns_with_values(source, key, value, values["context"])
+        elif key not in ("context", "arms", "features") and not (isinstance(value, str) and value):
             raise LogError(f"{source}: {key}: expected a non-empty text, got {type(value).__name__}")
     mapping = TableMapping(**values)
     _check_features(source, mapping)
@@ -154,7 +163,24 @@ def parse_mapping(content: Mapping[Any, Any], source: str) -> TableMapping:
     return mapping
 
 
-def _features(source: str, key: str, value: object, context: tuple[str, ...]) -> dict[str, Any]:
+def _with_features(content: Mapping[Any, Any], source: str, features: FeatureSchema | None) -> dict[Any, Any]:
+    """The values of a mapping with declared features, its own or a deployment's, checked."""
+    values = dict(content)
+    if features is None and "features" not in content:
+        return values
+    said = [key for key in ("context", "bounds", "categories") if key in content]
+    if said:
+        raise LogError(f"{source}: {said[0]}: expected none beside declared features, got some")
+    if features is not None and "features" in content:
+        raise LogError(f"{source}: features: expected none, as the deployment declares them, got some")
+    try:
+        values["features"] = declare(without_marks(content["features"])) if features is None else features
+    except FeatureError as error:
+        raise LogError(f"{source}: {error}") from None
+    return values
+
+
+def _columns_with_values(source: str, key: str, value: object, context: tuple[str, ...]) -> dict[str, Any]:
     """The entries of ``bounds`` or ``categories``, checked."""
     if not isinstance(value, dict):
         raise LogError(f"{source}: {key}: expected columns with values, got {type(value).__name__}")

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.replay.logged.declared import visits_of
 from hushstream.replay.logged.features import bounded_entries, category_entries, histogram
 from hushstream.replay.logged.frames import FRAME, Table, columns_of, is_file, name_of, pieces
 from hushstream.replay.logged.log import LogError, LoggedDataset
@@ -157,6 +158,11 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         )
     else:
         propensities = _propensities(*column(mapping.propensity)) if mapping.propensity else None
+    visits, contexts = (
+        (None, _contexts(mapping, chunk.columns, place))
+        if mapping.features is None
+        else visits_of(mapping.features, chunk.columns, place)
+    )
     return LoggedDataset(
         name=Path(table).name,
         arms=mapping.arm_count,
@@ -166,7 +172,7 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
             if mapping.timestamp
             else numbers_from.astype(np.int64)
         ),
-        contexts=_contexts(mapping, chunk.columns, place),
+        contexts=contexts,
         chosen=chosen,
         rewards=numbers(*column(mapping.reward), least=0.0, most=1.0),
         propensities=propensities,
@@ -174,6 +180,8 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
         positions=integers(*column(mapping.position)) if mapping.position else None,
         internal=mapping.data == INTERNAL,
         arm_names=mapping.arms if isinstance(mapping.arms, tuple) else (),
+        schema=mapping.features,
+        visits=visits,
     )
 
 

@@ -115,7 +115,17 @@ class Odds:
         return [(label, f"{100 * share:.1f}%", percent(share)) for label, share in self.shares]
 
 
-Block = Table | Words | Facts | Bullets | Pictures | Odds
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines for a machine, or set as one prints them, under a heading of their own."""
+
+    kind: ClassVar[str] = "code"
+
+    title: str
+    text: str
+
+
+Block = Table | Words | Facts | Bullets | Pictures | Odds | Code
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""``python -m hushstream.replay.shop``: broker, workers, gateway, visitors and the page, until Ctrl-C."""
+"""``python -m hushstream.replay.shop``: broker, workers, gateway, visitors and the page, until Ctrl-C.
+
+With ``--seeds`` nothing is opened: each seed's visitors come to a rehearsal, and what they bought is printed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,72 +23,89 @@ import aiohttp
 from aiohttp import web
 
 from hushstream.agents.worker.deployment import KEYS, prepare, read_config
+from hushstream.client.items import Items
+from hushstream.client.kafka import connect
 from hushstream.engine.declare.role import key_names
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.processes import Running, started
 from hushstream.replay.runners.ports import free_port
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.replay.shop import taste
-from hushstream.replay.shop.traffic import BIN_VISITS, VISITS, Traffic, until_a_learner_answers
+from hushstream.replay.shop.rehearsal import Rehearsal, pays, share
+from hushstream.replay.shop.storefront import Storefront
+from hushstream.replay.shop.traffic import Traffic, until_a_learner_answers
 from hushstream.schemas.errors import HushstreamError
 
 HOST = "127.0.0.1"
-_PAGES = {
-    "/": ("shop.html", "text/html"),
-    "/shop.js": ("shop.js", "text/javascript"),
-    "/shop.css": ("shop.css", "text/css"),
-}
+_SHELF_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
 class Shop:
-    """What the page shows."""
+    """A shop that runs.
 
-    def __init__(self, gateway: str, visitors: int) -> None:
-        """Closed; it is to have so many visitors."""
-        self.traffic: Traffic | None = None
-        self._gateway, self._visits = gateway, visitors * VISITS
+    Attributes:
+        gateway: the address of its gateway.
+        items: its catalogue.
+        calls: a session for visitors.
+        alive: for ever; raises when a process ends by itself.
+    """
 
-    def state(self) -> dict[str, Any]:
-        """Plain values."""
-        if self.traffic is None:
-            return {"open": False}
-        tally = self.traffic.tally
-        return {
-            "open": True,
-            "gateway": self._gateway,
-            "goods": taste.GOODS,
-            "countries": taste.COUNTRIES,
-            "ages": taste.AGES,
-            "visits": tally.visits,
-            "expected_visits": self._visits,
-            "expected_bins": -(-self._visits // BIN_VISITS),
-            "bins": tally.bins,
-            "unlogged": tally.unlogged,
-            "version": tally.version,
-            "chance": taste.mean_chance(),
-            "best": taste.BEST_CHANCE,
-        }
+    gateway: str
+    items: Items
+    calls: aiohttp.ClientSession
+    alive: Coroutine[Any, Any, None]
 
-    def application(self) -> web.Application:
-        """The page, and the state as JSON."""
-        policy = f"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {self._gateway}"
-        headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
 
-        async def state(_: web.Request) -> web.Response:
-            return web.json_response(self.state(), headers=headers)
+@contextlib.asynccontextmanager
+async def opened(folder: Path, port: int, origin: str | None) -> AsyncIterator[Shop]:
+    """Broker, workers and gateway as processes of their own, with the stock on the shelf, while the context is open.
 
-        def page(name: str, kind: str) -> Any:
-            text = (files(__package__) / "page" / name).read_text(encoding="utf-8")
+    Args:
+        folder: an empty one, for the deployment and the logs of its processes.
+        port: of the gateway.
+        origin: of the page that may ask it; None for none.
 
-            async def answer(_: web.Request) -> web.Response:
-                return web.Response(text=text, content_type=kind, headers=headers)
+    Raises:
+        HushstreamError: a process does not start.
+    """
+    with (files(__package__) / "shop.yaml").open("rb") as source:
+        (folder / "shop.yaml").write_bytes(source.read())
+    system = prepare(folder, read_config(folder / "shop.yaml"))
+    generate_keys(folder / KEYS, key_names(system.roles))
+    session = StreamSession(system, StreamPlace(folder, None, None))
+    async with session, connect(session.bootstrap, folder) as client:
+        await client.items.add_all(taste.STOCK)
+        async with _gateway(folder, session.bootstrap, port, origin) as running, aiohttp.ClientSession() as calls:
+            address = f"http://{HOST}:{port}"
+            alive = _alive(session, running, client.items)
+            try:
+                await until_a_learner_answers(calls, address)
+                yield Shop(address, client.items, calls, alive)
+            finally:
+                alive.close()
 
-            return answer
 
-        made = web.Application()
-        made.add_routes([web.get(path, page(*of)) for path, of in _PAGES.items()])
-        made.add_routes([web.get("/state.json", state)])
-        return made
+@contextlib.asynccontextmanager
+async def _gateway(folder: Path, bootstrap: str, port: int, origin: str | None) -> AsyncIterator[Running]:
+    file = folder / "gateway.yaml"
+    origins = [] if origin is None else [origin]
+    file.write_text(json.dumps({"port": port, "cors_origins": origins, "answer_seconds": 5.0}), encoding="utf-8")
+    arguments = ["-m", "hushstream.cli", "worker", "gateway", "--deployment", str(folder), "--bootstrap", bootstrap]
+    async with started("gateway", [*arguments, "--gateway", str(file)], folder) as running:
+        yield running
+
+
+async def _alive(session: StreamSession, gateway: Running, items: Items) -> None:
+    """Look after the processes, and read what others change of the catalogue."""
+
+    async def look() -> None:
+        while True:
+            gateway.check()
+            await items.refresh()
+            await asyncio.sleep(_SHELF_SECONDS)
+
+    await _until(session.watch(), look())
 
 
 @contextlib.asynccontextmanager
@@ -106,23 +127,8 @@ async def _serving(application: web.Application, port: int) -> AsyncIterator[str
         await runner.cleanup()
 
 
-@contextlib.asynccontextmanager
-async def _gateway(folder: Path, bootstrap: str, port: int, origin: str) -> AsyncIterator[Running]:
-    file = folder / "gateway.yaml"
-    file.write_text(json.dumps({"port": port, "cors_origins": [origin], "answer_seconds": 5.0}), encoding="utf-8")
-    arguments = ["-m", "hushstream.cli", "worker", "gateway", "--deployment", str(folder), "--bootstrap", bootstrap]
-    async with started("gateway", [*arguments, "--gateway", str(file)], folder) as running:
-        yield running
-
-
-async def _watch(gateway: Running) -> None:
-    while True:
-        gateway.check()
-        await asyncio.sleep(0.5)
-
-
 async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
-    """Run until SIGINT or SIGTERM.
+    """Run with a page until SIGINT or SIGTERM.
 
     Args:
         folder: an empty one, for the deployment and the logs of its processes.
@@ -136,58 +142,65 @@ async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    with (files(__package__) / "shop.yaml").open("rb") as source:
-        (folder / "shop.yaml").write_bytes(source.read())
-    system = prepare(folder, read_config(folder / "shop.yaml"))
-    generate_keys(folder / KEYS, key_names(system.roles))
-    gateway_port = free_port()
-    gateway = f"http://{HOST}:{gateway_port}"
-    shop = Shop(gateway, visitors)
-    async with _serving(shop.application(), port) as origin:
+    front, gateway_port = Storefront(visitors), free_port()
+    async with _serving(front.application(f"http://{HOST}:{gateway_port}"), port) as origin:
         print(f"the shop opens at {origin}   (Ctrl-C closes it)", flush=True)
-        session = StreamSession(system, StreamPlace(folder, None, None))
-        async with (
-            session,
-            _gateway(folder, session.bootstrap, gateway_port, origin) as running,
-            aiohttp.ClientSession() as calls,
-        ):
-            tasks = [asyncio.create_task(one) for one in (session.watch(), _watch(running), ended.wait())]
-            tasks.append(asyncio.create_task(_open(shop, calls, gateway, visitors, seed)))
-            try:
-                await _first_end(tasks)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.wait(tasks)
+        await _until(ended.wait(), _trade(folder, gateway_port, origin, front, visitors, seed))
 
 
-async def _first_end(tasks: list[asyncio.Task[Any]]) -> None:
-    """Until one of the first three ends; whatever fails is raised."""
-    watching = set(tasks)
-    while not any(task.done() for task in tasks[:3]):
-        done, watching = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+async def _trade(folder: Path, port: int, origin: str, front: Storefront, visitors: int, seed: int) -> None:
+    async with opened(folder, port, origin) as shop:
+        draws = random.Random(seed)
+        traffic = Traffic(shop.calls, shop.gateway, taste.visitors(visitors, draws), seed)
+        front.open(shop.items, traffic, shop.gateway)
+        print(f"open; {visitors} visitors come through the gateway at {shop.gateway}", flush=True)
+        await _until(shop.alive, _come(traffic))
 
 
-async def _open(shop: Shop, calls: aiohttp.ClientSession, gateway: str, visitors: int, seed: int) -> None:
-    await until_a_learner_answers(calls, gateway)
-    draws = random.Random(seed)
-    traffic = shop.traffic = Traffic(calls, gateway, taste.visitors(visitors, draws), seed)
-    print(f"open; {visitors} visitors come through the gateway at {gateway}", flush=True)
+async def _come(traffic: Traffic) -> None:
+    """All visitors, and then whoever clicks on the page."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await traffic.run()
     tally = traffic.tally
     print(
         f"{tally.visits} visits in {loop.time() - began:.0f} s; of the first {tally.bins[0][0]} "
-        f"{_share(tally.bins[0])} bought, of the last {tally.bins[-1][0]} {_share(tally.bins[-1])}",
+        f"{share(*tally.bins[0]):.0%} bought, of the last {tally.bins[-1][0]} {share(*tally.bins[-1]):.0%}",
         flush=True,
     )
+    await asyncio.Event().wait()
 
 
-def _share(of: list[int]) -> str:
-    return f"{of[1] / max(of[0], 1):.0%}"
+async def _until(first: Coroutine[Any, Any, Any], *others: Coroutine[Any, Any, Any]) -> None:
+    """Run all until one ends; what it raises is raised."""
+    tasks = [asyncio.create_task(one) for one in (first, *others)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _measure(visitors: int, seeds: int) -> int:
+    paid = 0
+    for seed in range(seeds):
+        with tempfile.TemporaryDirectory(prefix="hushstream-shop-") as folder:
+            rehearsal = Rehearsal(Path(folder), seed)
+            asyncio.run(rehearsal.play(visitors))
+        tally = rehearsal.tally
+        paid += pays(tally)
+        curve = " ".join(f"{share(*one):.0%}" for one in tally.bins)
+        print(
+            f"seed {seed}: alone {share(*tally.alone):.0%} of {tally.alone[0]}; {curve}; pays: {pays(tally)}",
+            flush=True,
+        )
+    made_for = [one.features for one in taste.STOCK]
+    chance, best = taste.blind_chance(made_for), taste.best_chance(made_for)
+    print(f"pays in {paid} of {seeds} seeds (by chance {chance:.0%} buy, everybody's favourite {best:.0%})")
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -196,13 +209,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=8766, help="of the page; 0 for any")
     parser.add_argument("--visitors", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, help="open nothing: print what is bought in so many rehearsals")
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="hushstream-shop-") as folder:
-        try:
+    try:
+        if given.seeds is not None:
+            return _measure(given.visitors, given.seeds)
+        with tempfile.TemporaryDirectory(prefix="hushstream-shop-") as folder:
             asyncio.run(serve(Path(folder), given.port, given.visitors, given.seed))
-        except HushstreamError as error:
-            print(f"shop: {error}", file=sys.stderr)
-            return 1
+    except HushstreamError as error:
+        print(f"shop: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

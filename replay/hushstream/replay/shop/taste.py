@@ -1,14 +1,27 @@
-"""What the visitors of the shop like: by country and by age, so that each kind of visitor has one favourite."""
+"""What the visitors of the shop like: goods that were made for their country, and for their age."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
-GOODS = ("Beret", "Novel", "Beer mug", "Clock", "Ski wax", "Wool blanket")
-"""What the shop sells, from item 0."""
+from hushstream.client.items import Item
+
 COUNTRIES = ("fr", "de", "se")
 AGES = ("young", "old")
+
+STOCK = (
+    Item("beret", "Beret", {"country": "fr", "age": "young"}),
+    Item("novel", "Novel", {"country": "fr", "age": "old"}),
+    Item("beer-mug", "Beer mug", {"country": "de", "age": "young"}),
+    Item("clock", "Clock", {"country": "de", "age": "old"}),
+    Item("ski-wax", "Ski wax", {"country": "se", "age": "young"}),
+    Item("wool-blanket", "Wool blanket", {"country": "se", "age": "old"}),
+)
+"""What the shop opens with: each kind of visitor has one favourite."""
 
 _SELDOM, _LIKED = 0.05, 0.35
 
@@ -26,11 +39,14 @@ class Visitor:
         """What the shop knows of a visit."""
         return {"country": self.country, "age": self.age}
 
-    def chance(self, item: int) -> float:
-        """With which probability an item is bought when it is shown."""
-        of_country = item // len(AGES) == COUNTRIES.index(self.country)
-        of_age = item % len(AGES) == AGES.index(self.age)
-        return _SELDOM + _LIKED * (of_country + of_age)
+    def chance(self, made_for: Mapping[str, Any]) -> float:
+        """With which probability an item of these features is bought when it is shown."""
+        liked = sum(bool(made_for.get(name) == value) for name, value in self.context.items())
+        return _SELDOM + _LIKED * liked
+
+
+KINDS = tuple(Visitor("", country, age) for country, age in product(COUNTRIES, AGES))
+"""One of each kind; visitors are as often of one as of another."""
 
 
 def visitors(count: int, draws: random.Random) -> list[Visitor]:
@@ -38,11 +54,13 @@ def visitors(count: int, draws: random.Random) -> list[Visitor]:
     return [Visitor(f"visitor-{number}", draws.choice(COUNTRIES), draws.choice(AGES)) for number in range(count)]
 
 
-def mean_chance() -> float:
-    """How often an item that is picked blindly is bought."""
-    kinds = [Visitor("", country, age) for country in COUNTRIES for age in AGES]
-    return sum(kind.chance(item) for kind in kinds for item in range(len(GOODS))) / (len(kinds) * len(GOODS))
+def blind_chance(goods: Iterable[Mapping[str, Any]]) -> float:
+    """How often an item that is picked blindly among those of these features is bought; 0 of none."""
+    found = [kind.chance(one) for one in goods for kind in KINDS]
+    return sum(found) / len(found) if found else 0.0
 
 
-BEST_CHANCE = _SELDOM + 2 * _LIKED
-"""How often everybody's favourite is bought."""
+def best_chance(goods: Iterable[Mapping[str, Any]]) -> float:
+    """How often everybody's favourite among items of these features is bought; 0 of none."""
+    each = list(goods)
+    return sum(max(map(kind.chance, each)) for kind in KINDS) / len(KINDS) if each else 0.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
-from hushstream.replay.shop.taste import Visitor
+from hushstream.replay.shop.taste import KINDS, Visitor
 from hushstream.schemas.errors import HushstreamError
 
 VISITS = 3
@@ -20,6 +20,7 @@ BIN_VISITS = 1000
 """A point of the curve."""
 START_SECONDS = 120.0
 _AGAIN_SECONDS = 0.2
+_BUSY = frozenset({429, 503})
 
 
 class GatewayRefused(HushstreamError):
@@ -32,12 +33,12 @@ class Tally:
 
     Attributes:
         bins: visits and purchases, `BIN_VISITS` visits at a time.
-        unlogged: answers that no learner gave.
+        alone: visits and purchases of those whom no model answered yet.
         version: of the newest model that an answer was given by.
     """
 
     bins: list[list[int]] = field(default_factory=lambda: [[0, 0]])
-    unlogged: int = 0
+    alone: list[int] = field(default_factory=lambda: [0, 0])
     version: int = 0
 
     @property
@@ -49,8 +50,9 @@ class Tally:
         """A visit has ended."""
         if self.bins[-1][0] >= BIN_VISITS:
             self.bins.append([0, 0])
-        self.bins[-1][0] += 1
-        self.bins[-1][1] += bought
+        for counted in (self.bins[-1], *([] if version else [self.alone])):
+            counted[0] += 1
+            counted[1] += bought
         self.version = max(self.version, version)
 
 
@@ -60,6 +62,8 @@ class Traffic:
     def __init__(self, session: aiohttp.ClientSession, gateway: str, visitors: Sequence[Visitor], seed: int) -> None:
         """Over an HTTP session; nobody has come yet."""
         self.tally = Tally()
+        self.goods: dict[str, Mapping[str, Any]] = {}
+        """Every item that was ever seen on offer, by its id: what it is made for."""
         self._session, self._gateway = session, gateway
         self._waiting = _batches(visitors)
         self._draws = random.Random(seed)
@@ -78,24 +82,27 @@ class Traffic:
                 await self._visit(batch, visit)
 
     async def _visit(self, batch: Sequence[Visitor], visit: int) -> None:
-        asked = [
-            {"event_id": f"{one.name}-{visit}", "user": one.name, "context": one.context, "baseline": 0}
-            for one in batch
-        ]
+        # Without a baseline: visitors ask again until a learner answers.
+        asked = [{"event_id": f"{one.name}-{visit}", "user": one.name, "context": one.context} for one in batch]
         answers = await self._post("decide", asked)
-        logged = [(one, answer) for one, answer in zip(batch, answers, strict=True) if answer["logged"]]
-        self.tally.unlogged += len(answers) - len(logged)
-        if not logged:
-            return
-        await self._post("shown", [{"event_id": answer["event_id"]} for _, answer in logged])
+        await self._post("shown", [{"event_id": answer["event_id"]} for answer in answers])
         bought = []
-        for one, answer in logged:
-            buys = self._draws.random() < one.chance(answer["item"])
+        for one, answer in zip(batch, answers, strict=True):
+            buys = self._draws.random() < one.chance(await self._made_for(answer["item"]))
             self.tally.note(buys, answer["model_version"])
             if buys:
                 bought.append({"event_id": answer["event_id"], "reward": 1.0})
         if bought:
             await self._post("reward", bought)
+
+    async def _made_for(self, item: str) -> Mapping[str, Any]:
+        """For whom an item is: its public features, as everybody sees them."""
+        if item not in self.goods:
+            async with self._session.get(f"{self._gateway}/v1/items") as response:
+                found = await response.json()
+            self.goods.update((one["item"], one["features"]) for one in found["items"])
+        # One that was withdrawn before anybody saw it on offer is bought as seldom as one made for nobody.
+        return self.goods.setdefault(item, {})
 
     async def _post(self, call: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers to requests; those that may be tried again are, under their own event ids."""
@@ -103,7 +110,7 @@ class Traffic:
         left = list(requests)
         while left:
             for request, answer in zip(left, await self._batch(call, left), strict=True):
-                if answer.get("status") in (429, 503):
+                if answer.get("status") in _BUSY:
                     continue
                 if "code" in answer:
                     raise GatewayRefused(f"{call}: expected an answer, got {answer['code']}: {answer['detail']}")
@@ -130,7 +137,7 @@ async def until_a_learner_answers(session: aiohttp.ClientSession, gateway: str) 
     Raises:
         GatewayRefused: nobody answers for long.
     """
-    asked = {"event_id": "first", "user": "shopkeeper", "context": Visitor("", "fr", "old").context}
+    asked = {"event_id": "first", "user": "shopkeeper", "context": KINDS[0].context}
     try:
         async with asyncio.timeout(START_SECONDS):
             while True:

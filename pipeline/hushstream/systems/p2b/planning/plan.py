@@ -211,7 +211,24 @@ def warnings(config: P2BConfig) -> tuple[str, ...]:
     # Whoever comes in the first half of the year has made their visits by its end.
     ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead, FACTORS), ahead.at(DAYS[-1]))
-    return () if beats is not False else (f"with the {config.expected_slots:,} slots expected: {verdict}",)
+    no = () if beats is not False else (f"with the {config.expected_slots:,} slots expected: {verdict}",)
+    return (*no, *_early(config))
+
+
+def _early(config: P2BConfig) -> tuple[str, ...]:
+    """Slots that may leave before it is known what was not rewarded, which no forecast can foresee."""
+    settles, window = config.slot.settle_seconds, config.feedback.attribution_window_seconds
+    if settles >= window:
+        return ()
+    held = (
+        "holds none of a user's visits of that time, and nothing where all were"
+        if config.release.form == "features"
+        else "knows of a user's visits of that time only what was rewarded"
+    )
+    return (
+        f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
+        f"may take {window:g} s (feedback.attribution_window_seconds): it {held}; state at least {window:g}",
+    )
 
 
 def _days(ahead: Forecaster, factors: tuple[float, float, float]) -> tuple[int | None, int | None, int | None]:
@@ -338,4 +355,5 @@ def _assumptions(config: P2BConfig, audience: Audience, spreads: Spreads) -> tup
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
         f"{audience.users:,} new users come every {audience.days:g} days, evenly, and each makes {audience.visits} "
         f"visits within as many days; nothing changes with time",
+        *_early(config),
     )

@@ -16,11 +16,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import Catalogue
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import cell_names
@@ -32,8 +33,27 @@ from hushstream.systems.p2b.promise import noise_variance
 Float64 = NDArray[np.float64]
 
 _MOST_TOLD = 5
+_COMPARED = 2
 _REWARD_VARIANCE = 0.25
 _LINE = "private"
+
+
+class ShownItem(NamedTuple):
+    """An item as people read it.
+
+    Attributes:
+        item: its id, or its number where items have no names.
+        called: its title and its id, or "item 3".
+        title: what people call it; empty where it has none.
+    """
+
+    item: int | str
+    called: str
+    title: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {"item": self.item, **({"title": self.title} if self.title else {})}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +63,7 @@ class ModelTable:
     Attributes:
         version: its number.
         observations: slots behind it, as the record says.
+        items: the K items that its rows stood for.
         cells: names of the C cells.
         own, own_deviations: (K,) an item's expected reward over all cells.
         effects, deviations: (K, C) what a cell adds to it.
@@ -52,6 +73,7 @@ class ModelTable:
 
     version: int
     observations: float
+    items: tuple[ShownItem, ...]
     cells: tuple[str, ...]
     own: Float64
     own_deviations: Float64
@@ -69,15 +91,15 @@ class ModelTable:
             "noise_share": dict(self.noise),
             "items": [
                 {
-                    "item": item,
-                    "reward": float(self.own[item]),
-                    "deviation": float(self.own_deviations[item]),
+                    **item.as_json(),
+                    "reward": float(self.own[row]),
+                    "deviation": float(self.own_deviations[row]),
                     "effects": [
-                        {"cell": name, "effect": float(self.effects[item, place]), "deviation": float(deviation)}
-                        for place, (name, deviation) in enumerate(zip(self.cells, self.deviations[item], strict=True))
+                        {"cell": name, "effect": float(self.effects[row, place]), "deviation": float(deviation)}
+                        for place, (name, deviation) in enumerate(zip(self.cells, self.deviations[row], strict=True))
                     ],
                 }
-                for item in range(len(self.own))
+                for row, item in enumerate(self.items)
             ],
             "segments": [one.as_json() for one in self.segments()],
         }
@@ -87,23 +109,26 @@ class ModelTable:
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
         lines.append(f"Version {self.version}, of about {self.observations:,.0f} slots.")
         lines += ["", "Items, by expected reward"]
-        for item in np.argsort(-self.own, kind="stable").tolist():
-            lines.append(f"  item {item}: {self.own[item]:.4f} +- {self.own_deviations[item]:.4f}{self._told(item)}")
+        for row in np.argsort(-self.own, kind="stable").tolist():
+            reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
+            lines.append(f"  {self.items[row].called}: {reward}{self._told(row)}")
         lines += ["", "Best item by cell"]
         lines += [f"  {one.as_text()}" for one in self.segments()]
         lines += ["", "Share of the noise in the variance of an average effect"]
         lines += [f"  {name}: {share:.0%}" for name, share in self.noise.items()]
         return "\n".join(lines) + "\n"
 
-    def _told(self, item: int) -> str:
+    def _told(self, row: int) -> str:
         """An item's surest effects, beyond two deviations."""
-        sure = np.abs(self.effects[item]) / np.maximum(self.deviations[item], 1e-300)
+        sure = np.abs(self.effects[row]) / np.maximum(self.deviations[row], 1e-300)
         places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_TOLD].tolist() if sure[place] > 2]
-        told = ", ".join(f"{self.cells[place]} {self.effects[item, place]:+.4f}" for place in places)
+        told = ", ".join(f"{self.cells[place]} {self.effects[row, place]:+.4f}" for place in places)
         return f"; {told}" if told else ""
 
     def segments(self) -> list[Segment]:
-        """The best item of each cell."""
+        """The best item of each cell; none where the model has one item alone."""
+        if len(self.items) < _COMPARED:
+            return []
         found = []
         for place, name in enumerate(self.cells):
             rewards = self.own + self.effects[:, place]
@@ -114,7 +139,8 @@ class ModelTable:
             )
             margin = float(rewards[first] - rewards[second])
             sure = NormalDist().cdf(margin / spread) if spread > 0 else 1.0
-            found.append(Segment(name, first, float(rewards[first]), second, margin, sure))
+            best, next_best = self.items[first], self.items[second]
+            found.append(Segment(name, best, float(rewards[first]), next_best, margin, sure))
         return found
 
 
@@ -132,9 +158,9 @@ class Segment:
     """
 
     cell: str
-    item: int
+    item: ShownItem
     reward: float
-    second: int
+    second: ShownItem
     margin: float
     sure: float
 
@@ -142,9 +168,9 @@ class Segment:
         """Plain values under stable keys."""
         return {
             "cell": self.cell,
-            "item": self.item,
+            "item": self.item.item,
             "reward": self.reward,
-            "second": self.second,
+            "second": self.second.item,
             "margin": self.margin,
             "sure": self.sure,
         }
@@ -152,7 +178,7 @@ class Segment:
     def as_text(self) -> str:
         """In a line."""
         return (
-            f"{self.cell}: item {self.item} ({self.reward:.4f}), by {self.margin:.4f} before item {self.second}, "
+            f"{self.cell}: {self.item.called} ({self.reward:.4f}), by {self.margin:.4f} before {self.second.called}, "
             f"{self.sure:.0%} sure"
         )
 
@@ -164,13 +190,16 @@ class ModelChange:
     Attributes:
         older, newer: their numbers.
         changed: the best item of each cell where it changed: (older, newer).
-        moved: items by how far their own reward moved, the largest first.
+        moved: items that both have by how far their own reward moved, the largest first.
+        entered, left: items that the newer one has alone, and the older one.
     """
 
     older: int
     newer: int
     changed: tuple[tuple[Segment, Segment], ...]
-    moved: tuple[tuple[int, float], ...]
+    moved: tuple[tuple[ShownItem, float], ...]
+    entered: tuple[ShownItem, ...] = ()
+    left: tuple[ShownItem, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -178,37 +207,47 @@ class ModelChange:
             "older": self.older,
             "newer": self.newer,
             "changed": [{"older": old.as_json(), "newer": new.as_json()} for old, new in self.changed],
-            "moved": [{"item": item, "by": by} for item, by in self.moved],
+            "moved": [{"item": item.item, "by": by} for item, by in self.moved],
+            "entered": [item.item for item in self.entered],
+            "left": [item.item for item in self.left],
         }
 
     def as_text(self) -> str:
         """Whole lines."""
         lines = [f"From version {self.older} to {self.newer}: {len(self.changed)} cells prefer another item."]
-        lines += [f"  {new.as_text()}; before, item {old.item}" for old, new in self.changed]
-        lines += [f"  item {item}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
+        lines += [f"  {new.as_text()}; before, {old.item.called}" for old, new in self.changed]
+        lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
+        lines += [f"  {item.called}: new" for item in self.entered]
+        lines += [f"  {item.called}: gone" for item in self.left]
         return "\n".join(lines) + "\n"
 
 
 def change_of(older: ModelTable, newer: ModelTable) -> ModelChange:
-    """What differs between two versions of one deployment."""
-    pairs = zip(older.segments(), newer.segments(), strict=True)
-    moved = newer.own - older.own
-    order = np.argsort(-np.abs(moved), kind="stable").tolist()
+    """What differs between two versions of one deployment; items are told apart by their ids."""
+    before, after = ({one.item: row for row, one in enumerate(table.items)} for table in (older, newer))
+    both = [(newer.items[row], before[item], row) for item, row in after.items() if item in before]
+    moved = [(item, float(newer.own[new] - older.own[old])) for item, old, new in both]
+    pairs = zip(older.segments(), newer.segments(), strict=False)
     return ModelChange(
         older.version,
         newer.version,
-        tuple((old, new) for old, new in pairs if old.item != new.item),
-        tuple((item, float(moved[item])) for item in order),
+        tuple((old, new) for old, new in pairs if old.item.item != new.item.item),
+        tuple(sorted(moved, key=lambda one: -abs(one[1]))),
+        tuple(newer.items[row] for item, row in after.items() if item not in before),
+        tuple(older.items[row] for item, row in before.items() if item not in after),
     )
 
 
-def read_model(values: Iterable[bytes], system: P2BSystem, version: int | None = None) -> ModelTable:
+def read_model(
+    system: P2BSystem, values: Iterable[bytes], version: int | None = None, catalogue: Catalogue | None = None
+) -> ModelTable:
     """A version of the released model, the newest if none is named.
 
     Args:
-        values: of the records on the models topic.
         system: the deployment.
+        values: of the records on the models topic.
         version: its number.
+        catalogue: what items are called, read to its end; None where they have no names.
 
     Raises:
         HushstreamError: there is no such version.
@@ -225,14 +264,23 @@ def read_model(values: Iterable[bytes], system: P2BSystem, version: int | None =
     if found is None:
         asked = "a released model" if version is None else f"version {version} of the model"
         raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
-    return _READ[system.config.release.form](system, found)
+    if system.config.release.form == "codes":
+        return _of_codes(system, found)
+    return _of_features(system, found, catalogue)
 
 
-def _of_features(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
-    means, variances, _ = decode_model(system, fields).arrays
+def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
+    means, variances, *_ = decode_model(system, fields).arrays
+    items: list[ShownItem] = _numbered(len(means))
+    if catalogue is not None:
+        # Rows that never had an item are as every row begins: nothing was learned of them.
+        rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
+        means, variances = means[rows], variances[rows]
+        items = [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
     return ModelTable(
         fields["version"],
         fields["observations"],
+        tuple(items),
         tuple(cell_names(system.linear.layout)[1:]),
         means[:, 0],
         np.sqrt(variances[:, 0]),
@@ -257,6 +305,7 @@ def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
     return ModelTable(
         fields["version"],
         fields["observations"],
+        tuple(_numbered(len(own))),
         tuple(f"code {code}" for code in range(len(centroids))),
         own,
         np.sqrt(own_spread),
@@ -267,7 +316,14 @@ def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> ModelTable:
     )
 
 
-_READ = {"codes": _of_codes, "features": _of_features}
+def _numbered(count: int) -> list[ShownItem]:
+    return [ShownItem(row, f"item {row}") for row in range(count)]
+
+
+def _named(catalogue: Catalogue, row: int, version: int) -> ShownItem:
+    """What a row of a model stood for."""
+    found = catalogue.of_row(row, version)
+    return ShownItem(found.item, found.called, found.title)
 
 
 def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float) -> dict[str, float]:

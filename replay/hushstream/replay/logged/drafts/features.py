@@ -18,6 +18,7 @@ from hushstream.features.checks import LONGEST_TEXT
 from hushstream.features.confirmation import FROM_ROWS, without_marks
 from hushstream.features.kinds import Outcome
 from hushstream.features.schema import FeatureSchema, declare
+from hushstream.replay.logged.declared import READERS, TAG_SEPARATORS, WrongValue, absent, truth_of
 from hushstream.replay.logged.drafts.mapping import (
     MEANT,
     MOST_CATEGORIES,
@@ -31,8 +32,6 @@ from hushstream.replay.logged.drafts.mapping import (
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
 
-_TRUTH = {"true": True, "false": False, "yes": True, "no": False}
-_TAG_SEPARATORS = ("|", ";")
 _HOURS, _DAYS = ("hour", "hour_of_day", "time_of_day"), ("day_of_week", "weekday", "dayofweek")
 _MOST_DISTINCT = 0.5
 """A text column with more different values than this share of its rows holds ids."""
@@ -42,7 +41,6 @@ _LEFT_OUT_ENDS = 0.01
 """Share of the rows beyond each end of a drafted range: a range up to the largest value shows that one person."""
 
 _LONGEST_VECTOR = 1024
-_TOO_LONG = "\x00"
 
 
 class ColumnShares(NamedTuple):
@@ -85,14 +83,12 @@ class FeatureDraft:
         """The declaration as YAML, with what its owner has to decide."""
         return "\n".join(self._lines()) + "\n"
 
-    def _lines(self) -> Iterator[str]:
+    def of_features(self) -> Iterator[str]:
+        """The lines of its features, with what its owner has to decide."""
         yield "# Drafted from rows. What `from_rows` names is private: put public values in its place, or decide that"
         yield "# it is public; then delete its name there. No deployment is prepared before. Comments are private, too."
-        if "click_rate" in self.declaration:
-            yield f"click_rate: {self.declaration['click_rate']}"
-            yield f"{FROM_ROWS}: {flow_yaml(self.declaration[FROM_ROWS])}"
         yield f"# {self.row_bytes} bytes a visit; a value is clipped in {self.clipped_rows:.1%} of the rows"
-        yield "features:"
+        yield "features:   # what is known when an item is to be shown; delete what is known only afterwards"
         for name, content in self.declaration["features"].items():
             one = self.shares[name]
             said = f"missing {one.missing:.1%}, unknown {one.unknown:.1%}, clipped {one.clipped:.1%}"
@@ -100,12 +96,11 @@ class FeatureDraft:
             yield from (f"    {key}: {flow_yaml(value)}" for key, value in content.items())
         yield from (f"# {name}: left out, {reason}" for name, reason in self.left_out.items())
 
-
-class _Column(NamedTuple):
-    """A drafted column: its declaration, and how its raw values become what the feature takes."""
-
-    content: dict[str, Any]
-    convert: Callable[[Any], Any]
+    def _lines(self) -> Iterator[str]:
+        if "click_rate" in self.declaration:
+            yield f"click_rate: {self.declaration['click_rate']}"
+            yield f"{FROM_ROWS}: {flow_yaml(self.declaration[FROM_ROWS])}"
+        yield from self.of_features()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +122,7 @@ def draft_features(path: Path) -> FeatureDraft:
     meant = {key: first_of(names, among) for key, among in MEANT.items()}
     wanted = _Columns(names, delimiter)
     head = next(read_chunks(path, wanted, ROWS))
-    drafted, left_out = dict[str, _Column](), dict[str, str]()
+    drafted, left_out = dict[str, dict[str, Any]](), dict[str, str]()
     for name in names:
         if name in meant.values():
             continue
@@ -138,21 +133,20 @@ def draft_features(path: Path) -> FeatureDraft:
             drafted[name] = column
     if not drafted:
         raise LogError(f"{path}: expected a column that can be a feature, got none")
-    declaration: dict[str, Any] = {"features": {name: one.content for name, one in drafted.items()}}
+    declaration: dict[str, Any] = {"features": drafted}
     if meant["reward"] is not None and (rewards := numbers_in(head.columns[meant["reward"]])):
         rate = sum(value > 0 for value in rewards) / len(rewards)
         declaration = {"click_rate": round(rate, 3), FROM_ROWS: ["click_rate"], **declaration}
     schema = declare(without_marks(declaration["features"]))
-    shares, clipped = _shares(schema, drafted, path, wanted)
+    shares, clipped = _shares(schema, path, wanted)
     return FeatureDraft(declaration, shares, clipped, left_out, schema.row_bytes)
 
 
-def _shares(
-    schema: FeatureSchema, drafted: Mapping[str, _Column], path: Path, wanted: _Columns
-) -> tuple[dict[str, ColumnShares], float]:
-    counts, rows, clipped = {name: Counter[Outcome]() for name in drafted}, 0, 0
+def _shares(schema: FeatureSchema, path: Path, wanted: _Columns) -> tuple[dict[str, ColumnShares], float]:
+    read = {name: partial(_read, READERS[one.kind]) for name, one in schema.features.items()}
+    counts, rows, clipped = {name: Counter[Outcome]() for name in read}, 0, 0
     for chunk in read_chunks(path, wanted):
-        columns = {name: list(map(one.convert, chunk.columns[name])) for name, one in drafted.items()}
+        columns = {name: list(map(reader, chunk.columns[name])) for name, reader in read.items()}
         for place in range(len(chunk.row_names)):
             outcomes = schema.encode({name: values[place] for name, values in columns.items()}).outcomes
             for name, outcome in outcomes.items():
@@ -166,17 +160,25 @@ def _shares(
     return found, clipped / rows
 
 
-def _drafted(name: str, values: Sequence[Any]) -> _Column | str:
+def _read(reader: Callable[[Any], Any], value: Any) -> Any:
+    """What a cell says, or None of what is no value of its kind: rows behind the first ones may hold anything."""
+    try:
+        return reader(value)
+    except WrongValue:
+        return None
+
+
+def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     """The column as a feature, or why it is none."""
-    known = [value for value in values if not _absent(value)]
+    known = [value for value in values if not absent(value)]
     if not known:
         return "as it holds nothing"
     if not all(letter.isalnum() or letter in "-_" for letter in name) or not name.isascii() or len(name) > 64:
         return "as its name is not of 1 to 64 letters, digits, '-' and '_': rename it"
     if isinstance(known[0], Sequence) and not isinstance(known[0], str):
         return _of_lists(known)
-    if all(_truth(value) is not None for value in known):
-        return _Column({"kind": "boolean"}, _truth)
+    if all(truth_of(value) is not None for value in known):
+        return {"kind": "boolean"}
     numbers = numbers_in([value for value in known if not isinstance(value, bool)])
     if numbers:
         return _of_numbers(name, numbers)
@@ -185,11 +187,11 @@ def _drafted(name: str, values: Sequence[Any]) -> _Column | str:
     return _of_texts(name, known)
 
 
-def _of_numbers(name: str, numbers: list[float]) -> _Column | str:
+def _of_numbers(name: str, numbers: list[float]) -> dict[str, Any] | str:
     if name.lower() in _HOURS and min(numbers) >= 0 and max(numbers) <= 24:
-        return _Column({"kind": "time_of_day"}, _number)
+        return {"kind": "time_of_day"}
     if name.lower() in _DAYS and set(numbers) <= set(range(1, 8)):
-        return _Column({"kind": "day_of_week"}, _number)
+        return {"kind": "day_of_week"}
     if len(set(numbers)) == 1:
         return "as all rows hold one number"
     ordered = sorted(numbers)
@@ -199,74 +201,40 @@ def _of_numbers(name: str, numbers: list[float]) -> _Column | str:
     smallest = ordered[cut]
     if smallest > 0 and ordered[-1 - cut] / smallest > _SPAN_OF_LOG:
         content = {"kind": "number", "range": [10.0 ** math.floor(math.log10(smallest)), high], "scale": "log"}
-    return _Column({**content, FROM_ROWS: ["range"]}, _number)
+    return {**content, FROM_ROWS: ["range"]}
 
 
-def _of_texts(name: str, known: list[str]) -> _Column | str:
+def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
     if name.lower() in _DAYS:
-        return _Column({"kind": "day_of_week"}, _text)
-    for separator in _TAG_SEPARATORS:
-        if any(separator in value for value in known):
-            return _tags([value.split(separator) for value in known], partial(_split, separator))
+        return {"kind": "day_of_week"}
+    if any(separator in value for value in known for separator in TAG_SEPARATORS):
+        return _tags([READERS["tags"](value) for value in known])
     counts = Counter(value for value in known if len(value.encode()) <= LONGEST_TEXT)
     if not counts or len(counts) > max(MOST_CATEGORIES, _MOST_DISTINCT * len(known)):
         return "as nearly every row holds another text: an id says nothing of the next visitor"
-    content = {"kind": "category", "vocabulary": _frequent(counts), FROM_ROWS: ["vocabulary"]}
-    return _Column(content, _text)
+    return {"kind": "category", "vocabulary": _frequent(counts), FROM_ROWS: ["vocabulary"]}
 
 
-def _of_lists(known: list[Sequence[Any]]) -> _Column | str:
+def _of_lists(known: list[Sequence[Any]]) -> dict[str, Any] | str:
     entries = [entry for value in known for entry in value]
     if entries and all(isinstance(entry, str) for entry in entries):
-        return _tags(known, lambda value: None if _absent(value) else [_cut(one) for one in value])
+        return _tags(known)
     lengths = {len(value) for value in known}
     if len(lengths) == 1 and 0 < len(known[0]) <= _LONGEST_VECTOR and numbers_in(entries):
-        return _Column(
-            {"kind": "embedding", "dimension": len(known[0])}, lambda value: None if _absent(value) else list(value)
-        )
+        return {"kind": "embedding", "dimension": len(known[0])}
     return "as its lists are neither of texts nor of equally many numbers"
 
 
-def _tags(known: Sequence[Sequence[str]], convert: Callable[[Any], Any]) -> _Column | str:
+def _tags(known: Sequence[Sequence[str]]) -> dict[str, Any] | str:
     counts = Counter(tag for value in known for tag in set(value) if tag and len(tag.encode()) <= LONGEST_TEXT)
     if not counts:
         return "as it holds no tags"
     vocabulary = _frequent(counts)
     sizes = sorted(len({tag for tag in value if tag in vocabulary}) for value in known)
     most = max(1, sizes[min(len(sizes) - 1, int((1 - _LEFT_OUT_ENDS) * len(sizes)))])
-    return _Column({"kind": "tags", "vocabulary": vocabulary, "most": most, FROM_ROWS: ["vocabulary", "most"]}, convert)
+    return {"kind": "tags", "vocabulary": vocabulary, "most": most, FROM_ROWS: ["vocabulary", "most"]}
 
 
 def _frequent(counts: Counter[str]) -> list[str]:
     """The most frequent texts, in the order of their names: that of their counts would say more of the rows."""
     return sorted(text for text, _ in counts.most_common(MOST_CATEGORIES))
-
-
-def _absent(value: Any) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
-
-
-def _truth(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else _TRUTH.get(value.lower()) if isinstance(value, str) else None
-
-
-def _number(value: Any) -> float | None:
-    """A number, or None of what is absent or none (rows behind the first ones may hold anything)."""
-    try:
-        found = math.nan if _absent(value) else float(value)
-    except (TypeError, ValueError):
-        return None
-    return found if math.isfinite(found) else None
-
-
-def _text(value: Any) -> str | None:
-    return None if _absent(value) else _cut(str(value))
-
-
-def _split(separator: str, value: Any) -> list[str] | None:
-    return None if _absent(value) else [_cut(tag) for tag in str(value).split(separator) if tag]
-
-
-def _cut(text: str) -> str:
-    """A text, or one that is in no vocabulary in place of one that is too long for any."""
-    return text if len(text.encode()) <= LONGEST_TEXT else _TOO_LONG

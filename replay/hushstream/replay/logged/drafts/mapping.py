@@ -1,4 +1,7 @@
-"""A first mapping for somebody's log, with comments: what each column seems to mean, for its owner to correct."""
+"""A first mapping for somebody's log, with comments: who acted, what was shown and what came of it.
+
+What was known is declared in the deployment that is drafted with it (`hushstream.replay.logged.drafts.deployment`).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,6 @@ MEANT = {
     "position": ("position", "rank", "place"),
 }
 _ASK = "# ? no column seems to be it: write its name"
-_FROM_ROWS = "from the rows: put public bounds or names in their place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class _Columns:
 def draft_mapping(path: Path) -> str:
     """A mapping file for a CSV or Parquet log, to be read through and corrected before it is used.
 
+    Its context is what a deployment declares (`hushstream.replay.logged.drafts.deployment`).
+
     Raises:
         LogError: the file cannot be read, or has no rows.
     """
@@ -61,8 +65,8 @@ def draft_mapping(path: Path) -> str:
     names = columns_in(path, delimiter)
     chunk = next(read_chunks(path, _Columns(tuple(names), delimiter), ROWS))
     meant = {key: first_of(names, among) for key, among in MEANT.items()}
-    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_context(chunk.columns, names, meant)]
-    return "\n".join([*lines, *_what(chunk.columns, meant)]) + "\n"
+    lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(chunk.columns, meant)]
+    return "\n".join(lines) + "\n"
 
 
 def delimiter_of(path: Path) -> str:
@@ -114,28 +118,11 @@ def _unit(values: Sequence[Any]) -> str:
     return "ms" if max(found) > 1e11 else "s"
 
 
-def _context(columns: dict[str, Sequence[Any]], names: Sequence[str], meant: dict[str, str | None]) -> Iterator[str]:
-    left = [name for name in names if name not in meant.values()]
-    bounds = {name: bounds_of(found) for name in left if (found := numbers_in(columns[name]))}
-    texts = {name: sorted({str(value) for value in columns[name]}) for name in left if name not in bounds}
-    kept = {name: found for name, found in texts.items() if len(found) <= MOST_CATEGORIES}
-    known = [name for name in left if name in bounds or name in kept]
-    yield f"context: {flow_yaml(known)}   # what was known when it was shown"
-    if bounds:
-        yield f"bounds:                 # of numbers; {_FROM_ROWS}"
-        yield from (f"  {flow_yaml(name)}: {flow_yaml(list(pair))}" for name, pair in bounds.items())
-    if kept:
-        yield f"categories:             # of columns of names; {_FROM_ROWS}"
-        yield from (f"  {flow_yaml(name)}: {flow_yaml(found)}" for name, found in kept.items())
-    for name in texts.keys() - kept.keys():
-        yield f"# {name}: left out, as it has more than {MOST_CATEGORIES} different values"
-
-
 def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
     arm, reward, propensity = meant["arm"], meant["reward"], meant["propensity"]
     yield f"arm: {flow_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} of what was shown"
     if arm is not None:
-        yield f"arms: {flow_yaml(_arms(columns[arm]))}   # how many (numbered from 0), or all their names"
+        yield f"arms: {flow_yaml(arms_in(columns[arm]))}   # how many (numbered from 0), or all their names"
     yield (
         f"reward: {flow_yaml(reward)}          # from 0 to 1"
         if reward
@@ -151,7 +138,8 @@ def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> It
         yield f"position: {flow_yaml(meant['position'])}"
 
 
-def _arms(values: Sequence[Any]) -> int | list[str]:
+def arms_in(values: Sequence[Any]) -> int | list[str]:
+    """How many arms a column shows, where it numbers them from 0, or their names in order."""
     found = sorted({str(value) for value in values})
     numbered = all(name.isdigit() for name in found)
     return max(map(int, found)) + 1 if numbered else found

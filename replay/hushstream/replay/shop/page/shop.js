@@ -2,11 +2,12 @@
 
 const field = (id) => document.getElementById(id);
 const run = Date.now();
-let shop = null; // what does not change: the gateway, goods, countries, ages
+let shop = null; // what was last read of the shop
 let offer = null; // what is on screen
 let visits = 0;
 let bought = 0;
-let probed = -1; // the model version that the table was made with
+let probed = ""; // the model version and the shelf that the table was made with
+let probes = 0;
 
 async function ask(call, body) {
   const answer = await fetch(`${shop.gateway}/v1/${call}`, {
@@ -18,6 +19,9 @@ async function ask(call, body) {
   if (!answer.ok) throw new Error(found.code);
   return found;
 }
+
+const titles = new Map(); // of every item that was ever seen on the shelf
+const titleOf = (item) => titles.get(item) ?? item;
 
 const who = () => ({ country: field("country").value, age: field("age").value });
 const nameOf = (kind) => `page-${run}-${kind.country}-${kind.age}`;
@@ -31,10 +35,10 @@ async function show() {
       event_id: `${nameOf(kind)}-${visits}`,
       user: nameOf(kind),
       context: kind,
-      baseline: 0,
+      baseline: shop.shelf[0]?.item,
     });
     offer = { ...found, kind };
-    field("item").textContent = shop.goods[found.item];
+    field("item").textContent = titleOf(found.item);
     field("why").textContent = found.logged
       ? `Model version ${found.model_version} chose it, with probability ${found.propensity.toFixed(2)}.`
       : "No learner answers just now: this is the shop's own choice, and nothing is learned from it.";
@@ -61,15 +65,16 @@ async function buy() {
 }
 
 // A visitor that nobody knows, of each kind: what comes is the shared model's. Nothing is shown, so nothing is learned.
-async function probe(version) {
-  probed = version;
+async function probe(version, made) {
+  probed = made;
+  probes += 1;
   const rows = [];
   for (const country of shop.countries) {
     for (const age of shop.ages) {
-      const name = `new-${run}-${country}-${age}-${version}`;
-      const found = await ask("decide", { event_id: name, user: name, context: { country, age }, baseline: 0 });
+      const name = `new-${run}-${country}-${age}-${probes}`;
+      const found = await ask("decide", { event_id: name, user: name, context: { country, age } });
       const row = document.createElement("tr");
-      for (const text of [`${country}, ${age}`, shop.goods[found.item]]) {
+      for (const text of [`${country}, ${age}`, titleOf(found.item)]) {
         row.appendChild(document.createElement("td")).textContent = text;
       }
       rows.push(row);
@@ -77,6 +82,38 @@ async function probe(version) {
   }
   field("shown").replaceChildren(...rows);
   field("since").textContent = version ? `By model version ${version}.` : "Before the first model: by chance.";
+}
+
+// The catalogue belongs to the application, so the shop's own server changes it; the gateway only shows it.
+async function change(call, body) {
+  const answer = await fetch(`/items/${call}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const found = await answer.json();
+  field("refused").textContent = answer.ok ? "" : found.error;
+  if (answer.ok) stock(found);
+}
+
+function stock(state) {
+  shop = state;
+  const shelf = state.shelf.map((one) => {
+    titles.set(one.item, one.title || one.item);
+    const row = document.createElement("li");
+    const made = one.country ? ` (for ${one.country}, ${one.age})` : "";
+    row.appendChild(document.createElement("span")).textContent = titleOf(one.item) + made;
+    const button = row.appendChild(document.createElement("button"));
+    button.type = "button";
+    button.textContent = "Withdraw";
+    button.setAttribute("aria-label", `Withdraw ${titleOf(one.item)}`);
+    button.addEventListener("click", () => change("withdraw", { item: one.item }));
+    return row;
+  });
+  const words = shelf.map((row) => row.textContent).join();
+  if (field("shelf").dataset.words === words) return; // a button that is being pressed stays
+  field("shelf").dataset.words = words;
+  field("shelf").replaceChildren(...shelf);
 }
 
 function drawn(name, attributes, text) {
@@ -109,9 +146,11 @@ async function look() {
   try {
     const state = await (await fetch("/state.json")).json();
     if (state.open) {
-      if (!shop) await open(state);
+      if (shop) stock(state);
+      else await open(state);
       draw(state);
-      if (state.version !== probed) await probe(state.version);
+      const made = [state.version, ...state.shelf.map((one) => one.item)].join();
+      if (made !== probed) await probe(state.version, made);
     }
   } catch (error) {
     field("learned").textContent = "The shop is closed.";
@@ -120,10 +159,16 @@ async function look() {
 }
 
 async function open(state) {
-  shop = state;
-  for (const [id, values] of [["country", state.countries], ["age", state.ages]]) {
-    for (const value of values) field(id).add(new Option(value, value));
+  stock(state);
+  for (const [name, values] of [["country", state.countries], ["age", state.ages]]) {
+    for (const id of [name, `for-${name}`]) {
+      for (const value of values) field(id).add(new Option(value, value));
+    }
   }
+  field("add").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    await change("add", { title: field("title").value, country: field("for-country").value, age: field("for-age").value });
+  });
   field("buy").addEventListener("click", buy);
   field("next").addEventListener("click", show);
   field("who").addEventListener("change", show);

@@ -16,6 +16,7 @@ from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import ESTIMATED_MARK, INTERNAL_MARK
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.studies.p2b.evaluation.deployed import NextSteps
 from hushstream.replay.studies.p2b.evaluation.verdict import verdict
 from hushstream.replay.studies.p2b.report.results import COLD, WARM_PRIVATE, ConditionSummary
 from hushstream.replay.studies.p2b.report.summaries import compare
@@ -121,6 +122,7 @@ class Evaluation:
         internal: whether the log is of somebody's own users.
         estimated: whether its propensities were estimated.
         environment: versions and cores.
+        next_steps: how the deployment that was judged goes live; None where none was.
     """
 
     log: str
@@ -140,6 +142,7 @@ class Evaluation:
     internal: bool = False
     estimated: bool = False
     environment: Mapping[str, Any] = field(default_factory=dict)
+    next_steps: NextSteps | None = None
 
     @property
     def throughput(self) -> Mapping[str, float]:
@@ -156,6 +159,11 @@ class Evaluation:
     def verdict(self) -> str:
         """What it comes to, in plain words."""
         return verdict(self.gains, self.privacy)
+
+    @property
+    def ending(self) -> str:
+        """How the deployment that was judged goes live; empty where none was."""
+        return "" if self.next_steps is None else self.next_steps.as_text()
 
     @property
     def changed(self) -> bool:
@@ -176,6 +184,7 @@ class Evaluation:
             "privacy": {**self.privacy.values, "text": list(self.privacy.lines)},
             "counts": dict(self.counts),
             "verify": None if self.verify is None else {role: check.status for role, check in self.verify.items()},
+            **({} if self.next_steps is None else {"deploy": self.next_steps.as_json()}),
         }
 
     @property

@@ -5,6 +5,9 @@ policy that was not uniform, its logged reward is sent back; otherwise the decis
 teaches nothing (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the
 thinning).
 
+Where features are declared, contributors act in the shadow: what was logged is what they were shown, and all of it is
+reported, so each of their rows counts, as it does where a deployment runs beside the policy that wrote the log.
+
 Phase 0: some users act, start cold, and each owes one slot; the phase is ended. Phase 1: the rows of all other users
 are played once for each model track, as distinct users.
 """
@@ -15,12 +18,15 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.client.client import Client
+from hushstream.client.items import Item
 from hushstream.client.logs.event_log import EventLog
+from hushstream.engine.declare.requests import ContextRules
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
@@ -81,8 +87,20 @@ class LoggedPlayed:
 class LoggedLoop:
     """Plays a log against a deployment."""
 
-    def __init__(self, log: LoggedDataset, plan: LoggedPlan, progress: Progress | None = None) -> None:
-        """Bind a log, whose rows are in the order of time and whose contexts are histograms, to a plan.
+    def __init__(
+        self,
+        log: LoggedDataset,
+        plan: LoggedPlan,
+        progress: Progress | None = None,
+        rules: ContextRules | None = None,
+    ) -> None:
+        """Bind a log, whose rows are in the order of time, to a plan.
+
+        Args:
+            log: its contexts are histograms, or values of declared features.
+            plan: which rows play when.
+            progress: told after every row.
+            rules: what the deployment takes; a client needs them where contexts are values by name.
 
         Raises:
             LogError: one of the phases has no rows.
@@ -95,6 +113,8 @@ class LoggedLoop:
         self._log = log
         self._plan = plan
         self._progress = progress
+        self._rules = rules
+        self._named = rules is not None and rules.catalogue is not None
         self._users = np.unique(log.users, return_inverse=True)[1]
         self._places = _Places(plan.in_flight)
         self._total = int((self._phases[0] >= plan.first).sum()) + len(self._phases[1]) * len(plan.conditions)
@@ -108,12 +128,14 @@ class LoggedLoop:
         """
         plan = self._plan
         started = time.perf_counter()
-        async with Client(log) as client:
+        async with Client(log, rules=self._rules) as client:
+            if self._named:
+                await client.items.add_all(Item(name) for name in self._log.arm_names)
             contributing, evaluated = self._phases
             await self._phase(client, CONTRIBUTORS, contributing[contributing >= plan.first], COLD)
             await client.end_phase(0)
             tracks = {CONDITIONS[condition] for condition in plan.conditions} - {COLD}
-            await await_models(client, tracks, log.partitions(), self._log.contexts[0])
+            await await_models(client, tracks, log.partitions(), self._log.visit(0))
             async with _tasks() as tasks:
                 for condition in plan.conditions:
                     tasks.create_task(self._phase(client, condition, evaluated, CONDITIONS[condition]))
@@ -148,16 +170,26 @@ class LoggedLoop:
     async def _interact(self, client: Client, condition: str, row: int, track: str) -> None:
         log = self._log
         user, event_id = f"{condition}-{self._users[row]}", f"{condition}-{row}"
-        eligible = None if log.eligible is None else np.flatnonzero(log.eligible[row]).tolist()
+        eligible: Any = None
+        if log.eligible is not None:
+            eligible = [self._item(arm) for arm in np.flatnonzero(log.eligible[row]).tolist()]
         decision = await client.decide(
-            event_id, user, log.contexts[row], eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
+            event_id, user, log.visit(row), eligible, timeout=DECISION_TIMEOUT_SECONDS, track=track
         )
         self.played.decided[condition][row] = decision.arm
         self.played.decisions += 1
-        if decision.arm == log.chosen[row] and self._plan.survives[row]:
-            await client.reward(event_id, user, decision.arm, float(log.rewards[row]))
+        chosen = self._item(int(log.chosen[row]))
+        if log.schema is not None and condition == CONTRIBUTORS:
+            await client.shown(event_id, user, chosen)
+            await client.reward(event_id, user, chosen, float(log.rewards[row]))
+        elif decision.arm == log.chosen[row] and self._plan.survives[row]:
+            await client.reward(event_id, user, chosen, float(log.rewards[row]))
         if self._progress is not None:
             self._progress(self.played.decisions, self._total, "phase 0" if condition == CONTRIBUTORS else "phase 1")
+
+    def _item(self, arm: int) -> int | str:
+        """An arm as a client says it: items come into the catalogue in the order of arms, so rows are arms."""
+        return self._log.arm_names[arm] if self._named else arm
 
     async def _until_due(self, row: int, first: int, started: float) -> None:
         if self._plan.speed is None:

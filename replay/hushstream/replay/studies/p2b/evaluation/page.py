@@ -80,6 +80,7 @@ def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
                 frame.Section("plots", "Policies", (frame.Pictures((drawing,)),)),
                 frame.Section("estimates", "Estimates", (frame.Words((_READING,)), _table(found), *_warnings(found))),
                 *closing(found),
+                *_deploy(found),
             ),
             provenance=provenance(found),
             files=names,
@@ -98,6 +99,24 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
         f"Users who start from the private model would have earned {headline.value:.2f} times what users earn who "
         f"start cold (95 % interval {headline.low:.2f} to {headline.high:.2f}; by replay).",
     )
+
+
+def _deploy(found: Evaluation) -> list[frame.Section]:
+    """What was judged, as it goes live; none where no deployment was."""
+    steps = found.next_steps
+    if steps is None:
+        return []
+    confirm = (
+        frame.Bullets("Confirm first: these were taken from rows, and a deployment publishes them", steps.unconfirmed),
+    )
+    blocks: tuple[frame.Block, ...] = (
+        frame.Words((steps.differs,)),
+        *(confirm if steps.unconfirmed else ()),
+        frame.Code("The commands", "\n".join(steps.commands)),
+        frame.Code(f"The configuration, {steps.path}", steps.yaml),
+        frame.Code("What it will bring, from public numbers alone", steps.forecast.as_text().rstrip()),
+    )
+    return [frame.Section("deploy", "Deploy this", blocks)]
 
 
 def _table(found: Evaluation) -> frame.Table:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
+from hushstream.features.schema import FeatureSchema
 from hushstream.replay.catalogue.logs import load_log
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.collection import seldom_collected
@@ -31,16 +32,15 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
+from hushstream.replay.studies.p2b.evaluation.deployed import REWARD_WAIT_SECONDS, NextSteps, judged_deployment
 from hushstream.replay.studies.p2b.evaluation.evaluation import PolicyRow
 from hushstream.replay.studies.p2b.evaluation.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
 from hushstream.replay.studies.p2b.evaluation.shown import ShownEvaluation
-from hushstream.replay.studies.p2b.evaluation.verdict import PRIVATE_OF_EXACT
+from hushstream.replay.studies.p2b.evaluation.verdict import OF_EXACT
+from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import normalise_grid
-
-REWARD_WAIT_SECONDS = 300.0
-"""A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
 
 _SPLIT, _BOOTSTRAP = 2, 3
 
@@ -57,8 +57,9 @@ class EvaluateOptions:
         dataset_options: options of the published log (for ``obd``: policy, campaign).
         runner: "direct" or "stream".
         seed: of keys, coins, the thinning and the choice of who contributes.
-        conditions: conditions of the comparison.
+        conditions: conditions of the comparison; None for all that the deployment can have.
         contributors: share of the users who contribute a slot; the rows of all others are evaluated.
+        deployment: a deployment.yaml, or a draft of one, that is judged as it stands; it declares features.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
         bootstrap: a Kafka to run on; the embedded broker by default.
@@ -73,12 +74,13 @@ class EvaluateOptions:
 
     log: Table | None = None
     mapping: Path | Mapping[str, Any] | None = None
+    deployment: Path | None = None
     dataset: str | None = None
     data_dir: Path | None = None
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     runner: Runner = "direct"
     seed: int = 0
-    conditions: tuple[str, ...] = tuple(CONDITIONS)
+    conditions: tuple[str, ...] | None = None
     contributors: float = 0.7
     config: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
@@ -98,6 +100,11 @@ class EvaluateOptions:
             raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
         if (self.log is None) != (self.mapping is None):
             raise HushstreamError("evaluate: expected a mapping for a log of one's own, and only for one")
+        if self.deployment is not None and (self.log is None or self.config):
+            raise HushstreamError(
+                f"deployment: expected a log of one's own and no other setting, as {self.deployment} is judged as it "
+                f"stands, got another"
+            )
         if self.log is not None and self.dataset_options:
             names = ", ".join(sorted(self.dataset_options))
             raise HushstreamError(f"evaluate: expected options of a published log only with its dataset, got {names}")
@@ -119,25 +126,41 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         HushstreamError: an unknown dataset; a log or mapping that cannot be read, or has other contexts than
             histograms; a wrong configuration.
     """
-    log = read_log(options)
+    judged = None if options.deployment is None else judged_deployment(options.deployment)
+    log = read_log(options, None if judged is None else judged.schema)
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
-    plan = LoggedPlan(contributes, survives, options.conditions, options.in_flight, options.speed, options.first)
+    conditions = _conditions(options, log)
+    plan = LoggedPlan(contributes, survives, conditions, options.in_flight, options.speed, options.first)
     with deployed(options.folder) as folder:
-        config = _config(options, log, contributors)
+        config = _config(options, log, contributors) if judged is None else judged.replayed(log, contributes)
         played_log = _on_grid(log, config)
         marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
-        make_folder(folder, config, keys=KeySource(seed=options.seed), public_dataset=marked)
+        keys = KeySource(seed=options.seed)
+        make_folder(folder, config, keys=keys, public_dataset=marked, non_private_arm=log.schema is None)
         system = load(folder)
         place = Place(
             options.runner, folder, options.bootstrap, options.seed, options.first > 0, security=options.security
         )
-        recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress).run))
-    return _evaluation(options, log, plan, contributors, system, recording)
+        rules = system.requests if log.schema is not None else None
+        recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress, rules).run))
+    next_steps = None if judged is None else judged.next_steps(log)
+    return _evaluation(options, log, plan, contributors, system, recording, next_steps)
 
 
-def read_log(options: EvaluateOptions) -> LoggedDataset:
-    """Read the rows to replay, in the order of time.
+def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
+    """Those that are played: where features are declared no deployment lets interactions travel in clear."""
+    known = tuple(one for one in CONDITIONS if log.schema is None or one != WARM_NONPRIVATE)
+    unknown = sorted(set(options.conditions or ()) & set(CONDITIONS) - set(known))
+    if unknown:
+        raise HushstreamError(
+            f"conditions: expected some of {', '.join(known)} where features are declared, got {', '.join(unknown)}"
+        )
+    return known if options.conditions is None else options.conditions
+
+
+def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) -> LoggedDataset:
+    """Read the rows to replay, in the order of time; ``features`` are those of the deployment, if one is judged.
 
     Raises:
         LogError: the mapping does not mark the log as public, or the log cannot be replayed; the contexts are
@@ -148,11 +171,12 @@ def read_log(options: EvaluateOptions) -> LoggedDataset:
     else:
         assert options.log is not None
         assert options.mapping is not None
-        log = _read_table(options.log, options.mapping, options.limit)
+        log = _read_table(options.log, options.mapping, options.limit, features)
     log = log.in_time_order()
     if options.limit is not None:
         log = log.select(np.arange(min(options.limit, len(log))))
-    require_histograms(log)
+    if log.schema is None:
+        require_histograms(log)
     if log.internal and options.bootstrap is not None:
         raise HushstreamError(
             f"bootstrap: expected none for an internal log, whose rows would lie on {options.bootstrap} in clear; the "
@@ -161,8 +185,10 @@ def read_log(options: EvaluateOptions) -> LoggedDataset:
     return log if log.propensities is not None else with_estimated_propensities(log, options.seed)
 
 
-def _read_table(table: Table, given: Path | Mapping[str, Any], limit: int | None) -> LoggedDataset:
-    mapping = parse_mapping(given, "mapping") if isinstance(given, Mapping) else load_mapping(given)
+def _read_table(
+    table: Table, given: Path | Mapping[str, Any], limit: int | None, features: FeatureSchema | None
+) -> LoggedDataset:
+    mapping = parse_mapping(given, "mapping", features) if isinstance(given, Mapping) else load_mapping(given, features)
     if mapping.data is None:
         source = "mapping" if isinstance(given, Mapping) else given
         raise LogError(
@@ -198,14 +224,15 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
     values: dict[str, Any] = {
         "deployment": "evaluate",
         "items": {"capacity": log.arms},
-        "features": {"dimension": log.dimension, "digits": 2},
+        "features": {"dimension": log.dimension, "digits": 2} if log.schema is None else log.schema.plain,
         "expected_slots": contributors,
         "slot": {"after_interactions": 1},
         "feedback": {"attribution_window_seconds": REWARD_WAIT_SECONDS, "settle_seconds": NEVER_SECONDS},
         "release": {"window_units": max(1_000_000, contributors + 1)},
     }
     config = parse_as(P2BConfig, merged_values(values, options.config))
-    if (config.arms, config.context.dimension) != (log.arms, log.dimension):
+    dimension = config.context.dimension if log.schema is None else config.context.schema.cells
+    if (config.arms, dimension) != (log.arms, log.dimension):
         raise HushstreamError(
             f"configuration: expected the log's {log.arms} arms and {log.dimension} dimensions, got others"
         )
@@ -213,6 +240,9 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
 
 
 def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
+    """The log with contexts as the learners take them."""
+    if log.schema is not None:
+        return log
     contexts = normalise_grid(log.contexts, config.context.digits)
     return LoggedDataset(
         log.name, log.arms, log.users, log.timestamps_ms, contexts, log.chosen, log.rewards, eligible=log.eligible
@@ -226,6 +256,7 @@ def _evaluation(
     contributors: int,
     system: System,
     recording: Recording[LoggedPlayed],
+    next_steps: NextSteps | None,
 ) -> ShownEvaluation:
     policies, against_logged = _judged(log, plan, recording.played, options.seed)
     return ShownEvaluation(
@@ -246,6 +277,7 @@ def _evaluation(
         internal=log.internal,
         estimated=log.estimated,
         environment=environment(),
+        next_steps=next_steps,
     )
 
 
@@ -268,8 +300,9 @@ def _judged(
             matched = rows[-1].matched
         values = policy_values(part, probabilities, expected, _BOOTSTRAP + seed)
         rows += [PolicyRow.of(name, found, matched) for found in values]
+    exact = next(name for name in OF_EXACT if name in shown)
     own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
-    return (*rows, PolicyRow.of("logged", own)), gains(part, shown, expected, PRIVATE_OF_EXACT)
+    return (*rows, PolicyRow.of("logged", own)), gains(part, shown, expected, (WARM_PRIVATE, exact))
 
 
 def _replayed(

@@ -9,16 +9,20 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_PRIVATE
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
-PRIVATE_OF_EXACT = (WARM_PRIVATE, WARM_NONPRIVATE)
-"""The conditions that are compared to say what is kept under privacy."""
+OF_EXACT = (WARM_NONPRIVATE, "non-private")
+"""What the private start is held against: a start from contributors' exact interactions, or, where features are
+declared and so no deployment has such a start, a model of their exact rewards."""
 
 
 def verdict(found: Gains, privacy: StatedGuarantee) -> str:
-    """What the private start earns and what it promises, its gain, then the best policy; or that too few rows tell."""
+    """What the private start earns and what it promises, its gain, then the best policy; or that too few rows tell.
+
+    Where it was asked for and too few rows tell of it, that is said first: it is what the page is about.
+    """
     if not found.judged:
         return _no_verdict(found)
     best, private = found.judged[0], _private(found)
-    sentences = [] if private is None else _of_private(private, found, privacy)
+    sentences = _unknown(found) if private is None else _of_private(private, found, privacy)
     if best is not private:
         many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
         sentences.append(f"{many} {_named(best.policy)}: {best.value:.4f} a decision, {_against(best, found.logged)}.")
@@ -28,11 +32,11 @@ def verdict(found: Gains, privacy: StatedGuarantee) -> str:
 
 
 def relative_gain(found: Gains) -> str:
-    """The private start's gain in percent of the logged reward, or the best policy's where that start is not judged.
+    """The private start's gain in percent of the logged reward, or the best policy's where that start was not played.
 
-    Empty where there is no verdict, or no logged reward.
+    Empty where there is no verdict, too few rows tell of that start, or no reward was logged.
     """
-    if not found.judged or found.logged <= 0.0:
+    if not found.judged or found.logged <= 0.0 or WARM_PRIVATE in found.left_out:
         return ""
     return f"{100 * (_private(found) or found.judged[0]).gain / found.logged:+.0f} %"
 
@@ -62,6 +66,17 @@ def _private(found: Gains) -> Gain | None:
     return next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
 
 
+def _unknown(found: Gains) -> list[str]:
+    """That too few rows tell of the private start; nothing where it was not played."""
+    if WARM_PRIVATE not in found.left_out:
+        return []
+    effective, rewarded = found.left_out[WARM_PRIVATE]
+    return [
+        f"What the private start would earn is not known: of {found.rows:,} rows {effective:,.0f} tell of it, "
+        f"{rewarded} of them rewarded, and it takes {SMALL_SAMPLE} and {FEW_REWARDS}."
+    ]
+
+
 def _of_private(own: Gain, found: Gains, privacy: StatedGuarantee) -> list[str]:
     first = reached(f"The private start, {_named(WARM_PRIVATE)}, earns {own.value:.4f} a decision", privacy)
     said = f"That is {_against(own, found.logged)}"
@@ -69,7 +84,8 @@ def _of_private(own: Gain, found: Gains, privacy: StatedGuarantee) -> list[str]:
         return [first, f"{said}."]
     share, interval = found.kept
     within = f"{_share(interval.low)} to {_share(interval.high)}"
-    kept = f"it keeps {_share(share)} (95 % interval {within}) of the reward of {_named(WARM_NONPRIVATE)}"
+    exact = next(name for name in OF_EXACT if any(one.policy == name for one in found.judged))
+    kept = f"it keeps {_share(share)} (95 % interval {within}) of the reward of {_named(exact)}"
     return [first, f"{said}; {kept}."]
 
 

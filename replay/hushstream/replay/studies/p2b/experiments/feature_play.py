@@ -55,7 +55,7 @@ CODES = 32
 _NEW_USERS = 1 << 30
 _PUBLIC_USERS = 3 << 29
 _PUBLIC_CONTEXTS = 20_000
-_CHUNK = 5_000
+CHUNK = 5_000
 
 Kind = Literal["mixed", "interactions", "embedding", "documents"]
 Form = Literal["cold", "raw", "linear", "codes"]
@@ -159,7 +159,7 @@ def _contribute(task: Task, users: int) -> _Contributed:
     wanted = {line.slots for line in task.lines if line.form == "raw"}
     parts: list[tuple[Any, ...]] = []
     clear: dict[int, NormalPrior] = {}
-    ends = sorted({*range(_CHUNK, users, _CHUNK), users, *(size for size in wanted if size <= users)} - {0})
+    ends = sorted({*range(CHUNK, users, CHUNK), users, *(size for size in wanted if size <= users)} - {0})
     for low, high in zip([0, *ends[:-1]], ends, strict=True):
         numbers = np.arange(low, high)
         population = SparsePopulation(cold, len(numbers), ROUNDS)
@@ -180,14 +180,14 @@ def _contribute(task: Task, users: int) -> _Contributed:
             clear[high] = sums.prior()
         drawn = Draws(task.seed, "slot").uniforms(numbers, 0, 3)
         place = np.arange(len(numbers))
-        preferred = _preferred(clicks, drawn, click_chance(world.click_rate))
+        by_click = preferred(clicks, drawn, click_chance(world.click_rate))
         uniform = (drawn[:, 2] * ROUNDS).astype(np.int64)
-        parts.append(tuple(one[turn, place] for turn in (preferred, uniform) for one in (seen, shown, clicks)))
+        parts.append(tuple(one[turn, place] for turn in (by_click, uniform) for one in (seen, shown, clicks)))
     rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks = map(np.concatenate, zip(*parts, strict=True))
     return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, clear)
 
 
-def _preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
+def preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
     """(n,) the turn that each slot holds, as `edge.candidates` chooses; clicks (T, n), coins (n, 2 or more)."""
     if chance is None:
         return np.asarray(drawn[:, 1] * len(clicks), dtype=np.int64)
@@ -203,8 +203,8 @@ def _preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
 def _judge(task: Task, prior: NormalPrior) -> float:
     """Mean expected reward of new users over their first T interactions."""
     world, total = world_of(task), 0.0
-    for low in range(0, task.evaluated, _CHUNK):
-        users = np.arange(low, min(low + _CHUNK, task.evaluated)) + _NEW_USERS
+    for low in range(0, task.evaluated, CHUNK):
+        users = np.arange(low, min(low + CHUNK, task.evaluated)) + _NEW_USERS
         population = SparsePopulation(prior, len(users), ROUNDS)
         for turn in range(ROUNDS):
             visits = world.visits(users, turn)

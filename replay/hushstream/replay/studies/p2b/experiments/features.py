@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from hushstream.replay.studies.p2b.experiments.feature_play import (
     play,
     world_of,
 )
+from hushstream.replay.studies.p2b.experiments.new_item import CONTRIBUTORS, WINDOW, WINDOWS, Entry, play_new_item
 
 NAME = "p2b-features"
 TITLE = "Declared features: the share of the non-private gain that linear sums and codes keep"
@@ -31,8 +33,12 @@ SETTINGS = (
     "Shares are of the gain of ridge regression on all ten interactions of every contributor over cold learners.",
     "Rewards are expected ones over the first ten interactions of 2,500 new users; intervals are over worlds.",
     "Linear sums: U = 4096 units, T = 10, h = .8 (TMC2007: .5, its declared click rate being .2), shrunk warm starts.",
+    "New item: the last of ten enters a running deployment of windows of fresh noise, and begins at the others' mean.",
+    "Its gain is what a visit earns more with it than without, all items together, on the same visits and coins.",
     "Codes: 32 centroids of a public sample of 20,000 contexts of the same world, a uniform interaction a slot.",
 )
+
+_NEW_ITEM = Task("mixed", 10, 0)
 
 Played = Mapping[Task, Mapping[Line, tuple[float, ...]]]
 Float64 = NDArray[np.float64]
@@ -42,10 +48,49 @@ def run(quick: bool, progress: Progress | None = None, data_dir: Path | None = N
     """Play every world under every seed; quick: two small worlds whose targets are not judged."""
     seeds, tasks = (SEEDS[:2], _quick()) if quick else (SEEDS, _whole(data_dir))
     played: Played = play_all(play, [replace(one, seed=seed) for one in tasks for seed in seeds], NAME, progress)
-    rows = [_row(task, line, played, seeds) for task in tasks for line in task.lines]
+    sizes = (2_000, 500) if quick else (CONTRIBUTORS, WINDOW)
+    entries = _entries(seeds, sizes, progress)
+    rows = [_row(task, line, played, seeds) for task in tasks for line in task.lines] + _new_item_rows(entries, sizes)
     worlds = tuple(dict.fromkeys(f"{world_of(task).name}, {task.arms} items" for task in tasks))
     description = Description(NAME, TITLE, "hushstream's linear sums", worlds, seeds, SETTINGS, _provenance(tasks))
-    return Findings(description, rows, [] if quick else _targets(tasks, played, seeds))
+    return Findings(description, rows, [] if quick else [*_targets(tasks, played, seeds), _new_item_target(entries)])
+
+
+def _entries(seeds: Sequence[int], sizes: tuple[int, int], progress: Progress | None) -> Sequence[Entry]:
+    """What came of a new item, by seed."""
+    play_one = partial(play_new_item, contributors=sizes[0], window=sizes[1])
+    tasks = [replace(_NEW_ITEM, seed=seed) for seed in seeds]
+    found: Mapping[Task, Entry] = play_all(play_one, tasks, f"{NAME}, new item", progress)
+    return [found[task] for task in tasks]
+
+
+def _gained(entries: Sequence[Entry]) -> Float64:
+    """(seeds, windows) what a visit earned more with the new item."""
+    return np.array([np.subtract(one.with_item, one.without) for one in entries])
+
+
+def _new_item_rows(entries: Sequence[Entry], sizes: tuple[int, int]) -> list[Row]:
+    stated = guarantee_of(_NEW_ITEM, Line("linear", sizes[0], 1.0))
+    assert stated is not None
+    rows: list[Row] = []
+    for window in range(WINDOWS):
+        row: Row = {
+            "world": world_of(replace(_NEW_ITEM, seed=SEEDS[0])).name,
+            "items": _NEW_ITEM.arms,
+            "form": f"new item, window {window + 1}",
+            "slots": sizes[0] + window * sizes[1],
+            "windows": "one" if not window else f"{window + 1} fresh",
+        }
+        columns = {"reward": np.array([one.with_item[window] for one in entries]), "gain": _gained(entries)[:, window]}
+        for name, values in columns.items():
+            row[name], row[f"{name}_low"], row[f"{name}_high"] = over_seeds(values)
+        rows.append({**row, "seeds": len(entries), **privacy_columns(stated)})
+    return rows
+
+
+def _new_item_target(entries: Sequence[Entry]) -> BenchRow:
+    lost = [float(one) for one in -_gained(entries).mean(axis=0)]
+    return at_most("a new item: what a visit loses, the worst of its first three windows", [max(lost)], "reward", 0.003)
 
 
 def _lines(sizes: Sequence[int], private: Sequence[Line]) -> tuple[Line, ...]:

@@ -1,0 +1,21 @@
+"""What a worker takes where nothing is said.
+
+They stand apart from `hushstream.agents.settings`: the help of a command shows them, and what checks settings takes
+half a second to import.
+"""
+
+from __future__ import annotations
+
+METRICS_HOST = "127.0.0.1"
+"""Metrics tell of content and of work: whoever wants others to read them names another address."""
+
+SESSION_TIMEOUT_SECONDS = 3.0
+HEARTBEAT_SECONDS = 1.0
+CONNECT_TIMEOUT_SECONDS = 20.0
+JOIN_TIMEOUT_SECONDS = 60.0
+SNAPSHOT_INTERVAL_SECONDS = 30.0
+STATE_BYTES_PER_SECOND = 512 * 1024
+GATHER_MILLISECONDS = 5.0
+
+RESIDENT_USERS = 100_000
+"""Users of a learner partition in memory, about."""

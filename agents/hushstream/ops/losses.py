@@ -1,0 +1,202 @@
+"""What operators of a deployment have accepted to lose (`--accept-loss`), and what that changes of its promises.
+
+There are two kinds. Input that was deleted before it was folded: a note in the role's journal says which
+(`hushstream.engine.journal.notes`). Nothing was released from it, so the privacy guarantee is unchanged, and figures
+lack it. A journal that was refused and gone on with all the same: a mark says so (`hushstream.engine.journal.marks`).
+What was released from the lost records stands, so people in them pay once more, which the guarantee does not hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.losses import in_words
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
+from hushstream.engine.declare.declaration import System, topic_of
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
+from hushstream.engine.journal.notes import LOST, Note, NoteSeal, read_without_key
+from hushstream.engine.records import TopicPartition
+from hushstream.ops.connection import Connection, told
+from hushstream.privacy.keys import key_path
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class LostInput:
+    """Input that a role went on without.
+
+    Attributes:
+        role, home: whose journal holds the note.
+        note: what was lost.
+        tombstones: whether erasures are written to the topic.
+        checked: whether the note was found to be under a key of the zone; else the key was not at hand.
+    """
+
+    role: str
+    home: int
+    note: Note
+    tombstones: bool
+    checked: bool
+
+    def as_text(self) -> str:
+        """One sentence on what is lost, and what lacks it."""
+        erasures = " Erasures among them were not carried out: send them again (`hushstream forget`)." * self.tombstones
+        return (
+            f"{self.role} {self.home} went on without {in_words(self.note)}. The privacy guarantee is unchanged: "
+            f"nothing was released from them. What the {self.role} and the roles behind it decided, counted and "
+            f"released, the lift among it, lacks them.{erasures}{_unchecked(self.checked)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "kind": "input", "role": self.role, "home": self.home, **self.note.as_json(),
+            "guarantee_changed": False, "erasures_to_repeat": self.tombstones, "checked": self.checked,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LostJournal:
+    """A journal that a role went on with by an operator's word: it was refused, or its marks were lost.
+
+    Attributes:
+        role, home: whose journal.
+        generation: how many operators' words there were up to this one.
+        checked: whether the mark was found to be under a key of the zone; else the key was not at hand.
+    """
+
+    role: str
+    home: int
+    generation: int
+    checked: bool
+
+    def as_text(self) -> str:
+        """One sentence on what is lost, and what it costs."""
+        return (
+            f"{self.role} {self.home} went on with a journal that was refused, or whose marks were lost (word "
+            f"{self.generation}). This changes the guarantee: what was released from lost records stands, and whoever "
+            f"it was about may pay the stated price once more.{_unchecked(self.checked)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "kind": "journal", "role": self.role, "home": self.home, "generation": self.generation,
+            "guarantee_changed": True, "checked": self.checked,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedLosses:
+    """All of them that the logs still hold.
+
+    Attributes:
+        found: in the order of roles and home partitions; journals before inputs.
+        begun_later: journals whose first records were deleted (`topics trim`), with the notes among them.
+    """
+
+    found: tuple[LostInput | LostJournal, ...]
+    begun_later: tuple[str, ...] = ()
+
+    def as_lines(self) -> list[str]:
+        """A line a loss; one that says so where there is none."""
+        lines = [loss.as_text() for loss in self.found] or ["none was found"]
+        if self.begun_later:
+            lines.append(f"not looked through, as they begin later: {', '.join(self.begun_later)}")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {"found": [loss.as_json() for loss in self.found], "begun_later": list(self.begun_later)}
+
+
+def _unchecked(checked: bool) -> str:
+    return "" if checked else " (not checked: the key of its zone is not at hand)"
+
+
+def accepted_losses(connection: Connection, system: System, keys: KeySource) -> AcceptedLosses:
+    """Look for accepted losses in the journals and marks of all roles.
+
+    A note or mark under none of the zone's keys is nobody's, and left out. Where the zone's key is not at hand it is
+    shown, and said to be unchecked.
+
+    Raises:
+        HushstreamError: the topics cannot be read, or a key file cannot be used.
+    """
+    return asyncio.run(accepted_losses_async(connection, system, keys))
+
+
+async def accepted_losses_async(connection: Connection, system: System, keys: KeySource) -> AcceptedLosses:
+    """The same within an event loop."""
+    found: list[LostInput | LostJournal] = []
+    begun_later = []
+    async with told(connection, "read logs"), LogReader(connection.settings()) as reader:
+        for role in system.roles:
+            for home in range(system.homes(role)):
+                journal = (role.journal, home)
+                begun_later += [f"{role.journal}/{home}"] if (await reader.first_offsets([journal]))[journal] else []
+                found += await _journals(reader, role, home, system, keys)
+                found += await _inputs(reader, role, home, system, keys)
+    return AcceptedLosses(tuple(found), tuple(begun_later))
+
+
+async def _inputs(reader: LogReader, role: Role, home: int, system: System, keys: KeySource) -> list[LostInput]:
+    place = (system.config.deployment, role.name, home)
+    seal = None
+    if _at_hand(role.key_zones, keys):
+        seal = NoteSeal(*place, role_work(role.name, system, keys).make_machine.state_keys())
+    all_keys = seal is not None and _at_hand([role.storage_zone], keys)
+    notes = {}
+    async for value in _values(reader, (role.journal, home)):
+        note = None if seal is None else seal.unpack(value)
+        checked = note is not None
+        # Notes are under the storage key where there is one: without its file nobody can say that a note is forged.
+        note = note if note is not None or all_keys else read_without_key(value, *place)
+        # A retried send lands twice; the loss is one.
+        if note is not None and note.kind == LOST:
+            notes[note] = LostInput(role.name, home, note, topic_of(system, note.source[0]).tombstones, checked)
+    return list(notes.values())
+
+
+async def _journals(reader: LogReader, role: Role, home: int, system: System, keys: KeySource) -> list[LostJournal]:
+    if role.marks is None:
+        return []
+    place = (system.config.deployment, role.name, home)
+    seal = None
+    if _at_hand(role.key_zones, keys):
+        seal = MarkSeal(*place, role_work(role.name, system, keys).make_machine.mark_keys())
+    generations = set()
+    async for value in _values(reader, (role.marks, home)):
+        try:
+            _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
+            named = (fields["deployment"], fields["role"], fields["partition"])
+            if fields["accepted"] and named == place:
+                # One under a destroyed key opens as None; a later one of its generation stands beside it.
+                generations |= {fields["generation"]} if seal is None or seal.unpack(value) is not None else set()
+        except (CodecError, MarkUnreadable):
+            continue
+    return [LostJournal(role.name, home, generation, seal is not None) for generation in sorted(generations)]
+
+
+def _at_hand(zones: Iterable[str], keys: KeySource) -> bool:
+    """Whether the key files of these zones are there."""
+    if keys.seed is not None:
+        return True
+    return all(keys.folder is not None and key_path(keys.folder, zone).exists() for zone in zones)
+
+
+async def _values(reader: LogReader, place: TopicPartition) -> AsyncIterator[bytes]:
+    first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
+    reader.open({place: first})
+    for low in range(first, end, _AT_ONCE):
+        for record in await reader.read(place, low, min(end, low + _AT_ONCE)):
+            yield record.value or b""

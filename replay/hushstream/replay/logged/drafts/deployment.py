@@ -1,0 +1,120 @@
+"""A first deployment for somebody's log: the items that it shows, what is known of a visit, and sizes that fit it.
+
+What follows from rows is marked as private (`hushstream.features.confirmation`), as in a draft of features alone, so
+`hushstream prepare` refuses the draft until its owner has confirmed each mark; an evaluation of the very log takes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hushstream.features.confirmation import FROM_ROWS
+from hushstream.replay.logged.drafts.features import FeatureDraft, draft_features
+from hushstream.replay.logged.drafts.mapping import MEANT, arms_in, delimiter_of, first_of
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
+
+_ROOM = 1.25
+"""Rows for items that are added later, as a multiple of those that there are."""
+
+_LEAST_ITEMS = 2
+_MOST_INTERACTIONS = 10
+_WINDOWS, _LEAST_WINDOW = 4, 2_000
+"""So many windows would hold the slots that are expected: each adds noise, and each makes the model fresher. Below that
+many slots in one, at the drafted epsilon, noise leaves little but what the items earn on the whole."""
+
+_EXPLORED = 0.05
+_EPSILON, _HELD_OUT, _HOLDOUT_EPSILON = 1.0, 0.1, 0.5
+
+
+class _Size(NamedTuple):
+    """Of a log: its persons, how many rows three in four of them have at least, and its items."""
+
+    users: int
+    usual_rows: int
+    items: int | list[str]
+
+
+class _Columns(NamedTuple):
+    columns: tuple[str, ...]
+    delimiter: str
+
+
+def draft_deployment(path: Path, name: str) -> str:
+    """A deployment.yaml for a CSV or Parquet log, to be read through, and each of its marks confirmed.
+
+    Args:
+        path: of the log.
+        name: of the deployment, as far as its letters allow.
+
+    Raises:
+        LogError: the file cannot be read, has no rows, no column of what was shown, or none that could be a feature.
+    """
+    features, size = draft_features(path), _size_of(path)
+    return "\n".join(_lines(_name(name), features, size)) + "\n"
+
+
+def _lines(name: str, features: FeatureDraft, size: _Size) -> Iterator[str]:
+    count = size.items if isinstance(size.items, int) else len(size.items)
+    slots = _one_digit(size.users)
+    yield f"deployment: {name}"
+    named = "" if isinstance(size.items, int) else ", named: true"
+    yield f"items: {{capacity: {_capacity(size.items)}{named}, expected: {max(count, _LEAST_ITEMS)}}}"
+    yield from features.of_features()
+    yield f"expected_slots: {slots}   # one person sends one"
+    yield f"{FROM_ROWS}: [expected_slots]"
+    yield "slot:"
+    yield f"  after_interactions: {min(_MOST_INTERACTIONS, size.usual_rows)}   # as many as three in four persons have"
+    yield f"  {FROM_ROWS}: [after_interactions]"
+    yield f"privacy: {{epsilon: {_EPSILON}}}"
+    yield "release:"
+    yield "  mechanism: slot-sums"
+    yield f"  window_units: {max(slots // _WINDOWS, min(_LEAST_WINDOW, slots))}"
+    yield f"  {FROM_ROWS}: [window_units]"
+    yield "feedback:"
+    yield "  settle_seconds: 3600"
+    if "click_rate" in features.declaration:
+        yield f"  click_rate: {features.declaration['click_rate']}"
+        yield f"  {FROM_ROWS}: [click_rate]"
+    yield f"exploration: {{choice: epsilon, share: {_EXPLORED}}}   # so that its own log judges other policies later"
+    yield f"holdout: {{share: {_HELD_OUT}, epsilon: {_HOLDOUT_EPSILON}}}   # for `hushstream lift`"
+    yield "partitions: {learner: 1, shuffler: 1}"
+
+
+def _size_of(path: Path) -> _Size:
+    delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
+    names = columns_in(path, delimiter)
+    user, arm = first_of(names, MEANT["user"]), first_of(names, MEANT["arm"])
+    if arm is None:
+        raise LogError(f"{path}: expected a column of what was shown, such as {', '.join(MEANT['arm'][:5])}, got none")
+    wanted = _Columns(tuple(one for one in (user, arm) if one is not None), delimiter)
+    rows_of, shown, rows = Counter[Any](), dict[Any, None](), 0
+    for chunk in read_chunks(path, wanted):
+        rows_of.update([] if user is None else map(str, chunk.columns[user]))
+        shown |= dict.fromkeys(map(str, chunk.columns[arm]))
+        rows += len(chunk.row_names)
+    if user is None:
+        return _Size(rows, 1, arms_in(list(shown)))
+    counts = sorted(rows_of.values())
+    return _Size(len(counts), counts[len(counts) // 4], arms_in(list(shown)))
+
+
+def _capacity(items: int | list[str]) -> int:
+    """Numbered items cannot be added later: room for more of them would be items that nobody has."""
+    return max(_LEAST_ITEMS, items if isinstance(items, int) else math.ceil(_ROOM * len(items)))
+
+
+def _one_digit(count: int) -> int:
+    """Rounded to one digit, so that it tells less of single persons."""
+    unit: int = 10 ** (len(str(count)) - 1)
+    return max(1, round(count / unit) * unit)
+
+
+def _name(name: str) -> str:
+    """What can name a deployment."""
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower())
+    return kept.strip("-")[:32].strip("-") or "shop"

@@ -1,0 +1,163 @@
+"""A deployment that an evaluation judges as it stands, and how it goes live from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.agents.worker.deployment import read_draft
+from hushstream.engine.declare.plan import Audience, Plan
+from hushstream.features.schema import FeatureSchema
+from hushstream.replay.configurations import NEVER_SECONDS
+from hushstream.replay.logged.log import LoggedDataset
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.planning.plan import plan
+
+REWARD_WAIT_SECONDS = 300.0
+"""A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
+
+_DAY_MS = 86_400_000
+_DIFFERS = (
+    "The log was judged under this configuration, but for what a log cannot have: nobody was held out, the slots left "
+    "when the contributors' rows were over and not after the settle time, and no quota of visits held."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSteps:
+    """How a deployment that was judged goes live.
+
+    Attributes:
+        path: its file.
+        yaml: what stands there.
+        unconfirmed: settings that were taken from rows, and that nobody has confirmed as public.
+        forecast: what it will bring, with as many people and visits as the log has.
+        commands: in their order.
+    """
+
+    path: str
+    yaml: str
+    unconfirmed: tuple[str, ...]
+    forecast: Plan
+    commands: tuple[str, ...]
+
+    @property
+    def differs(self) -> str:
+        """What of the configuration a log cannot judge."""
+        return _DIFFERS
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "file": self.path,
+            "unconfirmed": list(self.unconfirmed),
+            "commands": list(self.commands),
+            "plan": self.forecast.as_json(),
+        }
+
+    def as_text(self) -> str:
+        """Lines for a terminal."""
+        confirm = [f"Confirm as public first: {', '.join(self.unconfirmed)}"] if self.unconfirmed else []
+        return "\n".join(["Deploy this:", *confirm, *(f"  {one}" for one in self.commands), self.forecast.verdict])
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedDeployment:
+    """A configuration with declared features, from its file.
+
+    Attributes:
+        path: of the file.
+        config: what it says.
+        unconfirmed: settings that were taken from rows.
+    """
+
+    path: Path
+    config: P2BConfig
+    unconfirmed: Sequence[str]
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The declared features."""
+        return self.config.context.schema
+
+    def replayed(self, log: LoggedDataset, contributes: NDArray[np.bool_]) -> P2BConfig:
+        """The configuration as a log can be replayed under it.
+
+        Raises:
+            HushstreamError: it has no room for the log's items, or no contributor has rows enough for a slot.
+        """
+        config = self.config
+        _require_items(self.path, config, log)
+        _, rows = np.unique(log.users[contributes], return_counts=True)
+        after = config.slot.after_interactions
+        if not (rows >= after).any():
+            raise HushstreamError(
+                f"{self.path}: slot.after_interactions: expected at most {int(rows.max())}, as no contributor has more "
+                f"rows, got {after}"
+            )
+        return replace(
+            config,
+            slot=replace(config.slot, settle_seconds=NEVER_SECONDS),
+            feedback=replace(config.feedback, attribution_window_seconds=REWARD_WAIT_SECONDS),
+            lift=replace(config.lift, holdout=0.0),
+            budget=None if config.budget is None else replace(config.budget, lift=0.0),
+            users=replace(config.users, contexts_per_period=None, expire_after_seconds=None),
+        )
+
+    def next_steps(self, log: LoggedDataset) -> NextSteps:
+        """How it goes live; its forecast takes as many people, visits and days as the log has."""
+        file, folder = self.path, f"{self.config.deployment}/"
+        people = len(np.unique(log.users))
+        days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
+        audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
+        names = [f"hushstream items add {quote(name)} --deployment {folder}" for name in log.arm_names]
+        commands = (
+            f"hushstream guarantee {file}",
+            f"hushstream plan {file} --users {people} --visits-per-user {audience.visits} --days {audience.days:.0f}",
+            f"hushstream prepare {file} {folder}",
+            f"hushstream keys generate {folder}keys",
+            f"hushstream topics apply --deployment {folder}",
+            *(f"hushstream worker {role} --deployment {folder} &" for role in ("learner", "shuffler", "aggregator")),
+            *(names if self.config.named_items else ()),
+        )
+        return NextSteps(
+            path=str(file),
+            yaml=file.read_text(encoding="utf-8-sig").rstrip(),
+            unconfirmed=tuple(self.unconfirmed),
+            forecast=plan(self.config, audience),
+            commands=commands,
+        )
+
+
+def judged_deployment(path: Path) -> JudgedDeployment:
+    """Read the deployment that an evaluation is to judge; it may be a draft.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds impossible values.
+        HushstreamError: it is of another system, or declares no features.
+    """
+    config, unconfirmed = read_draft(path)
+    if not isinstance(config, P2BConfig) or config.context.declared is None:
+        got = config.system if not isinstance(config, P2BConfig) else "p2b with histograms"
+        raise HushstreamError(f"{path}: expected a deployment of p2b that declares features, got {got}")
+    if config.kind != "hosted":
+        raise HushstreamError(f"{path}: kind: expected hosted, as learner workers are replayed, got {config.kind}")
+    return JudgedDeployment(path, config, unconfirmed)
+
+
+def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:
+    """Refuse a catalogue that the log's items do not fit."""
+    if config.named_items:
+        if not log.arm_names:
+            raise HushstreamError(f"{path}: items.named: expected false, as the mapping numbers its arms, got true")
+        if log.arms > config.arms:
+            raise HushstreamError(f"{path}: items.capacity: expected at least the log's {log.arms}, got {config.arms}")
+    elif log.arms != config.arms:
+        raise HushstreamError(f"{path}: items.capacity: expected the log's {log.arms}, got {config.arms}")

@@ -1,0 +1,226 @@
+"""A deployment is drafted from a log, judged on it as it stands, and goes live from the page of its evaluation."""
+
+from __future__ import annotations
+
+import json
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import polars
+import pytest
+import yaml
+
+from hushstream.agents.worker.deployment import load, prepare, read_config, read_draft
+from hushstream.engine.values import ConfigurationError
+from hushstream.features.confirmation import FROM_ROWS, without_marks
+from hushstream.features.schema import declare
+from hushstream.replay.logged.drafts.deployment import draft_deployment
+from hushstream.replay.logged.drafts.mapping import draft_mapping
+from hushstream.replay.logged.log import LogError
+from hushstream.replay.logged.mapping import parse_mapping
+from hushstream.replay.logged.table import stream_table
+from hushstream.replay.studies.p2b.evaluation.run import EvaluateOptions, evaluate_with
+from hushstream.schemas.errors import HushstreamError
+
+ROWS, USERS = 1500, 250
+ITEMS = ("bag", "hat", "pen")
+
+
+def _table() -> dict[str, list[object]]:
+    """Six rows a user; who has a phone buys bags, who likes art buys pens."""
+    draw = np.random.default_rng(5)
+    device = draw.choice(["phone", "desk"], ROWS)
+    art = draw.random(ROWS) < 0.5
+    offer = draw.choice(ITEMS, ROWS)
+    wanted = ((offer == "bag") & (device == "phone")) | ((offer == "pen") & art)
+    return {
+        "customer": [f"c{row % USERS}" for row in range(ROWS)],
+        "at": [1_700_000_000 + 400 * row for row in range(ROWS)],
+        "device": device.tolist(),
+        "age": [None if row % 20 == 0 else 18 + row % 60 for row in range(ROWS)],
+        "likes": ["art|tea" if one else "tea" for one in art],
+        "offer": offer.tolist(),
+        "bought": (draw.random(ROWS) < np.where(wanted, 0.7, 0.05)).astype(int).tolist(),
+    }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A log, and the drafts of its mapping and its deployment."""
+    folder = tmp_path_factory.mktemp("own")
+    polars.DataFrame(_table()).write_csv(folder / "log.csv")
+    (folder / "map.yaml").write_text(draft_mapping(folder / "log.csv") + "uniform: true\n", encoding="utf-8")
+    (folder / "shop.yaml").write_text(draft_deployment(folder / "log.csv", "shop"), encoding="utf-8")
+    return folder
+
+
+def _judge(place: Path, **options):
+    given = {"log": place / "log.csv", "mapping": place / "map.yaml", "deployment": place / "shop.yaml"}
+    return evaluate_with(EvaluateOptions(**{**given, **options}))
+
+
+@pytest.fixture(scope="module")
+def judged(place):
+    return _judge(place, folder=place / "replayed")
+
+
+def _changed(place: Path, tmp_path: Path, **changes: object) -> Path:
+    values = yaml.safe_load((place / "shop.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "shop.yaml").write_text(yaml.safe_dump({**values, **changes}), encoding="utf-8")
+    return tmp_path / "shop.yaml"
+
+
+def test_a_draft_names_items_and_features_and_is_prepared_once_each_mark_is_confirmed(place, tmp_path):
+    values = yaml.safe_load((place / "shop.yaml").read_text(encoding="utf-8"))
+    assert values["items"] == {"capacity": 4, "named": True, "expected": 3}
+    assert {name: one["kind"] for name, one in values["features"].items()} == {
+        "device": "category",
+        "age": "number",
+        "likes": "tags",
+    }
+    assert values["exploration"] == {"choice": "epsilon", "share": 0.05}
+    assert (values["expected_slots"], values["slot"]["after_interactions"]) == (200, 6)
+    _, unconfirmed = read_draft(place / "shop.yaml")
+    assert {"features.age.range", "expected_slots", "feedback.click_rate", "release.window_units"} <= set(unconfirmed)
+    with pytest.raises(ConfigurationError, match=r"taken from rows: features\.device\.vocabulary"):
+        read_config(place / "shop.yaml")
+    confirmed = tmp_path / "shop.yaml"
+    text = (place / "shop.yaml").read_text(encoding="utf-8")
+    confirmed.write_text("\n".join(line for line in text.splitlines() if FROM_ROWS + ":" not in line), encoding="utf-8")
+    config = read_config(confirmed)
+    assert config == read_draft(place / "shop.yaml")[0]
+    prepare(tmp_path / "shop", config)
+
+
+def test_a_log_is_judged_under_the_very_configuration(judged, place):
+    config, _ = read_draft(place / "shop.yaml")
+    replayed = load(place / "replayed").config
+    for name in ("arms", "context", "release", "named_items", "expected_items", "click_rate", "exploration"):
+        assert getattr(replayed, name) == getattr(config, name)
+    assert replayed.slot.after_interactions == config.slot.after_interactions
+    assert replayed.lift.holdout == 0
+    assert {row.policy for row in judged.policies} == {
+        *("cold", "warm_private", "random", "popular", "non-private", "logged")
+    }
+    assert {check.status for check in judged.verify.values()} == {"equal"}
+    assert judged.privacy.values["epsilon"] == 1.0
+    assert judged.verdict.startswith("The private start, “warm, private”, earns ")
+
+
+def test_contributors_are_shown_what_was_logged_and_each_of_them_sends_a_slot(judged):
+    # 175 of 250 users contribute, each with six rows, as many as a slot is due after.
+    assert judged.contributors == 175
+    assert judged.counts["other_arm"] > 500
+    assert judged.counts["records_reports"] >= 175
+
+
+def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path):
+    files = judged.write(tmp_path / "found")
+    page = unescape(next(path for path in files if path.suffix == ".html").read_text(encoding="utf-8"))
+    last = page.index('id="deploy"')
+    assert last > max(page.index(f'id="{other}"') for other in ("plots", "estimates", "guarantee"))
+    for said in (
+        "Confirm first",
+        "features.age.range",
+        f"hushstream prepare {place / 'shop.yaml'} shop/",
+        "hushstream items add hat --deployment shop/",
+        "deployment: shop",
+        judged.next_steps.forecast.verdict,
+    ):
+        assert said in page[last:]
+    assert "hushstream worker aggregator --deployment shop/" in judged.ending
+    document = json.loads(json.dumps(judged.as_json(), allow_nan=False))
+    assert document["deploy"]["unconfirmed"] == list(judged.next_steps.unconfirmed)
+    assert document["deploy"]["plan"]["system"] == "p2b"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"items": {"capacity": 2, "named": True}}, "items.capacity: expected at least the log's 3, got 2"),
+        ({"items": {"capacity": 4}}, "items.capacity: expected the log's 3, got 4"),
+        ({"slot": {"after_interactions": 7}}, "slot.after_interactions: expected at most 6, as no contributor has"),
+        ({"features": {"dimension": 3}, "feedback": {}, "items": {"capacity": 3}}, "expected a deployment of p2b that"),
+        ({"kind": "edge"}, "kind: expected hosted"),
+        ({"shoe": 1}, "shoe: there is no such key"),
+    ],
+)
+def test_a_deployment_that_does_not_fit_the_log_is_refused(place, tmp_path, changes, message):
+    with pytest.raises(HushstreamError, match=message):
+        _judge(place, deployment=_changed(place, tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"config": {"privacy": {"epsilon": 2}}}, "deployment: expected a log of one's own and no other setting"),
+        ({"conditions": ("warm_nonprivate",)}, "expected some of cold, warm_private where features are declared"),
+    ],
+)
+def test_what_goes_against_the_deployment_is_refused(place, options, message):
+    with pytest.raises(HushstreamError, match=message):
+        _judge(place, **options)
+
+
+MAPPING = {"arm": "offer", "arms": list(ITEMS), "reward": "bought"}
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("old", "line 3, column age: expected a number, got another value"),
+        ("inf", "line 3, column age: expected a finite number, got another value"),
+    ],
+)
+def test_a_cell_that_is_no_value_of_its_feature_is_named_by_row_and_column_never_shown(tmp_path, cell, message):
+    path = tmp_path / "log.csv"
+    path.write_text(f"age,offer,bought\n30,bag,1\n{cell},hat,0\n", encoding="utf-8")
+    mapping = parse_mapping({**MAPPING, "features": {"age": {"kind": "number", "range": [16, 96]}}}, "here")
+    with pytest.raises(LogError, match=message) as raised:
+        list(stream_table(path, mapping))
+    assert cell not in str(raised.value).replace("finite", "")
+
+
+def test_rows_become_what_an_application_would_tell_and_what_a_learner_sees(tmp_path):
+    declared = {
+        "age": {"kind": "number", "range": [0, 100], "nodes": 2, FROM_ROWS: ["range"]},
+        "member": {"kind": "boolean"},
+        "hour": {"kind": "time_of_day"},
+        "likes": {"kind": "tags", "vocabulary": ["art", "tea"], "most": 2},
+    }
+    path = tmp_path / "log.csv"
+    path.write_text("age,member,hour,likes,offer,bought\n25,yes,13:30,art;tea,bag,1\n,,7,,hat,0\n", encoding="utf-8")
+    (log,) = stream_table(path, parse_mapping({**MAPPING, "features": declared}, "here"))
+    assert log.visits.tolist() == [
+        {"age": 25.0, "member": True, "hour": "13:30", "likes": ["art", "tea"]},
+        {"age": None, "member": None, "hour": 7.0, "likes": None},
+    ]
+    schema = declare(without_marks(declared))
+    assert log.schema == schema
+    names = schema.cell_names()
+    seen = [{name: round(float(one), 3) for name, one in zip(names, row, strict=True) if one} for row in log.contexts]
+    age = next(block for block in schema.table if block.name == "age")
+    assert log.contexts[0, age.first_cell : age.first_cell + 2].tolist() == pytest.approx([0.75, 0.25], abs=1e-4)
+    assert seen[0]["likes: art"] == seen[0]["likes: tea"] == 0.707
+    assert seen[1]["age: missing"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": ["age"]}, "context: expected none beside declared features, got some"),
+        ({"features": {"age": {"kind": "size"}}}, "here: features"),
+    ],
+)
+def test_a_mapping_that_declares_features_wrongly_is_refused(changes, message):
+    declared = {"age": {"kind": "number", "range": [0, 100]}}
+    with pytest.raises(LogError, match=message):
+        parse_mapping({**MAPPING, "features": declared, **changes}, "here")
+
+
+def test_a_mapping_of_a_judged_deployment_declares_nothing_itself():
+    schema = declare({"age": {"kind": "number", "range": [0, 100]}})
+    assert parse_mapping(MAPPING, "here", schema).columns == ("age", "offer", "bought")
+    with pytest.raises(LogError, match="features: expected none, as the deployment declares them"):
+        parse_mapping({**MAPPING, "features": {"age": {"kind": "boolean"}}}, "here", schema)
