@@ -270,7 +270,7 @@ def halved(monkeypatch):
     """All noise of all systems is drawn, and half of it is added."""
     places = (p2b_release, p2b_linear, blocks, collector, calibration, local_rewards)
     for place in places:
-        for name in ("discrete_laplace", "discrete_gaussian", "discrete_k_norm_joint"):
+        for name in ("discrete_laplace", "discrete_gaussian", "discrete_gaussian_joint", "discrete_k_norm_joint"):
             if hasattr(place, name):
                 monkeypatch.setattr(place, name, partial(half_of, getattr(place, name)))
 
