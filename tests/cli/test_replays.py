@@ -284,6 +284,7 @@ def test_the_list_says_which_command_plays_a_dataset_and_the_command_knows_its_n
         "ml-ratings": ["replay bgt"],
         "ml-vendors": ["replay pdap"],
         "obd": ["evaluate"],
+        "shop": ["replay p2b"],
         "sparse-synthetic": ["replay pdol"],
         "synthetic": ["replay p2b"],
         "tastes": ["replay bgt"],

@@ -43,8 +43,8 @@ def test_every_command_explains_itself(path):
 
 def test_help_keeps_brackets_and_breaks_lines_where_the_terminal_does():
     lines = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["evaluate", "--help"]).output.splitlines()
-    assert any("bounds: {column: [low, high]} of numbers" in line for line in lines)
-    assert any("what its columns mean; --init LOG drafts one." in line for line in lines)
+    assert any("a histogram (bounds: {column: [low, high]} and" in line for line in lines)
+    assert any("a visit: --init LOG drafts both. Keys of the mapping:" in line for line in lines)
 
 
 def test_the_brokers_help_is_that_of_the_broker(cli):

@@ -6,18 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.worker.deployment import KeySource, prepare, read_config
+from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.privacy.keys import generate_keys
 
 
 def test_a_deployment_that_seals_its_slots_is_built_without_a_key(deploy: Path, script: Any, tmp_path: Path) -> None:
-    shop = deploy / "kubernetes" / "base" / "shop"
-    config = read_config(shop / "deployment" / "deployment.yaml")
+    values = {"deployment": "sealed", "items": {"capacity": 3}, "features": {"dimension": 4}, "expected_slots": 1_000}
+    config = parse_config(values)
     generate_keys(tmp_path / "keys", ("sealing",))
     sealed = replace(config, slot=replace(config.slot, sealed=True))
-    prepare(tmp_path / "shop" / "deployment", sealed, keys=KeySource(tmp_path / "keys"))
-    answer = script(deploy / "kubernetes" / "build.py", tmp_path / "shop")
-    assert answer.returncode == 0, answer.stderr
-    assert (tmp_path / "shop" / "users.yaml").read_text(encoding="utf-8") == (shop / "users.yaml").read_text(
-        encoding="utf-8"
-    )
+    for name, made in (("open", config), ("sealed", sealed)):
+        prepare(tmp_path / name / "deployment", made, keys=KeySource(tmp_path / "keys"))
+        answer = script(deploy / "kubernetes" / "build.py", tmp_path / name)
+        assert answer.returncode == 0, answer.stderr
+    users = [(tmp_path / name / "users.yaml").read_text(encoding="utf-8") for name in ("open", "sealed")]
+    assert users[0] == users[1]

@@ -178,8 +178,11 @@ def test_every_example_is_a_configuration(path: Path) -> None:
 
 def test_every_block_is_of_a_language_that_is_tested() -> None:
     assert {block.language for block in BLOCKS} <= {"sh", "python", "yaml", "js", *MENTIONS}
-    # tests/gateway/test_typescript.py runs it.
-    assert {block.page for block in BLOCKS if block.language == "js"} == {"deploy/clients/typescript/README.md"}
+    # tests/gateway/test_typescript.py and test_shop.py run them.
+    assert {block.page for block in BLOCKS if block.language == "js"} == {
+        "deploy/clients/typescript/README.md",
+        "deploy/docs/tutorials/web-shop.md",
+    }
     assert {block.page for block in BLOCKS if block.is_story} == {
         "deploy/docs/tutorials/afternoon.md",
         "deploy/docs/tutorials/ten-minutes.md",

@@ -7,6 +7,10 @@ import contextlib
 import dataclasses
 import importlib.util
 import json
+import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -28,7 +32,7 @@ from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.processes import Running, started
 from hushstream.schemas import codec
-from patience import Patience
+from patience import Patience, patience
 
 QUICK = ("--session-timeout", "3", "--gather", "0")
 
@@ -205,3 +209,54 @@ def module_of(name: str, path: Path) -> Any:
 def gateways() -> Any:
     """This module: test files do not import one another."""
     return sys.modules[__name__]
+
+
+TYPESCRIPT = Path(__file__).parents[2] / "deploy" / "clients" / "typescript"
+
+_UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH")
+"""What npm says of a registry that cannot be reached."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the client that was built by its lock."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("no Node is installed (Debian packages nodejs and npm)")
+    folder = tmp_path_factory.mktemp("client") / "typescript"
+    shutil.copytree(TYPESCRIPT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    made = subprocess.run(
+        ["npm", "ci", "--no-audit", "--no-fund"],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if made.returncode and any(reason in made.stderr for reason in _UNREACHABLE):
+        pytest.skip("npm's registry cannot be reached, from which the TypeScript compiler comes")
+    assert made.returncode == 0, made.stdout + made.stderr
+    return folder
+
+
+async def node(folder: Path, *arguments: str, **environment: str) -> str:
+    """What Node says of a program, which must end well."""
+    process = await asyncio.create_subprocess_exec(
+        "node",
+        *arguments,
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    async with asyncio.timeout(patience(170)):
+        said = (await process.communicate())[0].decode()
+    assert process.returncode == 0, said
+    return said
+
+
+def with_the_client(folder: Path, built: Path, page: Path) -> Path:
+    """An application as a page shows it: the package installed, and the page's one block of JavaScript."""
+    (folder / "node_modules").mkdir(parents=True)
+    (folder / "node_modules" / "hushstream").symlink_to(built)
+    (code,) = re.findall(r"```js\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (folder / "app.mjs").write_text(code, encoding="utf-8")
+    return folder

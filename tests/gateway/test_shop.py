@@ -29,7 +29,8 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.planning.plan import plan, warnings
 from hushstream.systems.p2b.promise import promises_of
 
-VISITORS = 2_000
+VISITORS = 6_000
+"""More than come before the first slots leave: three thousand do in 15 s."""
 
 needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
 
@@ -156,6 +157,25 @@ async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tm
         assert state["version"] >= 1
         assert state["visits"] > 0
         assert [one["item"] for one in state["shelf"]][-1] == "sauna-hat"
+
+
+@pytest.mark.slow
+@pytest.mark.process
+async def test_the_code_of_the_tutorial_asks_the_shop(gateways: Any, built: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "deploy" / "docs" / "tutorials" / "web-shop.md"
+    own = gateways.with_the_client(tmp_path / "own", built, page)
+    async with _shop(tmp_path) as address, aiohttp.ClientSession() as session:
+
+        async def opened() -> Any:
+            async with session.get(f"{address}/state.json") as response:
+                return (await response.json()).get("gateway")
+
+        said = await gateways.node(own, "app.mjs", GATEWAY=await gateways.until(opened, 100.0))
+    ids = {one.item for one in taste.STOCK}
+    found = re.fullmatch(r"on offer: ([a-z, -]+)\nshow ([a-z-]+)\n", said)
+    assert found is not None, said
+    assert set(found[1].split(", ")) == ids
+    assert found[2] in ids
 
 
 async def test_a_port_that_is_taken_is_said() -> None:

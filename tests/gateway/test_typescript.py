@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,50 +13,11 @@ import pytest
 from aiohttp import web
 
 from browser import browser, chromium
-from patience import patience
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ROOT / "deploy" / "clients" / "typescript"
 
-_UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH")
-"""What npm says of a registry that cannot be reached."""
-
 needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the client that was built by its lock."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("no Node is installed (Debian packages nodejs and npm)")
-    folder = tmp_path_factory.mktemp("client") / "typescript"
-    shutil.copytree(CLIENT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
-    made = subprocess.run(
-        ["npm", "ci", "--no-audit", "--no-fund"],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    if made.returncode and any(reason in made.stderr for reason in _UNREACHABLE):
-        pytest.skip("npm's registry cannot be reached, from which the TypeScript compiler comes")
-    assert made.returncode == 0, made.stdout + made.stderr
-    return folder
-
-
-async def _node(folder: Path, *arguments: str, **environment: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        "node",
-        *arguments,
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(patience(170)):
-        said = (await process.communicate())[0].decode()
-    assert process.returncode == 0, said
-    return said
 
 
 def _passed(said: str) -> int:
@@ -94,8 +51,8 @@ def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
 
 
 @pytest.mark.slow
-async def test_faults_are_met_as_the_readme_says(built: Path) -> None:
-    assert _passed(await _node(built, "--test", "tests/retries.test.mjs")) == 11
+async def test_faults_are_met_as_the_readme_says(gateways: Any, built: Path) -> None:
+    assert _passed(await gateways.node(built, "--test", "tests/retries.test.mjs")) == 11
 
 
 @pytest.mark.slow
@@ -105,15 +62,10 @@ async def test_it_asks_a_gateway_of_each_conversation(
 ) -> None:
     async with gateways.placed(system, tmp_path / "d") as place, place.worker(), place.gateway() as caller:
         names = {"HUSHSTREAM_GATEWAY": caller.base, "HUSHSTREAM_CONVERSATION": conversation}
-        assert _passed(await _node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
+        assert _passed(await gateways.node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
         if conversation == "decisions":
-            # As an application has it: the package installed, and the code of the README.
-            shop = tmp_path / "shop"
-            (shop / "node_modules").mkdir(parents=True)
-            (shop / "node_modules" / "hushstream").symlink_to(built)
-            (code,) = re.findall(r"```js\n(.*?)```", (CLIENT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-            (shop / "shop.mjs").write_text(code, encoding="utf-8")
-            assert re.fullmatch(r"show item [012]\n", await _node(shop, "shop.mjs", GATEWAY=caller.base))
+            shop = gateways.with_the_client(tmp_path / "shop", built, CLIENT / "README.md")
+            assert re.fullmatch(r"show item [012]\n", await gateways.node(shop, "app.mjs", GATEWAY=caller.base))
             rewards = await place.rows("clicks", "Feedback")
             assert [row for row in rewards if row["event_id"].startswith("page-")]
 
@@ -122,7 +74,7 @@ async def test_it_asks_a_gateway_of_each_conversation(
 async def test_an_answer_that_is_not_logged_says_so(gateways: Any, built: Path, tmp_path: Path) -> None:
     async with gateways.placed("p2b", tmp_path / "d") as place, place.gateway(answer_seconds=0.2) as caller:
         names = {"HUSHSTREAM_GATEWAY": caller.base, "HUSHSTREAM_CONVERSATION": "baseline"}
-        assert _passed(await _node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
+        assert _passed(await gateways.node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
 
 
 @contextlib.asynccontextmanager

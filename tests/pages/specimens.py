@@ -318,6 +318,7 @@ def statement() -> str:
         ),
         registry={"verdict": "Private as stated", "configuration digest": DIGEST},
         guarantee={},
+        accepted_losses=None,
     )
     return statement_page(found)
 

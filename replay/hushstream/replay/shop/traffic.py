@@ -1,4 +1,4 @@
-"""Simulated visitors: they ask a gateway over HTTP as fast as it answers, and buy by their taste."""
+"""Simulated visitors: they ask a gateway over HTTP, as fast as it answers up to a pace, and buy by their taste."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from hushstream.schemas.errors import HushstreamError
 VISITS = 3
 BATCH = 64
 BATCHES_AT_ONCE = 4
+VISITS_PER_SECOND = 600
+"""At most. A slot leaves 10 s after its visits: those who come within that time teach nobody."""
 BIN_VISITS = 1000
 """A point of the curve."""
 START_SECONDS = 120.0
@@ -67,6 +69,8 @@ class Traffic:
         self._session, self._gateway = session, gateway
         self._waiting = _batches(visitors)
         self._draws = random.Random(seed)
+        self._next_seconds = 0.0
+        """When the next visits are due, by the clock of the loop."""
 
     async def run(self) -> None:
         """Until all have come.
@@ -81,7 +85,14 @@ class Traffic:
             for visit in range(VISITS):
                 await self._visit(batch, visit)
 
+    async def _keep_pace(self, visits: int) -> None:
+        now_seconds = asyncio.get_running_loop().time()
+        due_seconds = max(now_seconds, self._next_seconds)
+        self._next_seconds = due_seconds + visits / VISITS_PER_SECOND
+        await asyncio.sleep(due_seconds - now_seconds)
+
     async def _visit(self, batch: Sequence[Visitor], visit: int) -> None:
+        await self._keep_pace(len(batch))
         # Without a baseline: visitors ask again until a learner answers.
         asked = [{"event_id": f"{one.name}-{visit}", "user": one.name, "context": one.context} for one in batch]
         answers = await self._post("decide", asked)

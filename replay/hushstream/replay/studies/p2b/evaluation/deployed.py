@@ -144,8 +144,8 @@ def judged_deployment(path: Path) -> JudgedDeployment:
         HushstreamError: it is of another system, or declares no features.
     """
     config, unconfirmed = read_draft(path)
-    if not isinstance(config, P2BConfig) or config.context.declared is None:
-        got = config.system if not isinstance(config, P2BConfig) else "p2b with histograms"
+    if config.system != "p2b" or config.context.declared is None:
+        got = config.system if config.system != "p2b" else "p2b with histograms"
         raise HushstreamError(f"{path}: expected a deployment of p2b that declares features, got {got}")
     if config.kind != "hosted":
         raise HushstreamError(f"{path}: kind: expected hosted, as learner workers are replayed, got {config.kind}")
