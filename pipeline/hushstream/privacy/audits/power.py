@@ -48,7 +48,8 @@ def attack_power(
     miss = (1 - CHANCE) / 2
 
     def found(setting: float) -> bool:
-        true_rate, false_rate = rates(setting)
+        # Sums of masses may be above 1 by a rounding.
+        true_rate, false_rate = (min(1.0, rate) for rate in rates(setting))
         few = int(stats.binom.ppf(miss, runs, true_rate))
         many = int(stats.binom.ppf(1 - miss, runs, false_rate))
         seen = lower_confidence(few, runs, false_alarm / 2)
