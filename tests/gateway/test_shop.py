@@ -106,6 +106,7 @@ async def _shop(folder: Path) -> AsyncIterator[str]:
         assert await process.wait() == 0, said
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @needs_chromium
 async def test_one_clicks_and_sees_what_the_newest_model_shows(gateways: Any, tmp_path: Path) -> None:
