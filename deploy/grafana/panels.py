@@ -123,6 +123,35 @@ OVERVIEW = Board(
             (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
             "stat",
         ),
+        Panel(
+            "Stopped",
+            "slot-public",
+            "short",
+            "Partitions that were stopped and workers that have ended, by reason; the log has the sentence.",
+            (
+                Query(
+                    f"sum by (reason) (hushstream_partition_stopped{{{HERE}}}) or vector(0)", "partitions {{reason}}"
+                ),
+                Query(f"sum by (reason) (hushstream_exit_reason{{{HERE}}}) or vector(0)", "workers {{reason}}"),
+            ),
+            "stat",
+        ),
+        Panel(
+            "Records of nobody",
+            "slot-public",
+            "short",
+            "Records that were skipped on journals, marks, states and models, as no chain holds them.",
+            (Query(f"sum by (deployment) (hushstream_foreign_records_total{{{HERE}}})", "{{deployment}}"),),
+            "stat",
+        ),
+        Panel(
+            "Age of published states",
+            "slot-public",
+            "s",
+            "Time since the oldest of the newest published states: so much is replayed where a disk is lost.",
+            (Query(f"max by (role) (hushstream_published_state_age_seconds{{{HERE}}})", "{{role}}"),),
+            "stat",
+        ),
         _DECISIONS,
         _SLOTS,
         _WINDOWS,
