@@ -127,12 +127,10 @@ OVERVIEW = Board(
             "Stopped",
             "slot-public",
             "short",
-            "Partitions that were stopped and workers that have ended, by reason; the log has the sentence.",
+            "Partitions that were stopped, and workers that have ended; alerts and logs name the reason.",
             (
-                Query(
-                    f"sum by (reason) (hushstream_partition_stopped{{{HERE}}}) or vector(0)", "partitions {{reason}}"
-                ),
-                Query(f"sum by (reason) (hushstream_exit_reason{{{HERE}}}) or vector(0)", "workers {{reason}}"),
+                Query(f"sum(hushstream_partition_stopped{{{HERE}}}) or vector(0)", "partitions"),
+                Query(f"sum(hushstream_exit_reason{{{HERE}}}) or vector(0)", "workers"),
             ),
             "stat",
         ),
