@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hushstream.engine.journal.chain import Chain
 from hushstream.engine.journal.digests import PublicDigester
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.schemas import codec
@@ -77,6 +78,24 @@ def parts_of(content: bytes, config_digest: bytes, encode: Callable[[str, Mappin
     )
     named = {"config_digest": config_digest, "whole": whole, "parts": len(pieces)}
     return [encode(PART, {**named, "part": part, "content": piece}) for part, piece in enumerate(pieces)]
+
+
+def parts_of_record(name: str, fields: Mapping[str, Any], chain: Chain, config_digest: bytes) -> list[bytes]:
+    """The parts of a record that is larger than one may be; `record_of` gives it back."""
+    content = codec.encode(name, fields, chain.schema_generation, most=MOST_PARTS * WHOLE_BYTES)
+    return parts_of(content, config_digest, chain.encode)
+
+
+def record_of(content: bytes, name: str) -> dict[str, Any]:
+    """The fields of a record that came in parts.
+
+    Raises:
+        BadPart: the parts join to another one.
+    """
+    try:
+        return codec.decode(content, frozenset({name}), most=MOST_PARTS * WHOLE_BYTES)[1]
+    except CodecError:
+        raise BadPart(f"part: expected parts of {name}, got others") from None
 
 
 class PartSets:

@@ -23,18 +23,15 @@ from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.release_parts import (
     MODEL_PARTS,
-    MOST_PARTS,
     PART,
-    WHOLE_BYTES,
     BadPart,
     PartSets,
     parts_of,
+    record_of,
     whole_digest,
 )
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.privacy.amounts import delta_to_bytes
-from hushstream.schemas import codec
-from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
@@ -109,15 +106,12 @@ class AggregatorMachine(PublishingRole):
             except Refused as error:
                 gathered.refuse(error.reason, record)
             if due:
-                self._publish(record.offset + 1, gathered)
+                publish = self._publish_in_parts if self.system.form.parts > 1 else self.publish
+                publish(record.offset + 1, self._version(), gathered)
         return self.finished(slices, gathered)
 
-    def _publish(self, high: int, gathered: Gathered) -> None:
-        """Publish the version that follows from the input below ``high``, and behind it its parts, if it has some."""
-        fields = self._version()
-        if self.system.form.parts == 1:
-            self.publish(high, fields, gathered)
-            return
+    def _publish_in_parts(self, high: int, fields: dict[str, Any], gathered: Gathered) -> None:
+        """Publish a version whose arrays leave in parts behind its record."""
         content = fields.pop("means") + fields.pop("variances")
         parts = parts_of(content, self.system.digest, self.chain.encode)
         unnamed = {} if self.system.config.named_items else {"catalogue": 0, "entries": b""}
@@ -148,8 +142,8 @@ class AggregatorMachine(PublishingRole):
             gathered.counts[Outcome.RELEASE_PART] += 1
             if content is None:
                 return False
-            _, crowd = codec.decode(content, frozenset({self.system.form.crowd_record}), most=MOST_PARTS * WHOLE_BYTES)
-        except (BadPart, CodecError):
+            crowd = record_of(content, self.system.form.crowd_record)
+        except BadPart:
             raise Refused(Refusal.MALFORMED_PART) from None
         if crowd["config_digest"] != self.system.digest:
             raise Refused(Refusal.OTHER_CONFIGURATION)

@@ -19,12 +19,11 @@ from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.records import InputSlice, Output, Step
-from hushstream.engine.release_parts import MOST_PARTS, WHOLE_BYTES, parts_of
+from hushstream.engine.release_parts import parts_of_record
 from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
@@ -176,16 +175,15 @@ class ShufflerMachine(ReleasingRole):
             gathered.counts[Outcome.FORGED_SLOT] += release.forged
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
-        crowd = (Output("crowds", TRACKS.index("private"), value) for value in self._crowd(release.crowd))
-        return (*crowd, Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
-
-    def _crowd(self, crowd: Mapping[str, Any]) -> Sequence[bytes]:
-        """The records of a crowd: one, or its parts."""
         form, encode = self.system.form, self.chain.encode
         if form.parts == 1:
-            return (encode(form.crowd_record, crowd),)
-        content = codec.encode(form.crowd_record, crowd, self.chain.schema_generation, most=MOST_PARTS * WHOLE_BYTES)
-        return parts_of(content, self.system.digest, encode)
+            crowd = [encode(form.crowd_record, release.crowd)]
+        else:
+            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, digest)
+        return (
+            *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
+            Output("ledger", self.partition, encode("LedgerEntry", entry)),
+        )
 
     def open_noise(self) -> None:
         """Begin the counter over windows, where there is one, under the noise of this epoch."""
