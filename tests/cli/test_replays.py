@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from published_forms import write_criteo, write_mediamill
 
 from hushstream.replay.runners.stream import StreamSession
 
@@ -70,8 +71,8 @@ def test_without_json_a_table_names_the_arms_the_guarantee_and_the_report(cli, t
 
 
 WORLDS = (
-    "known: colin, filmtrust, lastfm, ml-100k, ml-clicks, ml-ratings, ml-vendors, own-ratings, own-records, "
-    "own-vendors, shop, sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
+    "known: colin, criteo, filmtrust, lastfm, mediamill, ml-100k, ml-clicks, ml-ratings, ml-vendors, own-ratings, "
+    "own-records, own-vendors, shop, sparse-synthetic, synthetic, tastes, tmc-binary, tmc2007, vendors"
 )
 
 
@@ -119,6 +120,28 @@ def test_an_impossible_replay_is_one_line(refused, tmp_path, monkeypatch, argume
     monkeypatch.chdir(tmp_path)
     assert message in refused("replay", *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dataset", ["mediamill", "criteo"])
+def test_a_dataset_without_an_address_is_replayed_from_a_local_folder(cli, refused, tmp_path, monkeypatch, dataset):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
+    arguments = ("replay", "p2b", "--dataset", dataset, "--contributors", "14", "--limit", "20")
+    small = ("--world", "rounds=5", "--set", "encoder.codes=8")
+    assert "give a local folder with " in refused(*arguments, *small)
+    write_mediamill(tmp_path / "mediamill", 120)
+    write_criteo(tmp_path / "criteo", 400)
+    document = cli(*arguments, *small, "--data-dir", tmp_path, "--report", tmp_path / "report", "--json").json
+    assert document["options"]["dataset"] == dataset
+    assert {check["status"] for check in document["verify"].values()} == {"equal"}
+    with (tmp_path / "criteo" / "train.txt").open("a") as log:
+        log.write("1\t2")
+    if dataset == "criteo":
+        assert "train.txt, line 401: expected 40 columns" in refused(*arguments, *small, "--data-dir", tmp_path)
+    present = {
+        item["name"] for item in cli("datasets", "list", "--data-dir", tmp_path, "--json").json if item["present"]
+    }
+    assert {"mediamill", "criteo"} <= present
 
 
 def test_users_cannot_be_limited_where_a_world_has_no_such_option(refused, monkeypatch):
@@ -277,8 +300,10 @@ def test_the_list_says_which_command_plays_a_dataset_and_the_command_knows_its_n
     played = {item["name"]: item["played_by"] for item in cli("datasets", "list", "--json").json}
     assert played == {
         "colin": ["replay colin"],
+        "criteo": ["replay p2b"],
         "filmtrust": ["replay bgt"],
         "lastfm": ["replay colin"],
+        "mediamill": ["replay p2b"],
         "ml-100k": ["replay p2b"],
         "ml-clicks": ["replay pdol"],
         "ml-ratings": ["replay bgt"],

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from published_forms import write_criteo, write_mediamill
 
 from hushstream.replay import registry as offers
+from hushstream.replay.datasets.dataset import AbsentDatasetError
 from hushstream.replay.experiments import catalogue, figures
 from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, run_experiment
 from hushstream.replay.experiments.experiment import Experiment, ExperimentError
@@ -44,10 +46,10 @@ def test_the_papers_figures_and_the_modes_are_known_by_name():
     assert known[:5] == ["bgt-dropouts", "bgt-poisoning", "bgt-schedules", "bgt-table", "bgt-three-slots"]
     assert known[5:10] == ["colin-fig1a", "colin-fig1b", "colin-fig1c", "colin-lastfm", "colin-table1"]
     assert known[10:15] == ["p2b-features", "p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6"]
-    assert known[15:17] == ["p2b-forecast", "p2b-modes"]
-    assert known[17:22] == ["papers", "pdap-forms", "pdap-gp", "pdap-sharing", "pdap-table"]
+    assert known[15:18] == ["p2b-fig7", "p2b-forecast", "p2b-modes"]
+    assert known[18:23] == ["papers", "pdap-forms", "pdap-gp", "pdap-sharing", "pdap-table"]
     figures_of_pdol = ["pdol-fig-epsilon", "pdol-fig-nodes", "pdol-fig-sparsity", "pdol-fig-topology"]
-    assert known[22:] == [*figures_of_pdol, "pdol-forms", "pdol-sharing"]
+    assert known[23:] == [*figures_of_pdol, "pdol-forms", "pdol-sharing"]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():
@@ -129,6 +131,37 @@ def test_tmc2007_is_played_from_a_local_folder(tmp_path, monkeypatch):
     outcome = run_experiment("p2b-fig6", tmp_path, quick=True, data_dir=given)
     cold = [row for row in outcome.findings.rows if row["condition"] == "cold" and row["plan"] == "one slot in a life"]
     assert cold[0]["reward"] < cold[-1]["reward"]
+
+
+@pytest.mark.slow
+def test_figures_6_and_7_are_played_from_files_of_the_published_form(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
+    write_mediamill(tmp_path / "mediamill", 1200)
+    write_criteo(tmp_path / "criteo", 9000)
+    figure = run_experiment("p2b-fig6", tmp_path / "report", quick=True, data_dir=tmp_path)
+    assert {row["world"] for row in figure.findings.rows} == {"mediamill"}
+    assert figure.findings.description.settings[-1].startswith("TMC2007 is left out, since its files are not here: run")
+    assert {target.name.split(",")[0] for target in figure.findings.targets} == {"MediaMill"}
+    figure = run_experiment("p2b-fig7", tmp_path / "report", quick=True, data_dir=tmp_path)
+    codes = [row["codes"] for row in figure.findings.rows if row.get("mode") == "paper"]
+    assert codes == [32, 128, 32, 128]
+    assert all(row["reward"] > 0 for row in figure.findings.rows)
+    assert (tmp_path / "report" / "p2b-fig7.png").read_bytes().startswith(PNG)
+
+
+def test_figures_6_and_7_without_files_end_with_what_they_need(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
+    with pytest.raises(
+        AbsentDatasetError, match=r"give a local folder with train.txt by --data-dir or HUSHSTREAM_DATA"
+    ):
+        run_experiment("p2b-fig7", tmp_path)
+    with pytest.raises(
+        AbsentDatasetError, match=r"p2b-fig6: expected tmc2007 or mediamill; .*give a local folder with med"
+    ):
+        run_experiment("p2b-fig6", tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_points_rows_hold_what_was_played():

@@ -71,6 +71,36 @@ def summarise_tmc2007(folder: Path) -> Summary:
     }
 
 
+def summarise_mediamill(folder: Path) -> Summary:
+    """Count instances, features and labels, and the mean number of labels an instance."""
+    from hushstream.replay.worlds.multilabel import read_mediamill
+
+    table = read_mediamill(folder)
+    return {
+        "rows": table.numbers.shape[0],
+        "dimension": table.numbers.shape[1],
+        "arms": table.labels.shape[1],
+        "labels_per_row": float(table.labels.sum(axis=1).mean()),
+        "click_rate": float(table.labels.mean()),
+    }
+
+
+def summarise_criteo(folder: Path) -> Summary:
+    """Count what the world reads by default: rows, those of its arms, and the share of these that was clicked."""
+    from hushstream.replay.catalogue.worlds import world_options
+    from hushstream.replay.worlds.criteo import FILE, NUMBERS, read_impressions
+
+    options = world_options("criteo")
+    kept = read_impressions(folder / FILE, options["rows"], options["arms"])
+    return {
+        "rows_read": kept.read,
+        "rows_kept": len(kept.ranks),
+        "dimension": NUMBERS,
+        "arms": options["arms"],
+        "click_rate": float(kept.clicks.mean()),
+    }
+
+
 def summarise_obd(folder: Path) -> Summary:
     """Count the rows and clicks of every log, and the arms of every campaign."""
     from hushstream.replay.logged.obd import CAMPAIGNS, POLICIES, load_obd

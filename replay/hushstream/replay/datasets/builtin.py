@@ -1,4 +1,4 @@
-"""The datasets that come with hushstream: addresses and checksums, never the data themselves."""
+"""The datasets that come with hushstream: addresses and checksums where they are known, never the data themselves."""
 
 from __future__ import annotations
 
@@ -83,6 +83,38 @@ TMC2007 = Dataset(
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_tmc2007"),
 )
 
+_UNCHECKED = (
+    "Its files are taken from a local folder (--data-dir) as the publisher has them, unchecked: no checksum of them is "
+    "known here; what is not in the format is refused with its line."
+)
+
+MEDIAMILL = Dataset(
+    name="mediamill",
+    description="MediaMill: 43,907 video shots, 120 visual features, 101 labels",
+    licence="Mulan distribution: research use, cite Snoek et al. 2006",
+    page="https://mulan.sourceforge.net/datasets-mlc.html",
+    files=(DatasetFile("mediamill-train.arff"), DatasetFile("mediamill-test.arff")),
+    instead=(DatasetFile("mediamill.arff"),),
+    archive_url=None,
+    verified=False,
+    note=f"Mulan's page offers a RAR archive, which Python cannot unpack without a further program. {_UNCHECKED}",
+    folders=("mediamill",),
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_mediamill"),
+)
+
+CRITEO = Dataset(
+    name="criteo",
+    description="Criteo display advertising (Kaggle 2014): 45,840,617 impressions, 13 numbers, 26 categories, clicks",
+    licence="Criteo's own terms, which its page asks to accept before the download; read them there",
+    page="https://www.kaggle.com/c/criteo-display-ad-challenge/data",
+    files=(DatasetFile("train.txt"),),
+    archive_url=None,
+    verified=False,
+    note=f"Kaggle's page leads to Criteo's, where the archive holds train.txt. {_UNCHECKED}",
+    folders=("criteo", "dac"),
+    summarise=SummaryBy(f"{_SUMMARIES}:summarise_criteo"),
+)
+
 OBD = Dataset(
     name="obd",
     description="Open Bandit Dataset, small: 6 logs of 10,000 impressions, by a random and a Thompson policy",
@@ -155,4 +187,4 @@ LASTFM = Dataset(
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_lastfm"),
 )
 
-BUILTIN = (SYNTHETIC, SHOP, ML_100K, TMC2007, OBD, FILMTRUST, LASTFM)
+BUILTIN = (SYNTHETIC, SHOP, ML_100K, TMC2007, MEDIAMILL, CRITEO, OBD, FILMTRUST, LASTFM)

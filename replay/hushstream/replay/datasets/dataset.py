@@ -16,21 +16,25 @@ class DatasetError(HushstreamError):
     """A dataset is unknown, is not where it was looked for, or is not what its publisher released."""
 
 
+class AbsentDatasetError(DatasetError):
+    """A dataset's files are not where they were looked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class DatasetFile:
     """One file of a dataset.
 
     Attributes:
         path: where it lies within the dataset's folder, with forward slashes.
-        sha256: checksum of its bytes, in hexadecimal.
-        size_bytes: its length.
+        sha256: checksum of its bytes, in hexadecimal; None where none is known: the file is taken as it comes.
+        size_bytes: its length; None where it is not known.
         url: where the publisher offers it as a file of its own, or None.
         member: its name within the publisher's archive, or None.
     """
 
     path: str
-    sha256: str
-    size_bytes: int
+    sha256: str | None = None
+    size_bytes: int | None = None
     url: str | None = None
     member: str | None = None
 
@@ -44,13 +48,14 @@ class Dataset:
         description: one line for people.
         licence: what its publisher allows.
         page: where it is described; empty where only this package knows it.
-        files: every file that is needed, each with its checksum.
+        files: every file that is needed, with its checksum where one is known.
         archive_url: the publisher's zip archive (a wheel is one), or None where files come one by one.
         verified: whether the addresses were seen to answer with these bytes. False: they are taken from
             public descriptions; the checksums hold in any case.
         note: what a user should know before fetching.
         folders: names under which a local data folder may hold it.
         summarise: counts the rows, users, arms and rewards of the files in a folder.
+        instead: other files of the publisher with the same content, taken where ``files`` are not there.
     """
 
     name: str
@@ -63,6 +68,7 @@ class Dataset:
     note: str
     folders: tuple[str, ...]
     summarise: Callable[[Path], Summary]
+    instead: tuple[DatasetFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

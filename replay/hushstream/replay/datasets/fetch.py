@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile
 from hushstream.replay.datasets.registry import find_dataset
-from hushstream.replay.datasets.store import DATA_FOLDER_VARIABLE, cache_folder, check_file, local_folder
+from hushstream.replay.datasets.store import DATA_FOLDER_VARIABLE, cache_folder, check_file, held_files, local_folder
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of what is loaded, the bytes so far, and the bytes in all (None: not known)."""
@@ -90,10 +90,11 @@ def fetch_dataset(
     if not dataset.files:
         raise DatasetError(f"dataset {dataset.name!r} is simulated: there is nothing to fetch")
     folder = (Path(dest) if dest is not None else cache_folder()) / dataset.name
-    wanted = [file for file in dataset.files if not _is_right(folder / file.path, file)]
+    wanted = [file for file in held_files(folder, dataset) or dataset.files if not _is_right(folder / file.path, file)]
     given = data_dir if data_dir is not None else os.environ.get(DATA_FOLDER_VARIABLE)
     if wanted and given:
-        _copy(local_folder(dataset, Path(given)), folder, wanted)
+        source = local_folder(dataset, Path(given))
+        _copy(source, folder, [file for file in held_files(source, dataset) if not _is_right(folder / file.path, file)])
     elif wanted:
         _fetch_files(dataset, wanted, folder, progress, transfer)
     return folder

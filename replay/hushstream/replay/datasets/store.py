@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from hushstream.replay.datasets.dataset import Dataset, DatasetError, DatasetFile, Summary
+from hushstream.replay.datasets.dataset import AbsentDatasetError, Dataset, DatasetError, DatasetFile, Summary
 from hushstream.replay.datasets.registry import find_dataset, known_datasets
 
 DATA_FOLDER_VARIABLE = "HUSHSTREAM_DATA"
@@ -29,7 +29,8 @@ def locate(name: str, data_dir: str | Path | None = None) -> Path:
     else the cache. A data folder holds one folder a dataset, or is itself the dataset's folder.
 
     Raises:
-        DatasetError: the dataset is unknown or not there, or a file differs from the published one.
+        AbsentDatasetError: the dataset is not there.
+        DatasetError: it is unknown, or a file differs from the published one.
     """
     dataset = find_dataset(name)
     if not dataset.files:
@@ -39,12 +40,9 @@ def locate(name: str, data_dir: str | Path | None = None) -> Path:
         folder = local_folder(dataset, Path(given))
     else:
         folder = cache_folder() / dataset.name
-        if not _holds(folder, dataset):
-            raise DatasetError(
-                f"dataset {name!r} is not in {folder}: run `hushstream datasets fetch {name}`, or give a "
-                f"local folder by --data-dir or {DATA_FOLDER_VARIABLE}"
-            )
-    for file in dataset.files:
+        if not held_files(folder, dataset):
+            raise AbsentDatasetError(f"dataset {name!r} is not in {folder}: {remedy(dataset)}")
+    for file in held_files(folder, dataset):
         check_file(folder / file.path, file)
     return folder
 
@@ -53,25 +51,37 @@ def local_folder(dataset: Dataset, data_dir: Path) -> Path:
     """Return the folder within ``data_dir`` (or itself) that holds all files of a dataset, unchecked.
 
     Raises:
-        DatasetError: no such folder; the message says where it was looked for and what is missing.
+        AbsentDatasetError: no such folder; the message says where it was looked for and what is missing.
     """
     candidates = [data_dir / folder for folder in dataset.folders] + [data_dir]
     for folder in candidates:
-        if _holds(folder, dataset):
+        if held_files(folder, dataset):
             return folder
     missing = next(file.path for file in dataset.files if not (candidates[0] / file.path).is_file())
     places = " or ".join(str(folder) for folder in candidates)
-    raise DatasetError(f"dataset {dataset.name!r}: expected its files in {places}; {missing} is missing")
+    raise AbsentDatasetError(
+        f"dataset {dataset.name!r}: expected its files in {places}; {missing} is missing{_or_instead(dataset)}"
+    )
+
+
+def held_files(folder: Path, dataset: Dataset) -> tuple[DatasetFile, ...]:
+    """The files of a dataset that a folder holds whole, unchecked: ``files``, else ``instead``, else none."""
+    for files in (dataset.files, dataset.instead):
+        if files and all((folder / file.path).is_file() for file in files):
+            return files
+    return ()
 
 
 def check_file(path: Path, file: DatasetFile) -> None:
-    """Compare a file with its published checksum.
+    """Compare a file with its published length and checksum; of a file without them, only that it is there.
 
     Raises:
         DatasetError: it cannot be read, or its length or checksum differ.
     """
     try:
         size = path.stat().st_size
+        if file.sha256 is None:
+            return
         found = sha256_of(path) if size == file.size_bytes else None
     except OSError as error:
         raise DatasetError(f"{path}: expected a readable file, got: {error.strerror}") from error
@@ -108,9 +118,24 @@ def list_datasets(data_dir: str | Path | None = None) -> Iterator[tuple[Dataset,
         places = [cache_folder() / dataset.name]
         if given:
             places = [Path(given) / folder for folder in dataset.folders] + [Path(given)]
-        held = (place for place in places if dataset.files and _holds(place, dataset))
+        held = (place for place in places if held_files(place, dataset))
         yield dataset, next(held, None)
 
 
-def _holds(folder: Path, dataset: Dataset) -> bool:
-    return all((folder / file.path).is_file() for file in dataset.files)
+def remedy(dataset: Dataset) -> str:
+    """What to do about a dataset that is not there, as a clause."""
+    if all(file.sha256 is not None for file in dataset.files):
+        return (
+            f"run `hushstream datasets fetch {dataset.name}`, or give a local folder by --data-dir or "
+            f"{DATA_FOLDER_VARIABLE}"
+        )
+    needed = " and ".join(file.path for file in dataset.files)
+    return (
+        f"give a local folder with {needed}{_or_instead(dataset)} by --data-dir or {DATA_FOLDER_VARIABLE}; "
+        f"the publisher's page is {dataset.page}"
+    )
+
+
+def _or_instead(dataset: Dataset) -> str:
+    """What else would do, as the end of a clause."""
+    return f" (or, instead, {' and '.join(file.path for file in dataset.instead)})" if dataset.instead else ""

@@ -1,4 +1,4 @@
-"""A strict reader of sparse binary ARFF, the form in which Mulan publishes its multi-label datasets."""
+"""Strict readers of ARFF, the form in which Mulan publishes its multi-label datasets: sparse binary, and dense."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hushstream.replay.worlds.world import WorldError
 from hushstream.schemas.errors import unreadable
 
 _ATTRIBUTE = re.compile(r"@attribute\s+(?P<name>'[^']+'|\"[^\"]+\"|\S+)\s*\{\s*0\s*,\s*1\s*\}\s*", re.IGNORECASE)
+_NUMERIC = re.compile(r"@attribute\s+(?P<name>'[^']+'|\"[^\"]+\"|\S+)\s+(?:numeric|real|integer)\s*", re.IGNORECASE)
 _ROW = re.compile(r"\{\s*(?:\d+ [01](?:\s*,\s*\d+ [01])*)?\s*\}\s*")
 
 
@@ -28,6 +29,23 @@ class BinaryTable:
 
     names: tuple[str, ...]
     values: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class DenseTable:
+    """The content of a dense ARFF file.
+
+    Attributes:
+        number_names: m names of numeric attributes, in the order of the file.
+        label_names: l names of attributes ``{0,1}``, likewise.
+        numbers: (n, m) float32, finite.
+        labels: (n, l) booleans.
+    """
+
+    number_names: tuple[str, ...]
+    label_names: tuple[str, ...]
+    numbers: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.bool_]
 
 
 def read_sparse_binary(path: Path) -> BinaryTable:
@@ -63,6 +81,66 @@ def read_sparse_binary(path: Path) -> BinaryTable:
     for row, present in enumerate(rows):
         values[row, present] = True
     return BinaryTable(tuple(names), values)
+
+
+def read_dense(path: Path) -> DenseTable:
+    """Read a dense ARFF file whose attributes are numeric or ``{0,1}``, in any order, line by line.
+
+    Comments (%), blank lines and a byte-order mark are accepted, and either line end; a missing value (?) is not.
+
+    Raises:
+        WorldError: the file is missing, empty or malformed; the message names the line, never what stands in it.
+    """
+    names: list[str] = []
+    numeric: list[bool] = []
+    rows: list[npt.NDArray[np.float32]] = []
+    in_data, is_number = False, np.zeros(0, dtype=np.bool_)
+    try:
+        with path.open(encoding="utf-8-sig") as stream:
+            for number, line in enumerate(stream, start=1):
+                where = f"{path}, line {number}"
+                if not line.strip() or line.startswith("%"):
+                    continue
+                if in_data:
+                    rows.append(_numbers(line, is_number, where))
+                elif line.lower().startswith("@data"):
+                    in_data, is_number = True, np.array(numeric)
+                elif not line.lower().startswith("@relation"):
+                    match = _NUMERIC.fullmatch(line) or _ATTRIBUTE.fullmatch(line)
+                    if match is None:
+                        raise WorldError(f"{where}: expected '@attribute NAME numeric' or '@attribute NAME {{0,1}}'")
+                    names.append(match["name"].strip("'\""))
+                    numeric.append(match.re is _NUMERIC)
+    except (OSError, UnicodeDecodeError) as error:
+        raise WorldError(f"{path}: expected a readable UTF-8 file, got {unreadable(error)}") from error
+    if len(set(names)) != len(names):
+        raise WorldError(f"{path}: an attribute name occurs twice")
+    if not names or not rows:
+        raise WorldError(f"{path}: expected attributes and rows, got {len(names)} and {len(rows)}")
+    values = np.stack(rows)
+    return DenseTable(
+        tuple(name for name, number in zip(names, numeric, strict=True) if number),
+        tuple(name for name, number in zip(names, numeric, strict=True) if not number),
+        values[:, is_number],
+        values[:, ~is_number] == 1.0,
+    )
+
+
+def _numbers(line: str, is_number: npt.NDArray[np.bool_], where: str) -> npt.NDArray[np.float32]:
+    fields = line.split(",")
+    if len(fields) != len(is_number):
+        raise WorldError(f"{where}: expected {len(is_number)} values separated by commas, got {len(fields)}")
+    try:
+        values = np.fromiter(map(float, fields), dtype=np.float32, count=len(fields))
+    except ValueError:
+        # Not chained: its message repeats the field.
+        raise WorldError(f"{where}: expected numbers, got something else") from None
+    if not np.isfinite(values).all():
+        raise WorldError(f"{where}: expected finite numbers")
+    labels = values[~is_number]
+    if ((labels != 0.0) & (labels != 1.0)).any():
+        raise WorldError(f"{where}: expected 0 or 1 for every attribute {{0,1}}")
+    return values
 
 
 def _name(line: str, where: str) -> str:

@@ -1,15 +1,17 @@
-"""TMC2007 as a bandit: multi-label classification with bandit feedback (Malekzadeh et al. 2020, section 5.2).
+"""TMC2007 and MediaMill as bandits: multi-label classification with bandit feedback (Malekzadeh et al. 2020, 5.2).
 
 Conversion. An instance is one round of one user: the context is what the words say, an arm is a label, and
 the reward is 1 if the label shown is among the instance's true labels. Instances are dealt without
-replacement: a seeded permutation of all 28,596 rows, round by round, so that no two users (and no two
-rounds) share a row, and a run of fewer rounds sees the beginning of a longer one.
+replacement: a seeded permutation of all rows (TMC2007 has 28,596, MediaMill 43,907), round by round, so that no
+two users (and no two rounds) share a row, and a run of fewer rounds sees the beginning of a longer one.
 
 Arms are the K most frequent labels (ties by name), numbered in a seeded order: a learner that breaks ties by
-the lowest number would otherwise begin with the commonest label, which alone is right in 57 % of the rows. An
+the lowest number would otherwise begin with the commonest label, which alone is right in 57 % of TMC2007's. An
 instance may have none of the K labels, which is then a loss for every arm.
 
-Contexts are normalised histograms on the grid of q digits, of d word groups out of the 500 binary attributes:
+Contexts are normalised histograms on the grid of q digits, of d word groups out of the binary attributes: the 500
+words of TMC2007; for MediaMill "its feature is above ``present_above``" for each of its 120 visual features, which
+lie in [0, 1] (0.45, as in the public code of the paper). Of these:
 
 * ``features="chi2"`` (default): the d single words with the highest mean chi-squared statistic against the
   labels, as the public code of the paper selects them. The selection looks at the labels of all rows, also of
@@ -18,26 +20,31 @@ Contexts are normalised histograms on the grid of q digits, of d word groups out
 * ``features="clusters"``: all words in d groups, by seeded k-means on the words' co-occurrence. It never
   looks at a label, but it too looks at all texts; the same remark applies.
 
-An instance without any of the words gets the even histogram, as in the public code.
+An instance without any of the words gets the even histogram, as in the public code. That code merges MediaMill's
+labels into 40 groups; here, as in the paper's text and as for TMC2007, the arms are the most frequent labels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.datasets.store import locate
-from hushstream.replay.worlds.arff import BinaryTable, read_sparse_binary
+from hushstream.replay.worlds.arff import BinaryTable, DenseTable, read_dense, read_sparse_binary
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.histograms import on_grid
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
 LABEL_PREFIX = "class"
 LABELS = 22
+MEDIAMILL_FEATURES, MEDIAMILL_LABELS = 120, 101
 FEATURES = ("chi2", "clusters")
+
+Booleans = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +52,21 @@ class MultiLabelWorld:
     """Labelled instances dealt to users; see the module for the conversion.
 
     Attributes:
+        name: dataset and feature set, as figures must name them.
         labels: names of the arms.
         table_contexts: (rows, d) contexts of all instances.
         table_labels: (rows, K) truth of all instances.
         dealt: (rounds, users) row numbers.
     """
 
+    name: str
     users: int
     rounds: int
-    features: str
     labels: tuple[str, ...]
     table_contexts: npt.NDArray[np.float32] = field(repr=False, compare=False)
     table_labels: npt.NDArray[np.bool_] = field(repr=False, compare=False)
     dealt: npt.NDArray[np.int64] = field(repr=False, compare=False)
     public: bool = True
-
-    @property
-    def name(self) -> str:
-        """Dataset and feature set, as figures must name them."""
-        return f"tmc2007/{self.features}"
 
     @property
     def dimension(self) -> int:
@@ -121,8 +124,7 @@ def tmc2007(
         DatasetError: the files are absent or differ from the published ones.
         WorldError: an option is out of range.
     """
-    if features not in FEATURES:
-        raise WorldError(f"tmc2007: features must be one of {', '.join(FEATURES)}, got {features!r}")
+    _require_features("tmc2007", features)
     table = read_corpus(locate("tmc2007", data_dir))
     return multilabel_world(
         table,
@@ -133,6 +135,86 @@ def tmc2007(
         features=features,
         digits=digits,
         seed=seed,
+    )
+
+
+def mediamill(
+    *,
+    users: int = 425,
+    rounds: int = 100,
+    dimension: int = 20,
+    arms: int = 40,
+    features: str = "chi2",
+    present_above: float = 0.45,
+    digits: int = 1,
+    seed: int = 0,
+    data_dir: str | None = None,
+) -> MultiLabelWorld:
+    """Build the MediaMill world; users * rounds may not exceed the 43,907 rows.
+
+    Args:
+        users: agents; the paper has 425.
+        rounds: T, instances an agent; the paper goes up to 100.
+        dimension: d, feature groups of a context.
+        arms: K, labels; at most 101.
+        features: ``chi2`` or ``clusters``; see the module.
+        present_above: the value above which a feature counts as present.
+        digits: q, decimal digits of a context.
+        seed: decides who gets which instance (and the clusters).
+        data_dir: local data folder in place of the cache.
+
+    Raises:
+        DatasetError: the files are absent.
+        WorldError: a file is malformed, or an option is out of range.
+    """
+    _require_features("mediamill", features)
+    require_number("mediamill", "present_above", present_above, 0.0, 1.0)
+    table = read_mediamill(locate("mediamill", data_dir))
+    return labelled_world(
+        "mediamill",
+        table.numbers > present_above,
+        table.labels,
+        table.label_names,
+        users=users,
+        rounds=rounds,
+        dimension=dimension,
+        arms=arms,
+        features=features,
+        digits=digits,
+        seed=seed,
+    )
+
+
+def read_mediamill(folder: Path) -> DenseTable:
+    """Read Mulan's training and test file, the training rows first, or the one file of all rows.
+
+    Raises:
+        WorldError: a file is malformed, has not 120 features and 101 labels, or the two list different attributes.
+    """
+    paths = [folder / f"mediamill-{part}.arff" for part in ("train", "test")]
+    if not all(path.is_file() for path in paths):
+        paths = [folder / "mediamill.arff"]
+    return _dense_parts(tuple((path, path.stat().st_mtime_ns) for path in paths))
+
+
+@lru_cache(maxsize=1)
+def _dense_parts(parts: tuple[tuple[Path, int], ...]) -> DenseTable:
+    """Of files and when they were changed: a figure builds the world for each of its seeds, and reads once."""
+    tables = [read_dense(path) for path, _ in parts]
+    for (path, _), table in zip(parts, tables, strict=True):
+        found = table.numbers.shape[1], table.labels.shape[1]
+        if found != (MEDIAMILL_FEATURES, MEDIAMILL_LABELS):
+            raise WorldError(
+                f"{path}: expected {MEDIAMILL_FEATURES} numeric attributes and {MEDIAMILL_LABELS} of {{0,1}}, "
+                f"got {found[0]} and {found[1]}"
+            )
+        if (table.number_names, table.label_names) != (tables[0].number_names, tables[0].label_names):
+            raise WorldError("mediamill: the training and test file list different attributes")
+    return DenseTable(
+        tables[0].number_names,
+        tables[0].label_names,
+        np.concatenate([table.numbers for table in tables]),
+        np.concatenate([table.labels for table in tables]),
     )
 
 
@@ -171,40 +253,94 @@ def multilabel_world(
     digits: int,
     seed: int,
 ) -> MultiLabelWorld:
-    """Build the world from a corpus already read; options as in `tmc2007`.
+    """Build the world from a corpus of TMC2007 already read; options as in `tmc2007`.
 
     Raises:
         WorldError: an option is out of range for this corpus.
     """
     words, labels, names = split_labels(table)
-    rows = words.shape[0]
+    return labelled_world(
+        "tmc2007",
+        words,
+        labels,
+        names,
+        users=users,
+        rounds=rounds,
+        dimension=dimension,
+        arms=arms,
+        features=features,
+        digits=digits,
+        seed=seed,
+    )
+
+
+def labelled_world(
+    dataset: str,
+    words: Booleans,
+    labels: Booleans,
+    names: tuple[str, ...],
+    *,
+    users: int,
+    rounds: int,
+    dimension: int,
+    arms: int,
+    features: str,
+    digits: int,
+    seed: int,
+) -> MultiLabelWorld:
+    """Build the world of labelled instances; options as in `tmc2007`.
+
+    Args:
+        dataset: what it is called.
+        words: (n, m) which words (or features) an instance has.
+        labels: (n, l) its labels.
+        names: l names of labels.
+
+    Raises:
+        WorldError: an option is out of range for these instances.
+    """
     for option, value, most in (
-        ("arms", arms, LABELS),
+        ("arms", arms, labels.shape[1]),
         ("dimension", dimension, words.shape[1]),
         ("digits", digits, 6),
     ):
         least = 1 if option == "digits" else 2
-        require_number("tmc2007", option, value, least, most)
-    for option, value in (("users", users), ("rounds", rounds)):
-        require_number("tmc2007", option, value, 1, rows)
-    if users * rounds > rows:
-        raise WorldError(
-            f"tmc2007: users * rounds must be in 1..{rows} (instances are dealt once), got {users} * {rounds}"
-        )
+        require_number(dataset, option, value, least, most)
+    dealt = deal(dataset, words.shape[0], users, rounds, seed)
     frequent = np.argsort(-labels.sum(axis=0), kind="stable")[:arms]
     chosen = Draws(seed, "arms").generator().permutation(frequent)
     pick = _chi2_words if features == "chi2" else _word_clusters
     groups = pick(words, labels, dimension, seed)
-    permutation = Draws(seed, "instances").generator().permutation(rows)
     return MultiLabelWorld(
+        name=f"{dataset}/{features}",
         users=users,
         rounds=rounds,
-        features=features,
         labels=tuple(names[label] for label in chosen),
         table_contexts=on_grid(words.astype(np.float32) @ groups, digits),
         table_labels=np.ascontiguousarray(labels[:, chosen]),
-        dealt=permutation[: users * rounds].reshape(rounds, users),
+        dealt=dealt,
     )
+
+
+def deal(dataset: str, rows: int, users: int, rounds: int, seed: int) -> npt.NDArray[np.int64]:
+    """Deal row numbers to users without replacement: (rounds, users), fewer rounds being the beginning of more.
+
+    Raises:
+        WorldError: there are fewer rows than are asked for.
+    """
+    for option, value in (("users", users), ("rounds", rounds)):
+        require_number(dataset, option, value, 1, rows)
+    if users * rounds > rows:
+        raise WorldError(
+            f"{dataset}: users * rounds must be in 1..{rows} (instances are dealt once), got {users} * {rounds}"
+        )
+    permutation = Draws(seed, "instances").generator().permutation(rows)
+    return permutation[: users * rounds].reshape(rounds, users)
+
+
+def _require_features(dataset: str, features: str) -> None:
+    if features not in FEATURES:
+        raise WorldError(f"{dataset}: features must be one of {', '.join(FEATURES)}, got {features!r}")
 
 
 def chi2_scores(words: npt.NDArray[np.bool_], labels: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:

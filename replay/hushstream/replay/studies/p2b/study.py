@@ -33,8 +33,9 @@ from hushstream.replay.studies.p2b.report.table import terminal_table
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
 from hushstream.replay.studies.p2b.view import run_view
 from hushstream.replay.study import Study
+from hushstream.replay.worlds.criteo import criteo
 from hushstream.replay.worlds.movielens import movielens_100k
-from hushstream.replay.worlds.multilabel import tmc2007
+from hushstream.replay.worlds.multilabel import mediamill, tmc2007
 from hushstream.replay.worlds.shop import shop
 from hushstream.replay.worlds.synthetic import synthetic
 
@@ -92,7 +93,14 @@ STUDY = Study(
     table=terminal_table,
     view=run_view,
     report=write_report,
-    worlds={"shop": shop, "synthetic": synthetic, "tmc2007": tmc2007, "ml-100k": movielens_100k},
+    worlds={
+        "shop": shop,
+        "synthetic": synthetic,
+        "tmc2007": tmc2007,
+        "mediamill": mediamill,
+        "criteo": criteo,
+        "ml-100k": movielens_100k,
+    },
     plays=_plays,
     experiments=lambda: EXPERIMENTS,
     paper=paper_line,

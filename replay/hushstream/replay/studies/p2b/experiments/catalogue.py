@@ -46,7 +46,13 @@ EXPERIMENTS = (
         p2b_figures.FIG6,
         p2b_figures.FIG6_TITLE,
         lambda scale, progress: p2b_figures.fig6(scale.quick, progress, scale.data_dir),
-        (Picture("", "Accuracy on TMC2007, 275 agents, K = d = 20", drawings.draw_lives),),
+        (Picture("", "Accuracy with 20 features and 20 or 40 labels", drawings.draw_lives),),
+    ),
+    Experiment(
+        p2b_figures.FIG7,
+        p2b_figures.FIG7_TITLE,
+        lambda scale, progress: p2b_figures.fig7(scale.quick, progress, scale.data_dir),
+        (Picture("", "Click-through on Criteo's log, d = 10, K = 40", drawings.draw_clicks),),
     ),
     Experiment(
         p2b_modes.NAME,

@@ -90,14 +90,31 @@ def draw_dimensions(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_lives(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 6: one slot in a life, and a slot every 10 interactions."""
-    grid = sheet.panels(2, height=320, sharey=True)
-    for axes, plan in zip(grid, (ONE_SLOT, SLOT_EVERY_10), strict=True):
-        _draw_conditions(axes, [row for row in rows if row["plan"] == plan], "rounds")
-        axes.set(xlabel="Interactions T of an agent", title=plan)
+    """Figure 6: for each dataset one slot in a life, and a slot every 10 interactions."""
+    worlds = list(dict.fromkeys(row["world"] for row in rows))
+    panels = [(world, plan) for world in worlds for plan in (ONE_SLOT, SLOT_EVERY_10)]
+    grid = sheet.panels(len(panels), columns=2, height=320)
+    for axes, (world, plan) in zip(grid, panels, strict=True):
+        chosen = [row for row in rows if (row["world"], row["plan"]) == (world, plan)]
+        _draw_conditions(axes, chosen, "rounds")
+        axes.set(xlabel="Interactions T of an agent", title=f"{world}, {plan}")
+        ticks(axes, sorted({row["rounds"] for row in chosen}))
+        # The panels of one dataset compare, so they have one scale.
+        _from_zero(axes, [row for row in rows if row["world"] == world])
+    sheet.label_left(grid, "Accuracy (mean reward)")
+    sheet.legend(*grid[:2])
+
+
+def draw_clicks(rows: Sequence[Row], sheet: Sheet) -> None:
+    """Figure 7: a panel for each number of codes of the paper's release."""
+    of_paper = list(dict.fromkeys(row["line"] for row in rows if row.get("mode") == "paper"))
+    grid = sheet.panels(len(of_paper), height=320, sharey=True)
+    for axes, label in zip(grid, of_paper, strict=True):
+        _draw_conditions(axes, [row for row in rows if row.get("mode") != "paper" or row["line"] == label], "rounds")
+        axes.set(xlabel="Interactions T of an agent", title=label)
         ticks(axes, sorted({row["rounds"] for row in rows}))
     _from_zero(grid[0], rows)
-    sheet.label_left(grid, "Accuracy (mean reward)")
+    sheet.label_left(grid, "Click-through (mean reward)")
     sheet.legend(*grid)
 
 

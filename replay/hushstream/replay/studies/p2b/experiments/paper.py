@@ -1,15 +1,19 @@
-"""P2B, Figures 4 to 6: reward against the size of the population, of the context, and of a user's life."""
+"""P2B, Figures 4 to 7: reward against the size of the population, of the context, and of a user's life."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.datasets.dataset import AbsentDatasetError
+from hushstream.replay.datasets.registry import find_dataset
+from hushstream.replay.datasets.store import locate, remedy
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import over_seeds
 from hushstream.replay.progress import Progress
@@ -24,10 +28,11 @@ from hushstream.replay.studies.p2b.experiments.points import (
 from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_NONPRIVATE
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
-FIG4, FIG5, FIG6 = "p2b-fig4", "p2b-fig5", "p2b-fig6"
+FIG4, FIG5, FIG6, FIG7 = "p2b-fig4", "p2b-fig5", "p2b-fig6", "p2b-fig7"
 FIG4_TITLE = "Mean reward against the number of users, for 10, 20 and 50 arms"
 FIG5_TITLE = "Mean reward against the dimension of the context"
-FIG6_TITLE = "Accuracy on TMC2007 against the interactions of an agent"
+FIG6_TITLE = "Accuracy on TMC2007 and MediaMill against the interactions of an agent"
+FIG7_TITLE = "Click-through on Criteo's log against the interactions of an agent"
 
 ONE_SLOT, SLOT_EVERY_10 = "one slot in a life", "a slot every 10 interactions"
 """What an agent of Figure 6 owes."""
@@ -48,6 +53,38 @@ SETTINGS = (
     "Paper mode: p = 0.5, threshold 10 counted on the code alone.",
     "The non-private condition learns from every slot's interaction in clear.",
     "Intervals: 95 % over seeds (Student's t), each with its own world, coins and keys.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A part of Figure 6.
+
+    Attributes:
+        dataset: its name.
+        label: its name for people.
+        agents: how many there are, contributors and evaluated ones.
+        arms: K.
+        gap: what non-private agents are ahead by in the paper, in points of accuracy.
+        quick: agents and interactions of a quick run.
+    """
+
+    dataset: str
+    label: str
+    agents: int
+    arms: int
+    gap: float
+    quick: tuple[int, tuple[int, ...]]
+
+    def world(self, options: dict[str, str]) -> WorldSpec:
+        """The world at 20 features a context."""
+        what = f"{self.label}, 20 features by chi-squared, {self.arms} labels"
+        return WorldSpec(self.dataset, what, self.dataset, options)
+
+
+PANELS = (
+    Panel("tmc2007", "TMC2007", 275, 20, 3.6, (275, (10, 30))),
+    Panel("mediamill", "MediaMill", 425, 40, 2.6, (60, (10, 20))),
 )
 
 
@@ -103,22 +140,69 @@ def fig5(quick: bool, progress: Progress | None = None) -> Findings:
 
 
 def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
-    """Accuracy on TMC2007: d=20, K=20, 275 agents, T=10 to 100, k=2^5."""
+    """Accuracy, d=20, T=10 to 100, k=2^5: TMC2007 with K=20 and 275 agents, MediaMill with K=40 and 425.
+
+    A panel whose dataset is not there is left out, and the findings say what it needs.
+
+    Raises:
+        AbsentDatasetError: neither dataset is there.
+    """
     seeds = range(2) if quick else range(20)
-    options = {} if data_dir is None else {"data_dir": str(data_dir)}
-    world = WorldSpec("tmc2007", "TMC2007, 20 words by chi-squared, 20 labels", "tmc2007", options)
-    lives = (10, 30) if quick else (10, 25, 50, 100)
-    once = lines(32)
-    often = (Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2),)
-    points = [Point(FIG6, {"rounds": life, "plan": ONE_SLOT}, world, 275, life, 20, 20, once) for life in lives]
-    points += [
-        Point(FIG6, {"rounds": life, "plan": SLOT_EVERY_10}, world, 275, life, 20, 20, often, slot_every=10)
-        for life in lives
-        if life % 10 == 0
-    ]
+    shown, needs = _panels_here(data_dir)
+    points: list[Point] = []
+    for panel in shown:
+        agents, lives = panel.quick if quick else (panel.agents, (10, 25, 50, 100))
+        world = panel.world(_options(data_dir))
+        once, often = lines(32), (Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2),)
+        for life in lives:
+            columns = {"rounds": life, "plan": ONE_SLOT}
+            points.append(Point(FIG6, columns, world, agents, life, 20, panel.arms, once))
+        for life in (life for life in lives if life % 10 == 0):
+            columns = {"rounds": life, "plan": SLOT_EVERY_10}
+            points.append(Point(FIG6, columns, world, agents, life, 20, panel.arms, often, slot_every=10))
     played = play_all(points, seeds, progress)
-    single = played[: len(lives)]
-    return _findings(FIG6, FIG6_TITLE, "Figure 6 (bottom)", played, seeds, _judged(_fig6_targets(single), quick))
+    targets: list[BenchRow] = []
+    for panel in shown:
+        single = [one for one in played if (one.point.world.key, one.point.slot_every) == (panel.dataset, None)]
+        targets += _fig6_targets(panel, single)
+    return _findings(FIG6, FIG6_TITLE, "Figure 6", played, seeds, _judged(targets, quick), needs)
+
+
+def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
+    """Click-through on Criteo's log: d=10, K=40, 3,000 agents, T=20 to 300, k=2^5 and 2^7.
+
+    Raises:
+        AbsentDatasetError: the log is not there.
+    """
+    seeds = range(2) if quick else range(5)
+    agents, lives = (300, (10, 20)) if quick else (3_000, (20, 100, 200, 300))
+    world = WorldSpec("criteo", "Criteo, 10 numbers, the 40 most frequent hashed values", "criteo", _options(data_dir))
+    compared = (*lines(32)[:1], *lines(128))
+    points = [Point(FIG7, {"rounds": life}, world, agents, life, 10, 40, compared) for life in lives]
+    played = play_all(points, seeds, progress)
+    return _findings(FIG7, FIG7_TITLE, "Figure 7", played, seeds, _judged(_fig7_targets(played[-1]), quick))
+
+
+def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
+    """The panels whose files are there, and a sentence for each other one."""
+    shown: list[Panel] = []
+    needs: list[str] = []
+    for panel in PANELS:
+        try:
+            locate(panel.dataset, data_dir)
+        except AbsentDatasetError as error:
+            needs.append(
+                f"{panel.label} is left out, since its files are not here: {remedy(find_dataset(panel.dataset))}."
+            )
+            if len(needs) == len(PANELS):
+                raise AbsentDatasetError(f"{FIG6}: expected tmc2007 or mediamill; {error}") from error
+        else:
+            shown.append(panel)
+    return shown, tuple(needs)
+
+
+def _options(data_dir: Path | None) -> dict[str, str]:
+    return {} if data_dir is None else {"data_dir": str(data_dir)}
 
 
 def ratio_target(name: str, played: Played, line: int, condition: str, bound: float) -> BenchRow:
@@ -157,7 +241,7 @@ def _fig5_targets(played: Sequence[Played]) -> list[BenchRow]:
     return found
 
 
-def _fig6_targets(played: Sequence[Played]) -> list[BenchRow]:
+def _fig6_targets(panel: Panel, played: Sequence[Played]) -> list[BenchRow]:
     first, last = played[0], played[-1]
     found = []
     names = ("cold", "warm non-private", *(line.label for line in first.point.lines))
@@ -165,13 +249,22 @@ def _fig6_targets(played: Sequence[Played]) -> list[BenchRow]:
         rise = _points(last.means[:, column] - first.means[:, column])
         # A model from raw data has little left to gain here, so the target holds for the others.
         target = ("above 0", rise > 0) if column != 1 else ("", None)
-        found.append(
-            BenchRow(f"{name}: accuracy at T={last.point.rounds} minus T={first.point.rounds}", rise, "points", *target)
-        )
+        title = f"{panel.label}, {name}: accuracy at T={last.point.rounds} minus T={first.point.rounds}"
+        found.append(BenchRow(title, rise, "points", *target))
     for index, line in enumerate(last.point.lines):
         gap = _points(last.means[:, 1] - last.means[:, 2 + index])
-        name = f"non-private minus {line.label} at T={last.point.rounds}"
-        found.append(BenchRow(name, gap, "points", "at most 3.6 (the paper's gap)", gap <= 3.6))
+        title = f"{panel.label}, non-private minus {line.label} at T={last.point.rounds}"
+        found.append(BenchRow(title, gap, "points", f"at most {panel.gap:g} (the paper's gap)", gap <= panel.gap))
+    return found
+
+
+def _fig7_targets(last: Played) -> list[BenchRow]:
+    """The paper finds private agents ahead, by 0.0025 of click-through."""
+    found = []
+    for index, line in enumerate(last.point.lines):
+        ahead, *_ = over_seeds(last.means[:, 2 + index] - last.means[:, 1])
+        title = f"{line.label} minus non-private at T={last.point.rounds}"
+        found.append(BenchRow(title, ahead, "click-through", "above 0 (the paper has 0.0025)", ahead > 0))
     return found
 
 
@@ -185,7 +278,13 @@ def worlds_of(played: Sequence[Played]) -> tuple[str, ...]:
 
 
 def _findings(
-    name: str, title: str, source: str, played: list[Played], seeds: Sequence[int], targets: list[BenchRow]
+    name: str,
+    title: str,
+    source: str,
+    played: list[Played],
+    seeds: Sequence[int],
+    targets: list[BenchRow],
+    needs: tuple[str, ...] = (),
 ) -> Findings:
     description = Description(
         name,
@@ -193,7 +292,7 @@ def _findings(
         f"P2B (Malekzadeh et al. 2020), {source}",
         worlds_of(played),
         tuple(seeds),
-        SETTINGS,
+        SETTINGS + needs,
         provenance(played),
     )
     return Findings(description, [row for one in played for row in one.rows()], targets)

@@ -1,0 +1,255 @@
+"""MediaMill and Criteo's log from made files of the published forms: what is read, dealt, and refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+from published_forms import CATEGORIES, NUMBERS, arff_head, arff_rows, criteo_rows, write_criteo, write_mediamill
+
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.datasets.dataset import AbsentDatasetError, DatasetError
+from hushstream.replay.datasets.fetch import fetch
+from hushstream.replay.datasets.store import inspect, list_datasets, locate
+from hushstream.replay.worlds.criteo import read_impressions, shown, weights
+from hushstream.replay.worlds.multilabel import MultiLabelWorld, deal, read_mediamill
+from hushstream.replay.worlds.world import WorldError
+
+SECRET = "7secret7"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_mediamill(folder / "mediamill", 300)
+    write_criteo(folder / "criteo", 1200)
+    return folder
+
+
+def _made(name: str, data: Path, **options: object) -> MultiLabelWorld:
+    world = make_world(name, users=20, rounds=10, data_dir=str(data), **options)
+    assert isinstance(world, MultiLabelWorld)
+    return world
+
+
+@pytest.mark.parametrize(("name", "shape"), [("mediamill", (20, 40)), ("criteo", (10, 40))])
+def test_a_world_has_the_papers_shape_and_its_contexts_are_histograms_on_the_grid(data, name, shape):
+    world = _made(name, data)
+    assert (world.dimension, world.arms) == shape
+    users = np.arange(20)
+    for round_index in (0, 9):
+        units = 10 * world.contexts(users, round_index)
+        assert np.array_equal(units, np.round(units))
+        assert np.array_equal(units.sum(axis=1), np.full(20, 10))
+        assert (units >= 0).all()
+    assert len(np.unique(world.table_contexts, axis=0)) > 10
+
+
+@pytest.mark.parametrize("name", ["mediamill", "criteo"])
+def test_rows_are_dealt_once_and_a_short_run_begins_a_long_one(data, name):
+    long, short = _made(name, data), make_world(name, users=20, rounds=4, data_dir=str(data))
+    assert np.unique(long.dealt).size == 200
+    users, arms = np.arange(20), np.arange(20)
+    for round_index in range(4):
+        assert np.array_equal(long.contexts(users, round_index), short.contexts(users, round_index))
+        assert np.array_equal(long.rewards(users, round_index, arms), short.rewards(users, round_index, arms))
+    with pytest.raises(WorldError, match=f"{name}: users \\* rounds must be in 1..[0-9]+ .instances are dealt once"):
+        make_world(name, users=100, rounds=100, data_dir=str(data))
+
+
+def test_mediamills_arms_are_its_most_frequent_labels_and_a_true_one_is_rewarded(data):
+    world, table = _made("mediamill", data, seed=3), read_mediamill(data / "mediamill")
+    frequent = np.argsort(-table.labels.sum(axis=0), kind="stable")[:40]
+    assert set(world.labels) == {table.label_names[label] for label in frequent}
+    users = np.arange(20)
+    for arm in range(40):
+        truth = table.labels[world.dealt[2], table.label_names.index(world.labels[arm])]
+        assert np.array_equal(world.rewards(users, 2, np.full(20, arm)), truth)
+
+
+def test_a_feature_of_mediamill_counts_above_its_bound_alone(data):
+    everything, nothing = _made("mediamill", data, present_above=0.0), _made("mediamill", data, present_above=1.0)
+    even = np.repeat([0.1, 0.0], 10).astype(np.float32)
+    assert (nothing.table_contexts == even).all()
+    assert (everything.table_contexts == even).mean() > 0.9
+    with pytest.raises(WorldError, match=r"present_above must be in 0..1, got 2"):
+        _made("mediamill", data, present_above=2.0)
+
+
+def test_mulans_two_parts_are_read_as_the_one_file_and_either_line_end_does(tmp_path):
+    rows = arff_rows(30)
+    text = "\r\n".join([*arff_head(), *rows[:20]]) + "\r\n"
+    (tmp_path / "mediamill-train.arff").write_bytes(text.encode())
+    (tmp_path / "mediamill-test.arff").write_text("\n".join([*arff_head(), *rows[20:]]), encoding="utf-8")
+    whole = tmp_path / "whole"
+    write_mediamill(whole, 30)
+    parts, one = read_mediamill(locate("mediamill", tmp_path)), read_mediamill(locate("mediamill", whole))
+    assert np.array_equal(parts.numbers, one.numbers)
+    assert np.array_equal(parts.labels, one.labels)
+    assert inspect("mediamill", whole)["rows"] == 30
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (lambda row: row[:-2], "expected 221 values separated by commas, got 220"),
+        (lambda row: f"{row},0", "expected 221 values separated by commas, got 222"),
+        (lambda row: row[:-1], "expected numbers, got something else"),
+        (lambda row: SECRET + row[6:], "expected numbers, got something else"),
+        (lambda row: "?" + row[6:], "expected numbers, got something else"),
+        (lambda row: "inf" + row[6:], "expected finite numbers"),
+        (lambda row: row[:-1] + "7", "expected 0 or 1 for every attribute {0,1}"),
+    ],
+)
+def test_a_malformed_row_of_mediamill_is_refused_with_its_line_and_without_its_content(tmp_path, row, message):
+    path = tmp_path / "mediamill.arff"
+    first, second = arff_rows(2)
+    path.write_text("\n".join([*arff_head(), first, row(second)]), encoding="utf-8")
+    with pytest.raises(WorldError, match=re.escape(f"{path}, line {len(arff_head()) + 2}: {message}")) as refused:
+        read_mediamill(tmp_path)
+    assert SECRET not in str(refused.value)
+
+
+def test_attributes_of_another_corpus_are_refused(tmp_path):
+    head = [line for line in arff_head() if "Class101" not in line]
+    path = tmp_path / "mediamill.arff"
+    path.write_text("\n".join([*head, arff_rows(1)[0][:-2]]), encoding="utf-8")
+    with pytest.raises(WorldError, match=r"expected 120 numeric attributes and 101 of \{0,1\}, got 120 and 100"):
+        read_mediamill(tmp_path)
+    path.write_text("\n".join(["@attribute Att1 string", *arff_head()]), encoding="utf-8")
+    with pytest.raises(WorldError, match="line 1: expected '@attribute NAME numeric'"):
+        read_mediamill(tmp_path)
+
+
+def test_a_value_is_the_count_of_categories_in_three_buckets_of_a_hash_without_key():
+    categories = [b"%08x" % number for number in range(CATEGORIES - 1)] + [b""]
+    counts = [0, 0, 0]
+    for column, category in enumerate(categories[:-1], start=1):
+        counts[crc32(b"C%d=" % column + category) % 3] += 1
+    assert shown(categories) == (counts[0] * 27 + counts[1]) * 27 + counts[2]
+    assert shown([b""] * CATEGORIES) == 0
+
+
+def test_the_most_frequent_values_are_the_arms_and_other_rows_are_ignored(data):
+    lines = (data / "criteo" / "train.txt").read_bytes().splitlines()
+    values = [shown(line.split(b"\t")[14:]) for line in lines]
+    found, counts = np.unique(values, return_counts=True)
+    order = found[np.argsort(-counts, kind="stable")][:40].tolist()
+    kept = read_impressions(data / "criteo" / "train.txt", 10_000, 40)
+    expected = [
+        (order.index(value), line[:1] == b"1") for value, line in zip(values, lines, strict=True) if value in order
+    ]
+    assert list(zip(kept.ranks.tolist(), kept.clicks.tolist(), strict=True)) == expected
+    assert kept.read == 1200 > len(expected)
+    assert np.bincount(kept.ranks)[0] == counts.max()
+
+
+def test_the_reward_is_a_click_on_the_arm_that_was_logged(data):
+    world = _made("criteo", data, seed=5)
+    kept = read_impressions(data / "criteo" / "train.txt", 2_000_000, 40)
+    assert sorted(world.labels, key=int) == [str(rank) for rank in range(1, 41)]
+    users = np.arange(20)
+    total = 0.0
+    for round_index in range(10):
+        every = np.array([world.rewards(users, round_index, np.full(20, arm)) for arm in range(40)])
+        assert (every.sum(axis=0) <= 1).all()
+        total += every.sum()
+    # Which rows are dealt: the seed's permutation of those kept.
+    dealt = deal("criteo", len(kept.ranks), 20, 10, 5)
+    assert total == kept.clicks[dealt].sum()
+    for round_index in range(10):
+        arms = np.array([world.labels.index(str(rank + 1)) for rank in kept.ranks[dealt[round_index]]])
+        assert np.array_equal(world.rewards(users, round_index, arms), kept.clicks[dealt[round_index]])
+
+
+def test_weights_are_of_the_numbers_with_the_fewest_blanks_and_of_like_size():
+    blank = np.nan
+    numbers = np.zeros((4, NUMBERS), dtype=np.float32)
+    numbers[:, 3:] = blank
+    numbers[:, 0] = (1, blank, 3, -2)
+    numbers[:, 2] = (0, 1000, 0, 1000)
+    numbers[:, 12] = (5, 5, 5, 5)
+    found = weights(numbers, 3)
+    assert found.shape == (4, 3)
+    assert np.array_equal(found[:, 0], np.zeros(4))
+    assert found[:, 1] == pytest.approx([0, 2, 0, 2])
+    assert found[:, 2] == pytest.approx([1, 1, 1, 1])
+    logs = np.log([2, 1, 4, 1])
+    assert weights(numbers, 4)[:, 0] == pytest.approx(logs / logs.mean())
+
+
+def test_rows_may_be_limited_and_what_follows_is_not_read(tmp_path):
+    rows = criteo_rows(600)
+    (tmp_path / "train.txt").write_bytes("\r\n".join([*rows, "not a row"]).encode())
+    assert read_impressions(tmp_path / "train.txt", 600, 40).read == 600
+    with pytest.raises(WorldError, match="line 601: expected 40 columns"):
+        read_impressions(tmp_path / "train.txt", 601, 40)
+    assert make_world("criteo", users=5, rounds=5, rows=600, data_dir=str(tmp_path)).arms == 40
+    with pytest.raises(WorldError, match=r"expected at least 40 values of the hashed categories as arms, got [0-9]"):
+        read_impressions(tmp_path / "train.txt", 9, 40)
+
+
+def _field(row: str, place: int, value: str) -> str:
+    fields = row.split("\t")
+    return "\t".join([*fields[:place], value, *fields[place + 1 :]])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (lambda row: row.rsplit("\t", 1)[0], "expected 40 columns separated by tabs, got 39"),
+        (lambda row: f"{row}\t", "expected 40 columns separated by tabs, got 41"),
+        (lambda row: _field(row, 0, ""), "expected 0 or 1 as the label"),
+        (lambda row: _field(row, 3, SECRET), "expected a whole number or nothing as I3"),
+        (lambda row: _field(row, 13, "1.5"), "expected a whole number or nothing as I13"),
+        (lambda row: _field(row, 15, SECRET), "expected 8 hexadecimal digits or nothing as C2"),
+        (lambda row: _field(row, 39, "68fd"), "expected 8 hexadecimal digits or nothing as C26"),
+        (lambda row: _field(row, 39, ""), "expected the end of the line, got the end of the file"),
+        (lambda row: SECRET * 1000, "expected 40 columns separated by tabs, got 1"),
+    ],
+)
+def test_a_malformed_last_row_of_criteo_is_refused_with_its_line_and_without_its_content(tmp_path, row, message):
+    path = tmp_path / "train.txt"
+    first, second = criteo_rows(2)
+    path.write_bytes(f"{first}\n{row(second)}".encode())
+    with pytest.raises(WorldError, match=re.escape(f"{path}, line 2: {message}")) as refused:
+        read_impressions(path, 10, 2)
+    assert SECRET not in str(refused.value)
+
+
+def test_an_empty_or_absent_log_is_refused(tmp_path):
+    with pytest.raises(WorldError, match="expected a readable file"):
+        read_impressions(tmp_path / "train.txt", 10, 2)
+    (tmp_path / "train.txt").write_bytes(b"")
+    with pytest.raises(WorldError, match="expected at least one row, got none"):
+        read_impressions(tmp_path / "train.txt", 10, 2)
+
+
+def test_files_without_checksum_are_found_listed_and_copied_as_they_come(data, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
+    listed = {dataset.name: place for dataset, place in list_datasets(data)}
+    assert (listed["mediamill"], listed["criteo"]) == (data / "mediamill", data / "criteo")
+    copied = fetch("mediamill", data_dir=data)
+    assert (copied / "mediamill.arff").read_bytes() == (data / "mediamill" / "mediamill.arff").read_bytes()
+    assert locate("mediamill") == copied
+    assert fetch("mediamill") == copied
+    assert inspect("criteo", data)["rows_read"] == 1200
+    with pytest.raises(DatasetError, match=r"train.txt cannot be fetched: .*unchecked"):
+        fetch("criteo")
+
+
+def test_what_is_expected_where_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("HUSHSTREAM_DATA", raising=False)
+    with pytest.raises(
+        AbsentDatasetError, match=r"give a local folder with train.txt by --data-dir or HUSHSTREAM_DATA"
+    ):
+        locate("criteo")
+    with pytest.raises(AbsentDatasetError, match=r"train.txt is missing$"):
+        locate("criteo", tmp_path)
+    with pytest.raises(AbsentDatasetError, match=r"mediamill-train.arff is missing .or, instead, mediamill.arff.$"):
+        locate("mediamill", tmp_path)
