@@ -347,6 +347,8 @@ class P2BConfig:
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        half_life: the model halves a window's weight with every so many later windows of a partition, so that it
+            follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -373,6 +375,7 @@ class P2BConfig:
     items_from_requests: bool = later(False)
     item_features: Any = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
+    half_life: float | None = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -386,6 +389,11 @@ class P2BConfig:
             object.__setattr__(self, "click_rate", rate)
         self._check_form()
         self._check_items()
+        if self.half_life is not None:
+            require(self.release.form == "features", "model.half_life", "none for form codes", self.half_life)
+            expected = "windows from 0.1 to 1,000,000"
+            half_life = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
+            object.__setattr__(self, "half_life", half_life)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         counted = self.kind == "hosted" or not self.lift.holdout
         require(

@@ -15,6 +15,7 @@ KEYS: Mapping[str, str | None] = {
     "named_items": "items.named",
     "item_features": "items.features",
     "items_from_requests": "items.from_requests",
+    "half_life": f"{language.MODEL}.half_life",
     "release.mode": language.MECHANISM,
     "release.epsilon": language.EPSILON,
     "release.target_delta": language.DELTA,

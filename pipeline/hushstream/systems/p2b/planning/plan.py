@@ -23,6 +23,7 @@ from hushstream.engine.declare.plan import (
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold, summed_of
 from hushstream.systems.p2b.edge.candidates import click_chance
+from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.planning.forecast import (
     Forecast,
     Habits,
@@ -107,14 +108,14 @@ class Forecaster:
         return full if tree is None else min(full, tree.horizon)
 
     def sample(self, day: float) -> Sample:
-        """What was released by the end of a day."""
+        """What was released by the end of a day; where windows fade, as many slots as they are worth."""
         release, windows = self.config.release, self.windows(day)
         slots = self.slots(day)
         if release.window_seconds is None:
             slots = min(slots, windows * release.window_slots * self.config.partitions.shuffler)
         elif not windows:
             slots = 0.0
-        sent = slots * release.sampling
+        sent = slots * release.sampling * (remembered(self.config, windows).share if windows else 1.0)
         return Sample(sent, self.audience.visited(day), noise_variance(self.config, windows) if self.sums else 0.0)
 
     @property
@@ -228,6 +229,17 @@ def _early(config: P2BConfig) -> tuple[str, ...]:
     return (
         f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
         f"may take {window:g} s (feedback.attribution_window_seconds): it {held}; state at least {window:g}",
+    )
+
+
+def _forgotten(config: P2BConfig) -> tuple[str, ...]:
+    if config.half_life is None:
+        return ()
+    windows = remembered(config, 1 << 40)
+    worth = windows.share * (1 << 40) * config.partitions.shuffler
+    return (
+        f"with model.half_life {config.half_life:g} the model is worth at most {worth:,.3g} windows of "
+        f"{config.release.window_slots:,} slots, however many were released; slots are given as they are worth",
     )
 
 
@@ -355,5 +367,6 @@ def _assumptions(config: P2BConfig, audience: Audience, spreads: Spreads) -> tup
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
         f"{audience.users:,} new users come every {audience.days:g} days, evenly, and each makes {audience.visits} "
         f"visits within as many days; nothing changes with time",
+        *_forgotten(config),
         *_early(config),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from hushstream.engine.declare.declaration import Fact
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import reuse_after_ms
+from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.promise import expected_windows, noise_variance
 
@@ -20,8 +21,8 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
     form = FeaturesForm(config)
     layout = form.layout
     items = config.arms if config.expected_items is None else config.expected_items
-    slots = config.expected_slots * config.slot.lifetime_slots / items
     windows = expected_windows(config)
+    slots = config.expected_slots * config.slot.lifetime_slots * remembered(config, windows).share / items
     noise = math.sqrt(noise_variance(config, windows)) / (layout.budgets[0] * layout.levels)
     advice = "" if noise <= _MOST_NOISE * slots else "; that is too much: use fewer items or more slots"
     return (
@@ -32,7 +33,22 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
             f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
             f"total is off by {noise:.3g} (one deviation) at the end of {windows} windows{advice}.",
         ),
+        *_forgetting(config),
         *(_items(config) if config.named_items else ()),
+    )
+
+
+def _forgetting(config: P2BConfig) -> Iterator[Fact]:
+    if config.half_life is None:
+        return
+    ever = 1 << 40
+    worth = remembered(config, ever).share * ever * config.partitions.shuffler
+    yield Fact(
+        "half_life",
+        config.half_life,
+        f"The model halves a window's weight with every {config.half_life:g} later windows of a partition "
+        f"(`model.half_life`), so it is worth at most {worth:.3g} windows. It costs nothing and refunds nothing: "
+        "released sums are weighed, what was released stays released, and every price here is as without it.",
     )
 
 
