@@ -467,6 +467,7 @@ VARIANTS = (
         release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16},
         slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
+        privacy={"renew_every_seconds": 4.0},
         model={"half_life": 2},
     ),
     _colin("colin-counter", "colin", window_seconds=6.0),

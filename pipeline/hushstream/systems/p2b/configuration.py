@@ -149,6 +149,8 @@ class SlotConfig:
         period_seconds: a report names its period, a span of log time of this length; the shuffler takes the current and
             the previous one.
         sealed: slots can be read by the shuffler alone, not by whoever operates the broker.
+        renew_every_seconds: after a slot of theirs fell due, a user's next one begins so much later at the earliest,
+            until they have sent ``lifetime_slots``; null where it may begin at once.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -158,6 +160,7 @@ class SlotConfig:
     settle_seconds: float = 3600.0
     period_seconds: float = 86_400.0
     sealed: bool = False
+    renew_every_seconds: float | None = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -166,6 +169,11 @@ class SlotConfig:
         object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
         require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
+        if self.renew_every_seconds is not None:
+            every = seconds("privacy.renew_every_seconds", self.renew_every_seconds, 0.001)
+            object.__setattr__(self, "renew_every_seconds", every)
+            expected = "at least 2, the cap of a life, where users get new slots (privacy.renew_every_seconds)"
+            require(self.lifetime_slots > 1, "privacy.units_per_person", expected, self.lifetime_slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,6 +419,13 @@ class P2BConfig:
         each = self.slot.after_interactions
         expected = "1 where each event is a user of its own (`users.events`), who comes no second time"
         require(each == 1 or not self.users.events, "slot.after_interactions", expected, each)
+        renewed, wait = self.slot.renew_every_seconds, self.feedback.attribution_window_seconds
+        if renewed is not None:
+            # All of a slot's feedback has come, or cannot any more, when the next one begins.
+            expected = f"at least the reward's wait (feedback.attribution_window_seconds: {wait:g})"
+            require(renewed >= wait, "privacy.renew_every_seconds", expected, renewed)
+            expected = "none where each event is a user of its own (`users.events`), who comes no second time"
+            require(not self.users.events, "privacy.renew_every_seconds", expected, renewed)
         if after is not None:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"

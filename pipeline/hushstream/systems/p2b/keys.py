@@ -23,6 +23,7 @@ KEYS: Mapping[str, str | None] = {
     "release.window_slots": language.WINDOW_UNITS,
     "release.windows": language.HORIZON,
     "slot.lifetime_slots": language.UNITS_PER_PERSON,
+    "slot.renew_every_seconds": "privacy.renew_every_seconds",
     "slot.settle_seconds": language.SETTLE_SECONDS,
     "lift": "holdout",
     "lift.holdout": "holdout.share",
