@@ -29,6 +29,7 @@ from hushstream.systems.p2b.promise import (
 )
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
+from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
@@ -61,7 +62,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
-        models=ModelView("models", partial(read_model, core), change_of),
+        models=ModelView("models", partial(read_model, core), change_of, partial(export_model, core)),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 

@@ -252,6 +252,14 @@ def read_model(
     Raises:
         HushstreamError: there is no such version.
     """
+    found = released_fields(system, values, version)
+    if system.config.release.form == "codes":
+        return _of_codes(system, found)
+    return _of_features(system, found, catalogue)
+
+
+def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
+    """What the record of a version says, of the newest if none is named; arguments and errors as of `read_model`."""
     found: dict[str, Any] | None = None
     for value in values:
         name, fields = codec.decode(value)
@@ -264,19 +272,24 @@ def read_model(
     if found is None:
         asked = "a released model" if version is None else f"version {version} of the model"
         raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
-    if system.config.release.form == "codes":
-        return _of_codes(system, found)
-    return _of_features(system, found, catalogue)
+    return found
+
+
+def shown_rows(
+    system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None
+) -> tuple[NDArray[np.intp], list[ShownItem]]:
+    """Rows of a model that items stand in, (n,), and what these are called."""
+    if catalogue is None:
+        return np.arange(system.config.arms), _numbered(system.config.arms)
+    # Rows that never had an item are as every row begins: nothing was learned of them.
+    rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
+    return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
 
 
 def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
     means, variances, *_ = decode_model(system, fields).arrays
-    items: list[ShownItem] = _numbered(len(means))
-    if catalogue is not None:
-        # Rows that never had an item are as every row begins: nothing was learned of them.
-        rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
-        means, variances = means[rows], variances[rows]
-        items = [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
+    rows, items = shown_rows(system, fields, catalogue)
+    means, variances = means[rows], variances[rows]
     return ModelTable(
         fields["version"],
         fields["observations"],
