@@ -183,7 +183,7 @@ class EdgeAgent:
         version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms
         index = self.decided
-        if self._begins_slot(log_time_ms):
+        if index % terms.after_interactions == 0 if terms.renew_ms is None else self._renews(log_time_ms):
             self._begin_slot(index)
         self._waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, log_time_ms)
         self.decided = index + 1
@@ -373,11 +373,9 @@ class EdgeAgent:
             one = Resolved(decision.index, decision.deadline_ms, Interaction(decision.context, arm, reward))
             self._waits = self.terms.choice.resolved(self._waits, slot, one)
 
-    def _begins_slot(self, log_time_ms: int) -> bool:
-        """Whether the next decision is the first of a slot."""
+    def _renews(self, log_time_ms: int) -> bool:
+        """Where slots are renewed: whether the next decision is the first of a slot."""
         terms = self.terms
-        if terms.renew_ms is None:
-            return self.decided % terms.after_interactions == 0
         # The cap of a life: without it a user would get slots for ever, and no price would hold.
         return not self._in_slot() and self.due < terms.lifetime_slots and log_time_ms >= self.renews_ms
 
