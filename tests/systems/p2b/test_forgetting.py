@@ -227,6 +227,11 @@ def test_slots_give_items_the_share_that_what_is_remembered_asks_for():
     assert forgetful > plain
 
 
+def test_a_half_life_is_in_the_digest():
+    digests = {P2BSystem.declared(config(half_life)).digest for half_life in (None, 1.0, 2.0)}
+    assert len(digests) == 3
+
+
 def test_it_costs_nothing_and_says_so():
     plain, forgetful = config(None), config()
     assert guarantee_of(plain).lifetime.cost == guarantee_of(forgetful).lifetime.cost

@@ -155,10 +155,10 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
         Fact(
             "renew_every_seconds",
             every,
-            f"A user who comes back gets a new slot {every / 3600:.3g} hours of log time after one fell due, at most "
+            f"A user who comes back gets a new slot {every / 3600:,.4g} hours of log time after one fell due, at most "
             f"{slots} in their life (privacy.units_per_person). Which of two things they did costs "
-            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; a user who "
-            f"comes back {slots} times pays all of it.",
+            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; who stays "
+            f"long enough pays all of it.",
         ),
     )
 

@@ -9,7 +9,14 @@ import pytest
 from hushstream.engine.declare.plan import Audience
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.catalogue import kind_of
-from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig, UsersConfig
+from hushstream.systems.p2b.configuration import (
+    ContextConfig,
+    P2BConfig,
+    ReleaseConfig,
+    SlotConfig,
+    UsersConfig,
+    configuration_digest,
+)
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.terms import OlderState
 from hushstream.systems.p2b.edge.user_records import (
@@ -140,6 +147,10 @@ def test_a_life_is_priced_with_all_its_slots_however_far_apart_they_are():
     apart, together, one = config(), config(None), config(None, 1)
     assert guarantee_of(apart).lifetime.cost == guarantee_of(together).lifetime.cost
     assert guarantee_of(apart).lifetime.cost.epsilon_micro == 4 * guarantee_of(one).cost.epsilon_micro
+
+
+def test_a_renewal_is_in_the_digest():
+    assert len({configuration_digest(config(days), b"") for days in (None, 30.0, 90.0)}) == 3
 
 
 def test_the_guarantee_says_both_prices():
