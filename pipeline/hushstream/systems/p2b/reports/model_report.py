@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
+from hushstream.engine.learner.model_parts import CONTENT
+from hushstream.engine.release_parts import MODEL_PARTS, PART, PartSets
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import cell_names
@@ -245,7 +247,7 @@ def read_model(
 
     Args:
         system: the deployment.
-        values: of the records on the models topic.
+        values: of the records on the models topic, and on that of their parts, where they have some.
         version: its number.
         catalogue: what items are called, read to its end; None where they have no names.
 
@@ -261,8 +263,8 @@ def read_model(
 def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
     """What the record of a version says, of the newest if none is named; arguments and errors as of `read_model`."""
     found: dict[str, Any] | None = None
-    for value in values:
-        name, fields = codec.decode(value)
+    records = [codec.decode(value) for value in values]
+    for name, fields in records:
         if name != system.form.model_record or fields["line"] != _LINE:
             continue
         if version == fields["version"] or (
@@ -272,6 +274,8 @@ def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | N
     if found is None:
         asked = "a released model" if version is None else f"version {version} of the model"
         raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
+    if system.form.parts > 1:
+        found[CONTENT] = _content(found, (fields for name, fields in records if name == PART))
     return found
 
 
@@ -284,6 +288,18 @@ def shown_rows(
     # Rows that never had an item are as every row begins: nothing was learned of them.
     rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
     return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
+
+
+def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> bytes:
+    """The arrays of a version that left in parts."""
+    sets = PartSets(most=1)
+    for fields in parts:
+        if fields["whole"] == found["whole"] and (content := sets.take(fields).content) is not None:
+            return content
+    raise HushstreamError(
+        f"model: expected all {found['parts']} parts of version {found['version']} on topic {MODEL_PARTS}, got fewer: "
+        f"they are on their way, or older than the topic keeps them"
+    )
 
 
 def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
