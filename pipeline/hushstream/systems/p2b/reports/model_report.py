@@ -254,6 +254,14 @@ def read_model(
     Raises:
         HushstreamError: there is no such version.
     """
+    found = released_fields(system, values, version)
+    if system.config.release.form == "codes":
+        return _of_codes(system, found)
+    return _of_features(system, found, catalogue)
+
+
+def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
+    """What the record of a version says, of the newest if none is named; arguments and errors as of `read_model`."""
     found: dict[str, Any] | None = None
     records = [codec.decode(value) for value in values]
     for name, fields in records:
@@ -268,9 +276,18 @@ def read_model(
         raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
     if system.form.parts > 1:
         found[CONTENT] = _content(found, (fields for name, fields in records if name == PART))
-    if system.config.release.form == "codes":
-        return _of_codes(system, found)
-    return _of_features(system, found, catalogue)
+    return found
+
+
+def shown_rows(
+    system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None
+) -> tuple[NDArray[np.intp], list[ShownItem]]:
+    """Rows of a model that items stand in, (n,), and what these are called."""
+    if catalogue is None:
+        return np.arange(system.config.arms), _numbered(system.config.arms)
+    # Rows that never had an item are as every row begins: nothing was learned of them.
+    rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
+    return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
 
 
 def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> bytes:
@@ -287,12 +304,8 @@ def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> by
 
 def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
     means, variances, *_ = decode_model(system, fields).arrays
-    items: list[ShownItem] = _numbered(len(means))
-    if catalogue is not None:
-        # Rows that never had an item are as every row begins: nothing was learned of them.
-        rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
-        means, variances = means[rows], variances[rows]
-        items = [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
+    rows, items = shown_rows(system, fields, catalogue)
+    means, variances = means[rows], variances[rows]
     return ModelTable(
         fields["version"],
         fields["observations"],
