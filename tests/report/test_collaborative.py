@@ -69,7 +69,7 @@ def test_the_terminal_shows_regret_beside_chance_the_guarantee_and_what_verify_f
     assert "6.5" in text
     assert "50 %" in text
     assert "epsilon 2, delta" in text
-    assert "39 records equal, 1 float ties, 0 changed" in text
+    assert "39 records equal, 1 float tie, 0 changed" in text
     assert REPRODUCIBLE in text
     assert made.config_digest in text
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, Plan, PureLength
-from hushstream.privacy.amounts import Cost, epsilon_float
+from hushstream.privacy.amounts import Cost, count_text, epsilon_float
 from hushstream.privacy.audits.audit import audit_sizes
 from hushstream.privacy.audits.laws import Family, Sizes, gamma_sizes, half_normal_sizes, lattice_sizes
 from hushstream.privacy.audits.power import Rates, attack_power, size_power
@@ -150,7 +150,7 @@ def seen(plan: Plan | None, steps: int, what: str) -> str:
     """Which part of a counter's life was attacked, in words; empty where there is no counter."""
     if plan is None:
         return ""
-    least = f"the first {steps:,} of at most {plan.horizon:,} {what} of the counter"
+    least = f"the first {steps:,} of at most {count_text(plan.horizon, what, ',')} of the counter"
     if steps >= plan.horizon:
         return f"{least}, all there are"
     return f"{least}, with noise for them all, against the curve of what these can tell"

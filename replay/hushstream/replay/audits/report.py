@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.privacy.amounts import epsilon_float
+from hushstream.privacy.amounts import count_text, epsilon_float
 from hushstream.privacy.audits.audit import AuditResult
 from hushstream.privacy.audits.power import CHANCE
 from hushstream.privacy.promises.promise import Guarantee
@@ -104,7 +104,7 @@ class AuditReport:
 
     def _neighbours(self) -> Iterator[str]:
         result, curve = self.result, self.result.calibrated_lower_bound
-        runs = f"{result.runs} runs with {self.guarantee.unit} and as many without"
+        runs = f"{count_text(result.runs, 'run')} with {self.guarantee.unit} and as many without"
         if result.strongest:
             yield f"Attacked: epsilon is at least {result.epsilon_lower_bound:.4f} ({confidence(result)}, {runs})."
             if curve is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.guarantee import (
     Guarantee,
@@ -176,7 +177,7 @@ class SummedFeatures:
         fit = (MAX_RECORD_BYTES - _ROOM) // each
         _require_sizes(
             {f"sums and models (16 * {arms} items * {cells} cells)": each * arms},
-            f"with these features {fit} items fit",
+            f"with these features there is room for {count_text(fit, 'item')}",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.privacy.amounts import count_text
 from hushstream.replay.audits.configured import Noise, gaussian_law, report_of
 from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.audits.report import AuditReport
@@ -67,7 +68,11 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
 def _reduced(config: BgtConfig, rig: Rig) -> tuple[str, ...]:
     fewer = config.items - rig.config.items
     return (
-        *([f"{fewer} items, as each sum has noise of its own, of one size for all items"] if fewer else []),
+        *(
+            [f"{count_text(fewer, 'item')}, as each sum has noise of its own, of one size for all items"]
+            if fewer
+            else []
+        ),
         *(["public features of items, as slots do not hold them"] if config.features else []),
         *(
             [f"{config.release.factors - 1} of {config.release.factors} factors of an item, as the clip is of all"]

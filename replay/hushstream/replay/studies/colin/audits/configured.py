@@ -67,7 +67,7 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
         attacked, noise = audit_counter_release(system, most), _noise_of_counters(system, plan, promise.cost)
         steps = reading_of(plan, most).steps
         settings |= {"horizon": plan.horizon, "steps": steps}
-        told = seen(plan, steps, "steps")
+        told = seen(plan, steps, "step")
     return report_of(
         release.mechanism, settings, attacked, noise, promise, runs, false_alarm, told, _reduced(config, system.nodes)
     )

@@ -65,7 +65,7 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
         system.guarantee(),
         runs,
         false_alarm,
-        seen(tree, settings["steps"], "windows"),
+        seen(tree, settings["steps"], "window"),
         form.reduced,
     )
 

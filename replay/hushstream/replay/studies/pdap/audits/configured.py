@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.audits.power import reaching
 from hushstream.replay.audits.configured import Noise, laplace_law, report_of
 from hushstream.replay.audits.draws import fresh_key
@@ -34,7 +35,8 @@ def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditRepo
         "items": blocks.arms,
     }
     told = (
-        f"all releases of blocks of level {level}, with the least {config.least_counts[level]} outcomes, one unit each"
+        f"all releases of blocks of level {level}, with the least "
+        f"{count_text(config.least_counts[level], 'outcome')}, one unit each"
     )
     return report_of(
         "blocks",
@@ -53,7 +55,11 @@ def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditRepo
 def _reduced(config: PdapConfig, blocks: Abreast) -> tuple[str, ...]:
     fewer = config.arms - blocks.arms
     return (
-        *([f"{fewer} items, as each block has noise of its own, of one size for all items"] if fewer else []),
+        *(
+            [f"{count_text(fewer, 'item')}, as each block has noise of its own, of one size for all items"]
+            if fewer
+            else []
+        ),
         *(
             [f"counters of all vendors but one, as each outcome is in one of the {config.counters}"]
             if config.counters > 1

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import Cost, epsilon_micro
+from hushstream.privacy.amounts import Cost, count_text, epsilon_micro
 from hushstream.replay.audits.configured import Noise, first_draw, laplace_law, report_of
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce
 from hushstream.replay.audits.report import AuditReport
@@ -77,7 +77,8 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         "releases": leaves,
     }
     told = (
-        f"the first {leaves} of at most {sharing.horizon} releases of one counter, and the models made of them; "
+        f"the first {leaves} of at most {count_text(sharing.horizon, 'release')} of one counter, and the "
+        f"models made of them; "
         f"{features} of {dimension} features have a record to be told from null"
     )
     return report_of(
@@ -96,7 +97,11 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
 def _reduced(config: PdolConfig, dimension: int) -> tuple[str, ...]:
     fewer = config.records.dimension - dimension
     return (
-        *([f"{fewer} features, as each sum has noise of its own, of one size for all features"] if fewer else []),
+        *(
+            [f"{count_text(fewer, 'feature')}, as each sum has noise of its own, of one size for all features"]
+            if fewer
+            else []
+        ),
         *(
             [f"records of all domains but one, as each of the {config.domains} has a counter and noise of its own"]
             if config.domains > 1
@@ -133,11 +138,14 @@ def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_ala
         guarantee,
         runs,
         false_alarm,
-        f"the first {rounds} of {gossip.rounds} rounds of one node, of records with {FEATURES} features",
+        f"the first {rounds} of {count_text(gossip.rounds, 'round')} of one node, of records with {FEATURES} features",
         (
             "what neighbours send, as a node mixes what was sent before and noise covers what is sent after",
             *(
-                [f"{config.records.dimension - FEATURES} features, as noise grows by the root of how many there are"]
+                [
+                    f"{count_text(config.records.dimension - FEATURES, 'feature')}, as noise grows by the "
+                    f"root of how many there are"
+                ]
                 if config.records.dimension > FEATURES
                 else []
             ),
