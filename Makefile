@@ -84,7 +84,7 @@ stories: $(VENV)/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
 
-# Decisions over HTTP: the latency at 500 requests a second, and the most that one gateway holds.
+# Decisions over HTTP: the latency at 500 requests a second, the most that one gateway holds, and Vowpal Wabbit beside it where it is installed.
 bench-gateway: $(VENV)/.installed-dev
 	$(BIN)/python -m hushstream.replay.bench.gateway
 

@@ -1,4 +1,4 @@
-"""A small live deployment under a real Prometheus: embedded broker, one worker per role, a replay, two scrapers.
+"""A small live deployment under a real Prometheus: embedded broker, workers, a gateway, a replay, two scrapers.
 
 One Prometheus reads the public endpoints, the other the zones' own; both run the configuration and the rules
 of ``deploy/prometheus``, with other targets and a scrape every second. Everything is on loopback.
@@ -7,6 +7,7 @@ of ``deploy/prometheus``, with other targets and a scrape every second. Everythi
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import aiohttp
 import yaml
 from panels import DEPLOYMENT, Endpoint
 
@@ -44,6 +46,9 @@ FIRST_COUNTERS: tuple[tuple[Endpoint, str], ...] = (
     ("zone", 'hushstream_dead_letters_total{role="learner"}'),
 )
 """They are there once a worker holds its partitions."""
+GATEWAY = "gateway"
+GATEWAY_SETTINGS = {"batch_requests": 1, "burst": 4, "requests_per_second": 1}
+"""So slow that some callers are turned away."""
 SCRAPES_AFTER = 3
 """Prometheus goes on for so many seconds after the last event, so that the last values and rules are in."""
 
@@ -134,15 +139,19 @@ class LiveRun:
         self._bootstrap = ready.read_text(encoding="utf-8").strip()
         asyncio.run(apply_async(Connection(self._bootstrap, self._prefix), system))
         for role in system.role_names:
-            self._start_worker(role)
+            self._start_worker(role, "--seed", "1")
+        gateway = self._folder / "gateway.json"
+        self._ports[GATEWAY] = free_port()
+        gateway.write_text(json.dumps({"port": self._ports[GATEWAY], **GATEWAY_SETTINGS}), encoding="utf-8")
+        self._start_worker(GATEWAY, "--gateway", str(gateway))
         for endpoint in CONFIGURATIONS:
-            self._start_prometheus(endpoint, system.role_names)
+            self._start_prometheus(endpoint, (*system.role_names, GATEWAY))
         for name, page in self._pages.items():
             self._await(name, lambda page=page: _answers(page))
 
-    def _start_worker(self, role: str) -> None:
+    def _start_worker(self, role: str, *options: str) -> None:
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._folder / "deployment")]
-        arguments += ["--bootstrap", self._bootstrap, "--seed", "1"]
+        arguments += ["--bootstrap", self._bootstrap, *options]
         for endpoint, option in (("public", "--metrics-port"), ("zone", "--zone-metrics-port")):
             self._ports[f"{role} {endpoint}"] = free_port()
             arguments += [option, str(self._ports[f"{role} {endpoint}"])]
@@ -213,7 +222,29 @@ class LiveRun:
         await self._scraped_before()
         await refused.append("contexts", 0, b"no record at all")
         await refused.stop()
-        await self._sample.play(KafkaEventLog(self._bootstrap, self._prefix))
+        calling = asyncio.create_task(self._call_gateway())
+        try:
+            await self._sample.play(KafkaEventLog(self._bootstrap, self._prefix))
+            await asyncio.sleep(SCRAPES_AFTER)
+        finally:
+            calling.cancel()
+            await asyncio.wait([calling])
+        if not calling.cancelled():
+            calling.result()
+
+    async def _call_gateway(self) -> None:
+        """Until cancelled, every other second: an answer, a refusal, and callers who are turned away."""
+        width = self._sample.system.requests.width
+        good, bad = [1.0] + [0.0] * (width - 1), [0.0]
+        base = f"http://127.0.0.1:{self._ports[GATEWAY]}/v1/decide"
+        async with aiohttp.ClientSession() as session:
+            for turn in itertools.count():
+                for number, context in enumerate((good, bad, bad, bad, bad)):
+                    name = f"call-{turn}-{number}"
+                    body = {"event_id": name, "user": name, "baseline": 0, "context": context}
+                    async with session.post(base, json=body) as answer:
+                        await answer.read()
+                await asyncio.sleep(2.0)
 
     async def _scraped_before(self) -> None:
         """Wait until every counter that the play will move was scraped at 0, twice."""

@@ -123,6 +123,33 @@ OVERVIEW = Board(
             (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
             "stat",
         ),
+        Panel(
+            "Stopped",
+            "slot-public",
+            "short",
+            "Partitions that were stopped, and workers that have ended; alerts and logs name the reason.",
+            (
+                Query(f"sum(hushstream_partition_stopped{{{HERE}}}) or vector(0)", "partitions"),
+                Query(f"sum(hushstream_exit_reason{{{HERE}}}) or vector(0)", "workers"),
+            ),
+            "stat",
+        ),
+        Panel(
+            "Records of nobody",
+            "slot-public",
+            "short",
+            "Records that were skipped on journals, marks, states and models, as no chain holds them.",
+            (Query(f"sum by (deployment) (hushstream_foreign_records_total{{{HERE}}})", "{{deployment}}"),),
+            "stat",
+        ),
+        Panel(
+            "Age of published states",
+            "slot-public",
+            "s",
+            "Time since the oldest of the newest published states: so much is replayed where a disk is lost.",
+            (Query(f"max by (role) (hushstream_published_state_age_seconds{{{HERE}}})", "{{role}}"),),
+            "stat",
+        ),
         _DECISIONS,
         _SLOTS,
         _WINDOWS,
@@ -325,4 +352,91 @@ ZONE = Board(
     ),
 )
 
-BOARDS = (OVERVIEW, PRIVACY, PERFORMANCE, ZONE)
+GATEWAY = Board(
+    "hushstream-gateway",
+    "hushstream: gateways",
+    "public",
+    "What applications ask over HTTP, how soon they are answered, and by whom. Feedback is not in it: it tells clicks.",
+    (
+        Panel(
+            "Gateways that answer",
+            "slot-public",
+            "short",
+            "Gateways scraped.",
+            (Query(f'sum by (deployment) (up{{role=~"gateway([.].+)?", {HERE}}})', "{{deployment}}"),),
+            "stat",
+        ),
+        Panel(
+            "Baseline share",
+            "slot-public",
+            "percentunit",
+            "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
+            (Query(f"hushstream:gateway_unlogged:ratio5m{{{HERE}}}", "{{deployment}}"),),
+            "stat",
+        ),
+        Panel(
+            "Requests under way",
+            "slot-public",
+            "short",
+            "Of all callers; `in_flight` is the most that a gateway takes.",
+            (Query(f"sum by (deployment) (hushstream_gateway_in_flight{{{HERE}}})", "{{deployment}}"),),
+            "stat",
+        ),
+        Panel(
+            "Requests",
+            "slot-public",
+            "reqps",
+            "Requests a second by call, however they ended; a batch is one.",
+            (Query(f"sum by (call) (hushstream:gateway_requests:rate5m{{{HERE}}})", "{{call}}"),),
+        ),
+        Panel(
+            "Latency by step",
+            "slot-public",
+            "s",
+            "To read a request's body, and to answer it.",
+            (
+                Query(
+                    "histogram_quantile(0.5, sum by (step, le) "
+                    f"(rate(hushstream_gateway_request_seconds_bucket{{{HERE}}}[5m])))",
+                    "{{step}} p50",
+                ),
+                Query(f"hushstream:gateway_seconds:p99_5m{{{HERE}}}", "{{step}} p99"),
+            ),
+        ),
+        Panel(
+            "Refusals by code",
+            "slot-public",
+            "reqps",
+            "Requests a second that ended with a problem, by its code.",
+            (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
+        ),
+        Panel(
+            "Turned away (429)",
+            "slot-public",
+            "reqps",
+            "Requests a second to come back later with: a caller asks too often, or the gateway is full.",
+            (
+                Query(
+                    f'sum by (code) (hushstream:gateway_requests:rate5m{{code=~"too-many-requests|too-busy", {HERE}}})',
+                    "{{code}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Answers without a learner",
+            "slot-public",
+            "reqps",
+            "Baselines a second that came at once, by call; each of a batch.",
+            (Query(f"sum by (call) (rate(hushstream_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
+        ),
+        Panel(
+            "Answers",
+            "slot-public",
+            "reqps",
+            "Answers a second by call, each of a batch.",
+            (Query(f"sum by (call) (rate(hushstream_gateway_answers_total{{{HERE}}}[5m]))", "{{call}}"),),
+        ),
+    ),
+)
+
+BOARDS = (OVERVIEW, PRIVACY, PERFORMANCE, ZONE, GATEWAY)

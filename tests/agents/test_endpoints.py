@@ -1,13 +1,26 @@
-"""Metrics are served where they were asked for: on loopback, and a zone's own never beside the public ones."""
+"""Metrics are served where they were asked for, a zone's own apart from the public ones, and to whom they are meant."""
 
 from __future__ import annotations
 
 import socket
+import ssl
+import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
+from hushstream.agents.observe.endpoints import MetricsAccess
 from hushstream.agents.observe.metrics import Labels, Metrics
+from hushstream.engine.values import ConfigurationError
 from patience import patience
 
 
@@ -61,3 +74,94 @@ def test_each_endpoint_listens_where_it_was_told_and_serves_its_own_class_alone(
         metrics.close()
     assert ["hushstream_events_total" in page for page in pages] == [False, True]
     assert ["hushstream_partitions_held" in page for page in pages] == [True, False]
+
+
+TOKEN = "t" * 32
+
+
+@pytest.fixture
+def guarded(metrics: Metrics, tmp_path: Path) -> Iterator[tuple[str, ssl.SSLContext]]:
+    """The public endpoint behind a token and HTTPS: its address, and what trusts its certificate."""
+    token = private(tmp_path / "token", f"{TOKEN}\n")
+    certificate, key = self_signed()
+    pem = private(tmp_path / "metrics.pem", certificate + key)
+    (tmp_path / "ca.pem").write_text(certificate, encoding="utf-8")
+    port, _ = metrics.serve("127.0.0.1", 0, None, access=MetricsAccess.of_files(token, pem))
+    yield f"https://127.0.0.1:{port}/metrics", ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    metrics.close()
+
+
+def private(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def self_signed() -> tuple[str, str]:
+    """A certificate of 127.0.0.1 and its key, PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "metrics")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM).decode(), secret.decode()
+
+
+def test_metrics_behind_a_token_are_read_with_it_alone(guarded: tuple[str, ssl.SSLContext]) -> None:
+    url, trusts = guarded
+    asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+    page = urllib.request.urlopen(asked, timeout=patience(5), context=trusts).read().decode()
+    assert "hushstream_partitions_held" in page
+    for headers in ({}, {"Authorization": TOKEN}, {"Authorization": f"Bearer {TOKEN}t"}, {"Authorization": "Bearer é"}):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=patience(5), context=trusts)
+        assert (refused.value.code, refused.value.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert b"hushstream_" not in refused.value.read().replace(b"--metrics-token", b"")
+
+
+def test_who_connects_and_says_nothing_holds_up_nobody(guarded: tuple[str, ssl.SSLContext]) -> None:
+    url, trusts = guarded
+    port = int(url.split(":")[2].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)) as other:
+        other.sendall(b"no TLS\r\n\r\n")
+        asked = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+        assert urllib.request.urlopen(asked, timeout=patience(5), context=trusts).status == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("short", 0o600, "at least 32 printable ASCII characters"),
+        (f"{TOKEN}\n{TOKEN}", 0o600, "one line"),
+        (TOKEN, 0o640, "its owner's alone"),
+        (None, 0o600, "expected a readable file, got No such file"),
+    ],
+)
+def test_a_token_that_is_none_or_that_others_read_is_refused(
+    tmp_path: Path, text: str | None, mode: int, says: str
+) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+    with pytest.raises(ConfigurationError, match=says) as refused:
+        MetricsAccess.of_files(path, None)
+    assert TOKEN not in str(refused.value)
+    assert TOKEN not in repr(MetricsAccess(TOKEN))
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    certificate, _ = self_signed()
+    with pytest.raises(ConfigurationError, match="PEM with a certificate and its key"):
+        MetricsAccess.of_files(None, private(tmp_path / "metrics.pem", certificate))

@@ -163,6 +163,7 @@ async def test_an_end_by_sigterm_loses_nothing_repeats_nothing_and_flushes_no_wi
         assert len(values) > 1, partition
 
 
+@pytest.mark.process
 async def test_partitions_move_from_one_worker_to_two_and_back(bench: Any, harness: Any, machines: Any) -> None:
     records = 6000
     async with deployment(

@@ -100,6 +100,7 @@ async def put(bootstrap: str) -> None:
         await producer.stop()
 
 
+@pytest.mark.process
 async def test_garbage_before_between_and_after_ends_no_worker_and_is_said(
     deployed: tuple[str, Worker, Worker],
 ) -> None:

@@ -41,6 +41,7 @@ class FlatLength(NegativeDigitTree):
         return self.budget.node_noise(1, self.sensitivity, self.dimension)
 
 
+@pytest.mark.slow_statistics(keep=["HalfLength-learner-negative-digit-k-norm"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [HalfLength, FlatLength])
 def test_half_the_noise_and_one_level_of_it_fail(name, kind, monkeypatch):

@@ -12,6 +12,7 @@ def quiet(text: str) -> None:
     pass
 
 
+@pytest.mark.sweep(keep=["300"])
 @pytest.mark.parametrize("resident", [None, 300])
 def test_every_user_has_their_interactions_and_a_fresh_machine_takes_over(resident: int | None) -> None:
     sizes = SoakSizes(users=3000, visits=2, interactions=2, resident=resident, points=4)

@@ -69,6 +69,7 @@ def test_a_small_run_gives_every_row_with_its_size_unit_and_target(monkeypatch: 
     assert len(told) == 6
 
 
+@pytest.mark.process
 def test_a_run_that_does_not_keep_its_pace_is_no_measurement(tmp_path: Path) -> None:
     """Log time has milliseconds, so 2,000 contexts are never seen to come at 10^9 a second."""
     sizes = replace(SIZES, pace=10**9, paced_seconds=2e-6)

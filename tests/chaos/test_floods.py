@@ -123,7 +123,7 @@ def calm(request: pytest.FixtureRequest) -> Flooded:
     return Flooded(0.0, request.param)
 
 
-@pytest.mark.sweep(keep=["2-0.2"])
+@pytest.mark.sweep
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.1, 0.2])
 def test_flooding_users_shift_the_reward_by_no_more_than_the_bound(calm: Flooded, share: float) -> None:
     flooded = Flooded(share, calm.seed)
@@ -150,6 +150,7 @@ def test_what_is_over_quota_is_answered_and_not_learned_from() -> None:
     assert counts["decided"] == PEOPLE * ROUNDS - len(flooded.attackers) * ROUNDS + sent // 2
 
 
+@pytest.mark.slow_statistics
 def test_one_user_changes_the_content_of_their_slot_and_no_other() -> None:
     alone = 1 / PEOPLE
     few, many = Flooded(alone, flood=1).contents(), Flooded(alone, flood=40).contents()

@@ -19,11 +19,7 @@ from hushstream.schemas import codec
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.process(
-        keep=[
-            "test_killed_at_each_step_and_restarted_a_role_leaves_the_bytes_of_an_undisturbed_run",
-        ]
-    ),
+    pytest.mark.process,
     pytest.mark.asyncio(loop_scope="session"),
 ]
 

@@ -20,11 +20,7 @@ from hushstream.schemas import codec
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.process(
-        keep=[
-            "test_a_kill_around_the_exhausting_debit_never_releases_what_was_refused",
-        ]
-    ),
+    pytest.mark.process,
     pytest.mark.asyncio(loop_scope="session"),
 ]
 

@@ -11,11 +11,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.process(
-        keep=[
-            "test_an_owner_that_wakes_after_its_session_adds_no_second_content[roles2-stages2]",
-        ]
-    ),
+    pytest.mark.process,
     pytest.mark.asyncio(loop_scope="session"),
 ]
 

@@ -36,7 +36,7 @@ MODES = {
 WAIT_SECONDS = 60.0
 
 
-@pytest.mark.process(keep=["server"])
+@pytest.mark.process
 @pytest.mark.parametrize("mode", MODES)
 def test_a_user_is_erased_while_the_workers_run(cli: Any, mode: str, tmp_path: Path) -> None:
     (tmp_path / "related.yaml").write_text(RELATED % MODES[mode], encoding="utf-8")

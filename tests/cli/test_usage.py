@@ -107,6 +107,7 @@ def test_as_a_process_a_mistake_is_one_line_and_exit_code_one(tmp_path):
     assert err == f"hushstream: {tmp_path / 'absent.yaml'}: expected a configuration file, got none\n"
 
 
+@pytest.mark.process
 def test_as_a_process_a_reader_that_goes_away_causes_no_traceback():
     process = _process("datasets", "list", "--json")
     process.stdout.close()

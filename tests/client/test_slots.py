@@ -203,6 +203,7 @@ async def sent(reader: LogReader, topic: str, schema: str) -> list[dict[str, Any
     return [fields for name, fields in (codec.decode(record.value) for record in held) if name == schema]
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_the_readmes_device_takes_part_in_a_deployment_on_a_broker(tmp_path: Path, capsys: Any) -> None:
     shown = re.search(

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-BOARDS = ("hushstream-overview", "hushstream-privacy", "hushstream-performance", "hushstream-zone")
+BOARDS = (
+    "hushstream-overview",
+    "hushstream-privacy",
+    "hushstream-performance",
+    "hushstream-zone",
+    "hushstream-gateway",
+)
 ALLOWED = {
     "released": {"released"},
     "slot-public": {"released", "slot-public"},

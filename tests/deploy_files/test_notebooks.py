@@ -20,7 +20,7 @@ def _texts(notebook: nbformat.NotebookNode) -> list[str]:
     return [_OBJECT.sub("PNG", text) for text in found]
 
 
-@pytest.mark.process(keep=["which-epsilon"])
+@pytest.mark.process
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_its_outputs_are_those_that_it_shows(path, tmp_path):
     stored = nbformat.read(path, as_version=4)

@@ -107,6 +107,7 @@ def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
+@pytest.mark.process
 def test_every_user_gets_the_same_decisions_rewards_and_regret(run: Both) -> None:
     ours, theirs = decisions(run.direct), decisions(run.stream)
     assert ours == theirs

@@ -65,6 +65,7 @@ def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]
                 yield dict(fields)
 
 
+@pytest.mark.process
 def test_every_release_round_and_debit_is_the_same_bytes(run: Both) -> None:
     for topic, schema, count in (
         ("releases", "RatingSums", 3),

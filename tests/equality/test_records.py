@@ -94,6 +94,7 @@ def decoded(recording: Any, topic: str, schema: str) -> Iterator[dict[str, Any]]
                 yield dict(fields)
 
 
+@pytest.mark.process
 def test_every_record_gets_the_same_prediction_at_the_same_version(run: Both) -> None:
     np.testing.assert_array_equal(run.direct.played.predicted, run.streamed.played.predicted)
     np.testing.assert_array_equal(run.direct.played.versions, run.streamed.played.versions)

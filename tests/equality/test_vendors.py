@@ -104,6 +104,7 @@ def decisions(recording: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
+@pytest.mark.process
 def test_every_visitor_gets_the_same_decision_and_clicks_alike(run: Both) -> None:
     ours, theirs = decisions(run.direct), decisions(run.stream)
     assert ours == theirs

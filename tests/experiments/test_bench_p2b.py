@@ -24,6 +24,7 @@ def rows():
     return {row.name: row for row in measured}
 
 
+@pytest.mark.sweep
 def test_every_figure_is_a_positive_number_with_a_unit(rows):
     assert all(math.isfinite(row.value) and row.value > 0 and row.unit for row in rows.values())
 

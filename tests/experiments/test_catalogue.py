@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -33,8 +34,9 @@ def _point(users=400, **options) -> Point:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
+    """The outcome of a name, run once."""
     folder = tmp_path_factory.mktemp("report")
-    return {name: run_experiment(name, folder, quick=True) for name in SIMULATED}
+    return cache(lambda name: run_experiment(name, folder, quick=True))
 
 
 def test_the_papers_figures_and_the_modes_are_known_by_name():
@@ -55,7 +57,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones():
 
 @pytest.mark.parametrize("name", SIMULATED)
 def test_a_quick_run_writes_rows_targets_and_pictures(name, outcomes):
-    outcome = outcomes[name]
+    outcome = outcomes(name)
     kinds = {path.suffix for path in outcome.files}
     assert kinds == {".csv", ".json", ".png", ".html"}
     assert outcome.findings.description.title in outcome.files[-1].read_text(encoding="utf-8")
@@ -71,7 +73,7 @@ def test_a_quick_run_writes_rows_targets_and_pictures(name, outcomes):
 
 @pytest.mark.parametrize("name", SIMULATED[1:])
 def test_a_run_names_worlds_seeds_guarantees_and_digests(name, outcomes):
-    described = outcomes[name].findings.describe()
+    described = outcomes(name).findings.describe()
     assert described["worlds"]
     assert described["seeds"]
     for deployment in described["deployments"]:
@@ -82,7 +84,7 @@ def test_a_run_names_worlds_seeds_guarantees_and_digests(name, outcomes):
 
 @pytest.mark.parametrize("name", SIMULATED[1:])
 def test_wherever_the_papers_mode_is_shown_it_is_marked_as_not_private(name, outcomes):
-    findings = outcomes[name].findings
+    findings = outcomes(name).findings
     paper = [row for row in findings.rows if row.get("mode") == "paper"]
     assert paper
     assert all("NOT PRIVATE AS STATED" in row["marks"] and row["delta"] == 0.5 for row in paper)
@@ -92,24 +94,24 @@ def test_wherever_the_papers_mode_is_shown_it_is_marked_as_not_private(name, out
 
 
 def test_figure_3_reaches_its_exact_targets(outcomes):
-    assert all(target.reached for target in outcomes["p2b-fig3"].findings.targets)
+    assert all(target.reached for target in outcomes("p2b-fig3").findings.targets)
 
 
 def test_figure_3s_delta_falls_with_the_threshold_and_its_epsilon_never_lies_below_the_formula(outcomes):
-    for row in outcomes["p2b-fig3"].findings.rows:
+    for row in outcomes("p2b-fig3").findings.rows:
         deltas = [row[f"delta_threshold_{threshold}"] for threshold in p2b_curve.THRESHOLDS]
         assert deltas == sorted(deltas, reverse=True)
         assert 0 <= row["epsilon"] - row["formula"] <= 1e-6
 
 
 def test_the_default_release_beats_cold_by_its_target(outcomes):
-    target = outcomes["p2b-modes"].findings.targets[0]
+    target = outcomes("p2b-modes").findings.targets[0]
     assert target.target == "at least 2.5"
     assert target.reached
 
 
 def test_a_threshold_on_whole_tuples_withholds_at_least_what_one_on_codes_does(outcomes):
-    rows = [row for row in outcomes["p2b-modes"].findings.rows if row["part"] == "grid"]
+    rows = [row for row in outcomes("p2b-modes").findings.rows if row["part"] == "grid"]
     for codes in (8, 32):
         withheld = {row["mode"]: row["withheld_share"] for row in rows if row.get("codes") == codes}
         assert withheld["slot-sums"] == 0.0
@@ -173,7 +175,7 @@ def test_an_interval_over_seeds_is_students():
 
 
 def test_the_same_findings_give_the_same_picture(outcomes):
-    findings = outcomes["p2b-fig4"].findings
+    findings = outcomes("p2b-fig4").findings
     picture = find_experiment("p2b-fig4").pictures[0]
     assert figures.render(picture, findings) == figures.render(picture, findings)
 

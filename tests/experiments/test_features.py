@@ -84,6 +84,7 @@ def test_a_new_item_takes_nothing_from_others_before_a_window_has_it():
     assert all(0.245 < share < 0.455 for share in explored.shown)
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_a_quick_run_writes_rows_and_pictures(tmp_path):
     outcome = run_experiment("p2b-features", tmp_path, quick=True)

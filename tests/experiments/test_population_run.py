@@ -119,6 +119,7 @@ def _by_machines(system, world, edge, shuffler):
     return rewards, {track: policy.shared(TRACKS[track]).state for track in CONDITIONS[1:]}
 
 
+@pytest.mark.sweep(keep=["clicks"])
 @pytest.mark.parametrize(
     "release",
     [{"epsilon": 1.0}, {"epsilon": 2.0, "levels": 8}],

@@ -15,6 +15,7 @@ CONTEXTS = {
 }
 
 
+@pytest.mark.sweep(keep=["p2b"])
 @pytest.mark.parametrize("name", list(CONTEXTS))
 async def test_a_decision_is_asked_for_shown_and_rewarded(gateways: Any, tmp_path: Any, name: str) -> None:
     user, context = CONTEXTS[name]
@@ -72,6 +73,7 @@ async def test_a_decision_is_asked_for_shown_and_rewarded(gateways: Any, tmp_pat
         assert sorted(decided) == ["b0", "b1", "b2", "b3", "e1"], "each was asked for once"
 
 
+@pytest.mark.sweep(keep=["p2b"])
 @pytest.mark.parametrize("name", list(CONTEXTS))
 async def test_a_slate_is_ranked_and_each_position_takes_feedback(gateways: Any, tmp_path: Any, name: str) -> None:
     user, context = CONTEXTS[name]

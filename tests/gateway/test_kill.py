@@ -1,4 +1,4 @@
-"""kill -9 of a gateway in mid-load: what it said is in the log, and each reward that it took counts once."""
+"""kill -9 of a gateway or a learner in mid-load: what was said is in the log, and each reward taken counts once."""
 
 from __future__ import annotations
 
@@ -16,82 +16,137 @@ pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 KILLS = 2
 CALLERS = 8
+GOES_ON = 40
+"""Rewards that are taken before the next kill."""
 
 
-async def test_what_a_killed_gateway_said_is_in_the_log_and_counts_once(gateways: Any, tmp_path: Any) -> None:
-    logged: dict[str, int] = {}
-    rewarded: dict[str, float] = {}
-    stop = asyncio.Event()
-    ports = [free_port() for _ in range(KILLS + 1)]
-    current = [0]
-    shoppers: list[asyncio.Task[None]] = []
+class Shoppers:
+    """Who decide and reward, over and over; whoever gets no answer asks again under the same id.
 
-    async def shopper(session: aiohttp.ClientSession, number: int) -> None:
-        """Decide and reward; whoever gets no answer asks again under the same id, another gateway if need be."""
+    Attributes:
+        port: of the gateway that they ask now.
+        logged: the item of each event that was decided.
+        alone: events that were answered by the baseline.
+        rewarded: the reward of each event that was taken.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self.port = port
+        self.logged: dict[str, int] = {}
+        self.alone: set[str] = set()
+        self.rewarded: dict[str, float] = {}
+        self._session, self._stop = session, asyncio.Event()
+        self._tasks = [asyncio.create_task(self._shop(number)) for number in range(CALLERS)]
+
+    async def go_on(self, gateways: Any) -> None:
+        """Wait until many more rewards were taken."""
+        before = len(self.rewarded)
+
+        async def gone_on() -> bool:
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            return len(self.rewarded) > before + GOES_ON
+
+        await gateways.until(gone_on, 120.0)
+
+    async def end(self) -> None:
+        """Stop, once each has the answer that it waits for."""
+        self._stop.set()
+        await asyncio.gather(*self._tasks)
+
+    async def _shop(self, number: int) -> None:
         visit = 0
-        while not stop.is_set():
+        while not self._stop.is_set():
             event, user = f"e-{number}-{visit}", f"user-{number}"
-            asked = {"event_id": event, "user": user, "context": [0.5, 0.5]}
-            decided = await insist(session, "decide", asked)
+            asked = {"event_id": event, "user": user, "context": [0.5, 0.5], "baseline": 0}
+            decided = await self._insist("decide", asked)
             if decided is None:
                 return
             if decided["logged"]:
-                logged[event] = decided["item"]
+                self.logged[event] = decided["item"]
                 reward = float((number + visit) % 2)
                 told = {"event_id": event, "user": user, "item": decided["item"], "reward": reward}
-                if await insist(session, "reward", told) is not None:
-                    rewarded[event] = reward
+                if await self._insist("reward", told) is not None:
+                    self.rewarded[event] = reward
+            else:
+                assert decided["item"] == 0
+                self.alone.add(event)
             visit += 1
 
-    async def goes_on(before: int) -> bool:
-        for task in shoppers:
-            if task.done():
-                task.result()
-        return len(rewarded) > before + 40
-
-    async def insist(session: aiohttp.ClientSession, call: str, body: Any) -> Any:
-        while not stop.is_set():
-            url = f"http://127.0.0.1:{ports[current[0]]}/v1/{call}"
+    async def _insist(self, call: str, body: Any) -> Any:
+        while not self._stop.is_set():
+            url = f"http://127.0.0.1:{self.port}/v1/{call}"
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                async with session.post(url, json=body, timeout=aiohttp.ClientTimeout(20)) as response:
+                async with self._session.post(url, json=body, timeout=aiohttp.ClientTimeout(20)) as response:
                     if response.status == 200:
                         return await response.json()
                     assert response.status in (429, 503), await response.text()
             await asyncio.sleep(0.05)
         return None
 
+
+async def require_logged(place: Any, shoppers: Shoppers) -> None:
+    """Whatever was said is in the log, once and alike."""
+    decided: dict[str, int] = {}
+    for row in await place.rows("decisions.north", "Decisions"):
+        arms = memoryview(row["arms"]).cast("i").tolist()
+        for event, arm in zip(row["event_ids"], arms, strict=True):
+            assert decided.setdefault(event, arm) == arm, "an event is decided once, and repeated alike"
+    assert {event: decided.get(event) for event in shoppers.logged} == shoppers.logged
+    told: dict[str, set[float]] = {}
+    times: Counter[str] = Counter()
+    for row in await place.rows("clicks.north", "Feedback"):
+        told.setdefault(row["event_id"], set()).add(row["reward"])
+        times[row["event_id"]] += 1
+    # A record may be there twice, where its first answer was lost; learners count the first of equal ones.
+    assert {event: told.get(event) for event in shoppers.rewarded} == {
+        event: {value} for event, value in shoppers.rewarded.items()
+    }
+    assert len(shoppers.logged) > GOES_ON * KILLS
+
+
+async def test_what_a_killed_gateway_said_is_in_the_log_and_counts_once(gateways: Any, tmp_path: Any) -> None:
+    ports = [free_port() for _ in range(KILLS + 1)]
     async with gateways.placed("pdap", tmp_path / "d") as place, place.worker():
         async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
             running = await _started(stack, place, gateways, ports[0])
-            shoppers += [asyncio.create_task(shopper(session, number)) for number in range(CALLERS)]
-            for kill in range(KILLS):
-                following = await _started(stack, place, gateways, ports[kill + 1])
-                before = len(rewarded)
-
-                await gateways.until(lambda before=before: goes_on(before), 120.0)
+            shoppers = Shoppers(session, ports[0])
+            for port in ports[1:]:
+                following = await _started(stack, place, gateways, port)
+                await shoppers.go_on(gateways)
                 running.process.kill()
-                current[0] = kill + 1
+                shoppers.port = port
                 await running.process.wait()
                 running = following
-            before = len(rewarded)
-            await gateways.until(lambda: goes_on(before), 120.0)
-            stop.set()
-            await asyncio.gather(*shoppers)
+            await shoppers.go_on(gateways)
+            await shoppers.end()
+        await require_logged(place, shoppers)
 
-        decided = {}
-        for row in await place.rows("decisions.north", "Decisions"):
-            arms = memoryview(row["arms"]).cast("i").tolist()
-            for event, arm in zip(row["event_ids"], arms, strict=True):
-                assert decided.setdefault(event, arm) == arm, "an event is decided once, and repeated alike"
-        assert {event: decided.get(event) for event in logged} == logged
-        told: dict[str, set[float]] = {}
-        times: Counter[str] = Counter()
-        for row in await place.rows("clicks.north", "Feedback"):
-            told.setdefault(row["event_id"], set()).add(row["reward"])
-            times[row["event_id"]] += 1
-        # A record may be there twice, where its first answer was lost; learners count the first of equal ones.
-        assert {event: told.get(event) for event in rewarded} == {event: {value} for event, value in rewarded.items()}
-        assert len(logged) > 40 * KILLS
+
+async def test_while_a_killed_learner_is_away_callers_get_the_baseline_and_nothing_is_lost(
+    gateways: Any, tmp_path: Any
+) -> None:
+    port = free_port()
+    async with gateways.placed("pdap", tmp_path / "d") as place:
+        async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
+            learner = await stack.enter_async_context(place.worker(kill=True))
+            await _started(stack, place, gateways, port)
+            shoppers = Shoppers(session, port)
+            for _ in range(KILLS):
+                await shoppers.go_on(gateways)
+                learner.process.kill()
+                await learner.process.wait()
+                alone = len(shoppers.alone)
+
+                async def answered(alone: int = alone) -> bool:
+                    return len(shoppers.alone) > alone + CALLERS
+
+                await gateways.until(answered, 120.0)
+                learner = await stack.enter_async_context(place.worker(kill=True))
+            await shoppers.go_on(gateways)
+            await shoppers.end()
+        await require_logged(place, shoppers)
 
 
 async def _started(stack: contextlib.AsyncExitStack, place: Any, gateways: Any, port: int) -> Any:

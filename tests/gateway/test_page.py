@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hushstream.client import Item, connect
 from hushstream.gateway.problems import PROBLEMS, table
 from hushstream.gateway.settings import GatewaySettings
 
@@ -43,14 +44,23 @@ async def _answers(gateway: str, commands: list[str]) -> list[Any]:
 async def test_the_commands_of_the_page_run_in_their_order(gateways: Any, tmp_path: Any) -> None:
     commands = [block.code for block in _blocks(gateways) if block.language == "sh" and block.reason is None]
     assert len(commands) == 3
-    async with gateways.placed("p2b", tmp_path / "d") as place, place.worker(), place.gateway() as caller:
-        answers = await _answers(caller.base, commands)
+    configured, _ = _yaml(gateways)
+    values, left_out = yaml.safe_load(configured), ("encoder",)
+    async with (
+        gateways.placed("p2b", tmp_path / "d", without=left_out, **values) as place,
+        connect(place.broker.bootstrap, place.folder) as client,
+        place.worker(),
+    ):
+        await client.items.add_all([Item("boots", "Winter boots"), Item("socks"), Item("sandals")])
+        async with place.gateway() as caller:
+            answers = await _answers(caller.base, commands)
     first, shown, reward, batch, items, schema = answers
     assert (first["event_id"], first["logged"]) == ("visit-1", True)
     assert shown == reward == {"logged": True}
     assert [answer["logged"] for answer in batch["answers"]] == [True, True]
-    assert len(items["items"]) == 3
-    assert schema["context"]["numbers"] == 3
+    assert batch["answers"][0]["item"] in ("boots", "socks")
+    assert {one["item"] for one in items["items"]} == {"boots", "socks", "sandals"}
+    assert set(schema["context"]["features"]) == {"country", "age", "hour"}
 
 
 @pytest.mark.slow
@@ -67,8 +77,13 @@ async def test_the_commands_for_any_language_run_as_they_stand(gateways: Any, tm
     assert (rated["event_id"], len(rated["values"]), rated["logged"]) == ("shelf-1", 3, True)
 
 
+def _yaml(gateways: Any) -> list[str]:
+    """The configuration of the deployment, and the gateway's settings."""
+    return [block.code for block in _blocks(gateways) if block.language == "yaml"]
+
+
 def test_the_settings_of_the_page_are_taken(gateways: Any) -> None:
-    (code,) = (block.code for block in _blocks(gateways) if block.language == "yaml")
+    _, code = _yaml(gateways)
     assert GatewaySettings.model_validate(yaml.safe_load(code)).port == 8443
 
 

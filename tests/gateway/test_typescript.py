@@ -55,6 +55,7 @@ async def test_faults_are_met_as_the_readme_says(gateways: Any, built: Path) -> 
     assert _passed(await gateways.node(built, "--test", "tests/retries.test.mjs")) == 11
 
 
+@pytest.mark.process(keep=["p2b-decisions"])
 @pytest.mark.slow
 @pytest.mark.parametrize(("system", "conversation"), [("p2b", "decisions"), ("pdol", "records"), ("bgt", "ratings")])
 async def test_it_asks_a_gateway_of_each_conversation(

@@ -32,6 +32,7 @@ def changed(part: PartitionCopy, index: int) -> PartitionCopy:
     return replace(part, records=records)
 
 
+@pytest.mark.sweep(keep=["pdol", "bgt"])
 def test_what_follows_a_checkpoint_is_recomputed_in_every_role_of_every_system(played: Any) -> None:
     logs = played.trimmed()
     trimmed = {source for source, part in logs.parts.items() if part.low}

@@ -117,6 +117,7 @@ MUTANTS = {
 """What is changed, to what, and the fault that the layout then has; "" where the picture alone shows it."""
 
 
+@pytest.mark.process
 @needs_chromium
 async def test_a_page_that_looks_otherwise_is_found(tmp_path):
     text = SPECIMENS["p2b"]()

@@ -172,6 +172,7 @@ def test_agents_that_learn_on_a_log_earn_more_than_the_policy_that_wrote_it(file
     assert found.privacy.values["epsilon"] == 1.0
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_direct_and_stream_decide_alike_on_a_log(files):
     options = {**files(rows=200), "seed": 4, "conditions": ("warm_private",), "config": {"encoder": {"codes": 4}}}

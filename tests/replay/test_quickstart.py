@@ -187,6 +187,7 @@ def _until(address, holds):
         time.sleep(0.3)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_killed_learner_comes_back_what_it_published_is_equal_and_an_end_leaves_no_process(tmp_path):
     # Some 25 s on a quiet core: the first hour is worth it, and no other test runs it.

@@ -86,10 +86,10 @@ def _gain(policy: str, gain: float, within: float) -> Gain:
     ("gain", "within", "said"),
     [
         (0.01, 0.004, "0.0600 a decision, 0.0100 (20 %) more than the logged policy's 0.0500; "),
-        (0.01, 0.004, "95 % interval +0.0060 to +0.0140, a gain for certain."),
-        (0.01, 0.02, "-0.0100 to +0.0300, maybe no gain at all."),
+        (0.01, 0.004, "95 % interval +0.0060 to +0.0140, all of it a gain."),
+        (0.01, 0.02, "-0.0100 to +0.0300, there may be no gain."),
         (-0.01, 0.004, "0.0100 (20 %) less than the logged policy's 0.0500; "),
-        (-0.01, 0.004, "-0.0140 to -0.0060, a loss for certain."),
+        (-0.01, 0.004, "-0.0140 to -0.0060, all of it a loss."),
     ],
 )
 def test_a_verdict_names_the_best_its_gain_and_whether_there_may_be_none(gain, within, said):

@@ -27,6 +27,7 @@ TOPICS = {
         "lift",
         "ledger-edge",
         "models",
+        "model-parts",
         "items",
         "ledger",
         "marks-edge",

@@ -275,6 +275,41 @@ def _p2b(name: str, **changes: Any) -> Variant:
     return Variant("p2b", name, record)
 
 
+def _p2b_in_parts(name: str, named: bool) -> Variant:
+    """So many items that sums and models are larger than a record: they leave in parts."""
+
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "p2b",
+            "deployment": name,
+            "items": {"capacity": 16_400, "named": named, "expected": 3},
+            "features": {"vip": {"kind": "boolean"}},
+            "expected_slots": 40,
+            "slot": {"after_interactions": 2, "period_seconds": 3.0},
+            "feedback": {"settle_seconds": 1.0, "attribution_window_seconds": 4.0, "click_rate": 0.2},
+            "release": {"form": "features", "window_units": 4, "sums": "fresh"},
+        }
+        loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
+        loop.junk("crowds", "model-parts")
+        loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=0))
+        loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=1))
+        loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=2))
+        loop.put("model-parts", "ReleasePart", **part_of(loop, bytes(16), part=1))
+        loop.put("crowds", "ReleasePart", **part_of(loop, b"left behind".ljust(16), part=0))
+        tracks = (("private",), ("private", "cold"), ("private",))
+        context = lambda source: {"vip": source.random() < 0.5}  # noqa: E731 - one line says it
+        asyncio.run(_Visitors(loop, context, 16_400, tracks, users=4, rounds=2, named=named).play())
+        return loop
+
+    return Variant("p2b", name, record)
+
+
+def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
+    """Fields of a part, of a set of two that never joins to what names it."""
+    named = {"config_digest": loop.system.digest, "whole": whole, "parts": 2}
+    return {**named, "part": part, "content": b"nobody's"}
+
+
 def _colin(name: str, algorithm: str, **release: Any) -> Variant:
     def record(folder: Path) -> Loop:
         values = {
@@ -460,6 +495,8 @@ VARIANTS = (
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
         holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
+    _p2b_in_parts("p2b-declared-in-parts", named=False),
+    _p2b_in_parts("p2b-declared-named-in-parts", named=True),
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),
     _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),

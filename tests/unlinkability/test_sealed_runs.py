@@ -38,6 +38,7 @@ def test_sealed_slots_give_the_same_crowds_on_both_runners_and_all_that_was_publ
     assert direct.config_digest == stream.config_digest != in_clear.config_digest
 
 
+@pytest.mark.process
 def test_a_worker_that_is_killed_seals_every_slot_to_the_same_bytes_again(deployed, raw, tmp_path):
     with deployed.embedded() as broker:
         left = deployed.worked(broker, tmp_path, raw.records, sealed=True, killed=True)

@@ -77,7 +77,7 @@ class InputsDeleted(PartitionError):
 
 
 class JournalTruncated(PartitionError):
-    """The journal's first records were deleted and no snapshot covers them."""
+    """The journal's first records were deleted or altered, and no snapshot covers them."""
 
 
 class TopicsReplaced(PartitionError):

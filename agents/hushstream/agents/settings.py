@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hushstream.agents import defaults
+from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.security import Cluster, Security
 
 BATCH_BYTES = 256 * 1024
@@ -68,6 +69,7 @@ class WorkerSettings(BaseModel):
 
     metrics_host: str = defaults.METRICS_HOST
     zone_metrics_host: str = defaults.METRICS_HOST
+    metrics_access: MetricsAccess = EVERYBODY
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
     zone_metrics_port: int | None = Field(default=None, ge=0, le=65535)
 

@@ -60,10 +60,21 @@ class DecisionTimeout(HushstreamError):
 
 
 class _Question(NamedTuple):
-    """A context on its way: whose it is, and where its answer will be."""
+    """A context on its way.
+
+    Attributes:
+        user: whose it is.
+        answer: where its answer will be.
+        value: its record.
+        known: up to which offset of the catalogue's changes this client had read when it asked.
+        learner_knew: up to which offset the learner had read them then, as far as its journal had told.
+    """
 
     user: str
     answer: asyncio.Future[Decision]
+    value: bytes
+    known: int
+    learner_knew: int
 
 
 class Client:
@@ -106,6 +117,8 @@ class Client:
         self._readers: dict[int, DecisionReader] = {}
         self._circuits: dict[int, Circuit] = {}
         self._passed: dict[int, PassedOver[tuple[Answer, int]]] = {}
+        self._learner_knows: dict[int, int] = {}
+        self._ask_again: dict[int, list[str]] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
@@ -344,18 +357,22 @@ class Client:
     def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
         loop = asyncio.get_running_loop()
-        question = self._waiting[event_id] = _Question(user, loop.create_future())
+        knew = self._learner_knows.get(self._partition(user), 0)
+        question = self._waiting[event_id] = _Question(user, loop.create_future(), value, self.items.position, knew)
         self._circuit_of(user).on_request(loop.time())
         self._unsent.pop(event_id, None)
-        task = asyncio.create_task(self._send(event_id, question, value))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._start_sending(event_id, question)
         return question
 
-    async def _send(self, event_id: str, question: _Question, value: bytes) -> None:
+    def _start_sending(self, event_id: str, question: _Question) -> None:
+        task = asyncio.create_task(self._send(event_id, question))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, event_id: str, question: _Question) -> None:
         partition = self._partition(question.user)
         try:
-            offset = await self._log.append(self._asked, partition, value)
+            offset = await self._log.append(self._asked, partition, question.value)
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
             # It never reached the log: it may be asked again, and it says nothing of learners.
             self._circuit_of(question.user).on_answer()
@@ -368,7 +385,34 @@ class Client:
         if early is not None:
             self._settle(question, *early)
         elif passed.sent(event_id, offset):
+            self._on_refusal(event_id)
+
+    def _on_refusal(self, event_id: str) -> None:
+        """The journal went past a question: its learner refused it.
+
+        A learner that had not read the catalogue as far as this client (it has just started, or an item has just come
+        in) refuses what it would take a moment later: such a question is asked once more, when it has read so far.
+        """
+        question = self._waiting.get(event_id)
+        if question is None or question.learner_knew >= question.known:
             self._fail(event_id, _refused())
+            return
+        partition = self._partition(question.user)
+        self._ask_again.setdefault(partition, []).append(event_id)
+        self._ask_who_waits(partition)
+
+    def _ask_who_waits(self, partition: int) -> None:
+        """Ask again what a learner refused that has read the catalogue now."""
+        knows, left = self._learner_knows.get(partition, 0), []
+        for event_id in self._ask_again.pop(partition, ()):
+            question = self._waiting.get(event_id)
+            if question is not None and knows < question.known:
+                left.append(event_id)
+            elif question is not None:
+                again = self._waiting[event_id] = question._replace(learner_knew=knows)
+                self._start_sending(event_id, again)
+        if left:
+            self._ask_again[partition] = left
 
     def _fail(self, event_id: str, error: Exception) -> None:
         """End a question that has no answer."""
@@ -505,8 +549,10 @@ class Client:
                 self._answered(partition, head, answer)
             passed = self._passed_over(partition)
             passed.covered(head)
+            self._learner_knows[partition] = items_read(head)
+            self._ask_who_waits(partition)
             for event_id in passed.refused():
-                self._fail(event_id, _refused())
+                self._on_refusal(event_id)
 
     def _answered(self, partition: int, head: JournalHead, answer: Answer) -> None:
         question = self._waiting.get(answer.event_id)

@@ -169,6 +169,11 @@ class Items:
 
     # What a client asks for its decisions.
 
+    @property
+    def position(self) -> int:
+        """Up to which offset of its topic the catalogue was read; 0 where items have no names."""
+        return 0 if self._reader is None else self._reader.position
+
     def knows(self, position: int) -> bool:
         """Whether the catalogue is known that a learner had read up to an offset."""
         return self._reader is None or self._reader.position >= position

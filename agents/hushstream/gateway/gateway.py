@@ -14,6 +14,7 @@ from typing import Self
 
 from aiohttp import web
 
+from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.security import Security
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.client.logs.event_log import EventLog
@@ -41,6 +42,7 @@ class Endpoints:
     port: int | None = None
     zone_host: str = "127.0.0.1"
     zone_port: int | None = None
+    access: MetricsAccess = EVERYBODY
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class Gateway:
             await self._listen(runner, context)
             self._stack.callback(server.stop)
             ends = self.endpoints
-            metrics.serve(ends.host, ends.port, ends.zone_host, ends.zone_port)
+            metrics.serve(ends.host, ends.port, ends.zone_host, ends.zone_port, ends.access)
             self._stack.callback(metrics.close)
             measuring = asyncio.create_task(_measure(server.measure))
             self._stack.callback(measuring.cancel)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess, MetricsEndpoints
 from hushstream.agents.observe.metric_table import MetricSpec
 
 OK = "ok"
@@ -92,7 +93,7 @@ class GatewayMetrics:
         self.zone = CollectorRegistry()
         self._metrics = {spec.name: self._register(spec) for spec in GATEWAY_METRICS}
         self._known: dict[tuple[str, ...], Any] = {}
-        self._servers: list[tuple[Any, Any]] = []
+        self._endpoints: list[MetricsEndpoints] = []
 
     def ended(self, call: str, tells: bool, code: str) -> None:
         """A request ended: with `OK`, or a problem's code."""
@@ -120,23 +121,25 @@ class GatewayMetrics:
         """What is public, as Prometheus reads it."""
         return generate_latest(self.public)
 
-    def serve(self, host: str, port: int | None, zone_host: str, zone_port: int | None) -> tuple[int, ...]:
+    def serve(
+        self,
+        host: str,
+        port: int | None,
+        zone_host: str,
+        zone_port: int | None,
+        access: MetricsAccess = EVERYBODY,
+    ) -> tuple[int, ...]:
         """Open the endpoints for Prometheus (None: not served; 0: any free port); gives the ports in use."""
-        found = []
-        for where, at, registry in ((host, port, self.public), (zone_host, zone_port, self.zone)):
-            if at is not None:
-                server, thread = start_http_server(at, where, registry)
-                self._servers.append((server, thread))
-                found.append(int(server.server_port))
-        return tuple(found)
+        endpoints = MetricsEndpoints(access)
+        self._endpoints.append(endpoints)
+        opened = (endpoints.open(host, port, self.public), endpoints.open(zone_host, zone_port, self.zone))
+        return tuple(one for one in opened if one is not None)
 
     def close(self) -> None:
         """Close the endpoints."""
-        for server, thread in self._servers:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-        self._servers.clear()
+        for endpoints in self._endpoints:
+            endpoints.close()
+        self._endpoints.clear()
 
     def _register(self, spec: MetricSpec) -> Any:
         registry = self.zone if spec.metric_class == "zone-private" else self.public

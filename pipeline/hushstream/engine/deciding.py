@@ -196,11 +196,12 @@ class DecisionRole(AnsweringRole):
         contexts, clicks = (whole.slices[place] for place in self.inputs)
         models = [(reader, whole.slices[reader.topic]) for reader in self.models]
         items = None if self.items is None else (self.items, whole.slices[self.items.topic])
+        parts = None if self.parts is None else (self.parts, whole.slices[self.parts.topic])
         pieces = self._arrivals.over(contexts) if contexts.records else ()
         return Batch(
             whole,
             pieces,
-            (contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items)),
+            (contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items, parts)),
             (self.system.digest, self.arms),
         )
 

@@ -187,13 +187,20 @@ class Codec:
         self._writers |= {name: tuple(_forms(versions)) for name, versions in catalogue.items()}
         self._readers = {form.header: form for forms in self._writers.values() for form in forms}
 
-    def encode(self, name: str, record: Mapping[str, Any], schema_generation: int = FIRST_GENERATION) -> bytes:
+    def encode(
+        self,
+        name: str,
+        record: Mapping[str, Any],
+        schema_generation: int = FIRST_GENERATION,
+        most: int = MAX_VALUE_BYTES,
+    ) -> bytes:
         """Write a record in a schema generation; a field with a default may be left out.
 
         Args:
             name: of the schema.
             record: its fields; those that came with a later schema generation are not written.
             schema_generation: of all records; the first unless an operator or a journal says more.
+            most: bytes that it may have; more than a log takes only where it is cut into parts.
 
         Raises:
             CodecError: no such schema; a field missing, unknown or of another type; a value too large.
@@ -210,8 +217,8 @@ class Codec:
         if form.ints is not None and not form.ints(record):
             raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected ints of 32 bits, got a longer one")
         value = stream.getvalue()
-        if len(value) > MAX_VALUE_BYTES:
-            raise CodecError(Reason.TOO_LARGE, f"{name}: expected at most {MAX_VALUE_BYTES} bytes, got {len(value)}")
+        if len(value) > most:
+            raise CodecError(Reason.TOO_LARGE, f"{name}: expected at most {most} bytes, got {len(value)}")
         return value
 
     def narrow(self, name: str, record: Mapping[str, Any], schema_generation: int) -> Mapping[str, Any]:
@@ -246,12 +253,15 @@ class Codec:
             f"got {name!r} in {schema_generation}",
         )
 
-    def decode(self, value: bytes, expect: frozenset[str] | None = None) -> tuple[str, dict[str, Any]]:
+    def decode(
+        self, value: bytes, expect: frozenset[str] | None = None, most: int = MAX_VALUE_BYTES
+    ) -> tuple[str, dict[str, Any]]:
         """Read one record.
 
         Args:
-            value: the whole value of a log record.
+            value: the whole value of a log record, or what its parts join to.
             expect: names that may come; None allows every known one.
+            most: bytes that it may have.
 
         Returns:
             The schema's name, and the fields of its newest version; enum symbols are str.
@@ -259,8 +269,8 @@ class Codec:
         Raises:
             CodecError: with the reason. A length declared inside the value that exceeds it allocates nothing.
         """
-        if len(value) > MAX_VALUE_BYTES:
-            raise CodecError(Reason.TOO_LARGE, f"expected at most {MAX_VALUE_BYTES} bytes, got {len(value)}")
+        if len(value) > most:
+            raise CodecError(Reason.TOO_LARGE, f"expected at most {most} bytes, got {len(value)}")
         stream = BytesIO(value)
         form = self._readers.get(stream.read(HEADER_BYTES))
         if form is None:

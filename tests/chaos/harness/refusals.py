@@ -179,11 +179,13 @@ class Surroundings:
         return Refusal(self._worker("shuffler", prefix), "but the log ends at 0; the topic was wiped or replaced")
 
     async def _altered(self) -> Refusal:
+        """A journal that goes on, behind a first record that nobody wrote; a new one would spend every budget again."""
         prefix = await self._topics("altered")
         for machine in self._machines("shuffler", KeySource(seed=self._seed)):
-            genesis = bytearray(machine.genesis(bytes(32)))
-            genesis[-20] ^= 1
-            await self._append(prefix, machine.journal, [bytes(genesis)])
+            genesis, *others = [value for _, value in self._frozen.logs[machine.journal]]
+            altered = bytearray(genesis)
+            altered[-20] ^= 1
+            await self._append(prefix, machine.journal, [bytes(altered), *others])
         return Refusal(self._worker("shuffler", prefix), "its first record was altered")
 
     def _snapshot(self, role: str, prefix: str, machine: Machine, genesis: bytes) -> None:

@@ -78,6 +78,7 @@ class SendsTwice(RatingAgent):
         self._answered = 0
 
 
+@pytest.mark.slow_statistics(keep=["shares0"])
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shares", [audited_config().release.shares, PAIRS])
@@ -96,6 +97,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow_statistics(keep=["a second slot counted"])
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mutant", list(MUTANTS))

@@ -34,6 +34,7 @@ def played(tmp_path_factory):
     return cache(lambda name: run_experiment(name, folder, quick=True))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quick_run_writes_rows_and_pictures(name, played) -> None:
     outcome = played(name)

@@ -94,6 +94,7 @@ def test_the_price_as_printed_rewards_spending_and_the_mended_one_saving() -> No
     assert (np.diff(scores["mended"]) < 0).all()
 
 
+@pytest.mark.slow_statistics
 def test_the_papers_form_runs_as_long_as_its_budget() -> None:
     runs = {
         schedule: play_paper(PaperTask("tastes", schedule, "gaussian", 0, 20))

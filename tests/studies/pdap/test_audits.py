@@ -100,6 +100,7 @@ def test_noise_that_is_too_little_is_found(mutant):
     assert stands.passed
 
 
+@pytest.mark.slow_statistics(keep=["thresholds on rewards"])
 @pytest.mark.parametrize(
     "rig",
     [

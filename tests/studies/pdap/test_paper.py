@@ -58,6 +58,7 @@ def test_every_form_plays_and_is_a_function_of_its_task(form):
     assert all(0.05 < value < 1 for value in first.values())
 
 
+@pytest.mark.slow_statistics
 def test_sharing_beats_a_lone_vendor_and_noise_that_never_ends_exploring_costs():
     # Seeds are fixed: so is the outcome.
     def after(form):

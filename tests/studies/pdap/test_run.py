@@ -29,6 +29,7 @@ def test_every_vendor_is_told_beside_what_it_would_earn_alone(direct):
     assert [row.contexts for row in direct.curve] == [300, 450, 675, 1013, 1200]
 
 
+@pytest.mark.slow_statistics
 def test_vendors_whose_items_suit_different_contexts_gain_by_sharing():
     # Seeded, so they are the same runs each time. One gains 7.2 points on average, with a deviation of 2.6 from seed to
     # seed: a change that draws other noise brings the mean of eight below 4 with chance 2e-4,

@@ -86,6 +86,7 @@ def test_the_product_passes_and_its_attacker_is_not_blind(counter: str) -> None:
     assert result.strongest > 4.0
 
 
+@pytest.mark.slow_statistics(keep=["half the noise"])
 @pytest.mark.parametrize("mutant", list(MUTANTS))
 def test_every_mutant_fails(mutant: str) -> None:
     assert not audit_domain("blt", MUTANTS[mutant])(RUNS, FALSE_ALARM).passed

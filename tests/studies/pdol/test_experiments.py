@@ -22,6 +22,7 @@ NAMES = (
 )
 
 
+@pytest.mark.sweep(keep=["pdol-fig-sparsity"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.timeout(600)
 def test_a_quick_run_writes_rows_and_pictures(name: str, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_the_papers_form_learns_without_noise_and_not_at_a_small_epsilon() -> No
     assert play_gossip(stream, sparse, 0, without_noise).zeros > 0.2 > plain.zeros
 
 
+@pytest.mark.slow_statistics
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_published_figures_of_tmc2007() -> None:

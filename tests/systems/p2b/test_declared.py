@@ -98,6 +98,7 @@ class Shoppers:
         return agent.take_slot(EVERY_MS * 10 + WAIT_MS).content, clicks / 10
 
 
+@pytest.mark.slow_statistics
 def test_new_users_start_from_what_others_liked_in_their_country() -> None:
     """800 slots at epsilon 2. A cold user loses a third of the clicks to trying; seeded, so it does not flake."""
     system, source = system_of(epsilon=2.0), random.Random(3)

@@ -16,9 +16,9 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    start_http_server,
 )
 
+from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess, MetricsEndpoints
 from hushstream.agents.observe.metric_table import METRICS, MetricClass, MetricSpec, role_gauges_of
 from hushstream.engine.records import Output
 from hushstream.schemas import codec
@@ -102,7 +102,7 @@ class Metrics:
         self._gauges = role_gauges_of(labels.scope_classes)
         self._reason_of = reason_of
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
-        self._servers: list[tuple[Any, Any]] = []
+        self._endpoints: list[MetricsEndpoints] = []
         self._shown: set[int] = set()
         self._stopped: dict[int, str] = {}
         self._work = _OF_WORK[labels.private_work]
@@ -110,21 +110,26 @@ class Metrics:
         self._declare()
 
     def serve(
-        self, host: str, port: int | None, zone_port: int | None, zone_host: str = LOOPBACK
+        self,
+        host: str,
+        port: int | None,
+        zone_port: int | None,
+        zone_host: str = LOOPBACK,
+        access: MetricsAccess = EVERYBODY,
     ) -> tuple[int | None, int | None]:
         """Open the two endpoints (None: not served; 0: any free port) and give the ports in use.
 
         The zone's has a host of its own: whoever opens the public one to others has not opened this one.
         """
-        return self._serve(host, port, self.public), self._serve(zone_host, zone_port, self.zone)
+        endpoints = MetricsEndpoints(access)
+        self._endpoints.append(endpoints)
+        return endpoints.open(host, port, self.public), endpoints.open(zone_host, zone_port, self.zone)
 
     def close(self) -> None:
         """Close the endpoints."""
-        for server, thread in self._servers:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-        self._servers.clear()
+        for endpoints in self._endpoints:
+            endpoints.close()
+        self._endpoints.clear()
 
     def batch(self, counts: Mapping[str, int], seconds: float) -> None:
         """One step is done: its event counts, and how long it took from being taken to being released."""
@@ -278,10 +283,3 @@ class Metrics:
     @staticmethod
     def _known(value: str, allowed: Collection[str]) -> str:
         return value if value in allowed else OTHER
-
-    def _serve(self, host: str, port: int | None, registry: CollectorRegistry) -> int | None:
-        if port is None:
-            return None
-        server, thread = start_http_server(port, host, registry)
-        self._servers.append((server, thread))
-        return int(server.server_port)

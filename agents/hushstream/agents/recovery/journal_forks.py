@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from hushstream.agents.errors import JournalLost
+from hushstream.agents.errors import JournalLost, JournalTruncated
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.recovered_machine import MachineFactory
 from hushstream.engine.journal.chain import AlteredGenesis, NewerJournal, UnknownRecord
@@ -140,7 +140,8 @@ async def genesis_of(
 ) -> InputRecord | None:
     """The record that a journal begins with: the first that is one; None for a journal that holds none.
 
-    Whatever stands before it was put there by somebody else, and no chain holds it.
+    Whatever stands before it was put there by somebody else, and no chain holds it. A journal whose records go on
+    though none begins it is refused: a new beginning would make every budget and every allowance full again.
 
     Args:
         reader: opened; it forgets what it had open.
@@ -150,19 +151,28 @@ async def genesis_of(
 
     Raises:
         HushstreamError: it begins as the journal of another deployment, configuration, role or key does.
+        JournalTruncated: it has later records of a journal, and none that begins it.
     """
     end = (await reader.end_offsets([journal]))[journal] if before is None else before
     if not end:
         return None
     reader.open({journal: 0})
     machine = make_machine(journal[1])
-    low, count = 0, 1
+    low, count, later = 0, 1, -1
     while low < end:
         high = min(end, low + count)
         for record in await reader.read(journal, low, high):
-            if sequence_of(machine, record.value) == 0 and _begins(make_machine, journal[1], record.value):
+            sequence = sequence_of(machine, record.value)
+            if sequence == 0 and _begins(make_machine, journal[1], record.value):
                 return record
+            if sequence and later < 0:
+                later = record.offset
         low, count = high, min(_AT_ONCE, 2 * count)
+    if before is None and later >= 0:
+        raise JournalTruncated(
+            f"journal {journal[0]}/{journal[1]}: its first record was altered or deleted, as its records go on from "
+            f"offset {later}; bring the journal as it was"
+        )
     return None
 
 

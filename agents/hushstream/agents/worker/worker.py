@@ -351,7 +351,11 @@ class RoleWorker:
         settings = self._settings
         try:
             ports = self._metrics.serve(
-                settings.metrics_host, settings.metrics_port, settings.zone_metrics_port, settings.zone_metrics_host
+                settings.metrics_host,
+                settings.metrics_port,
+                settings.zone_metrics_port,
+                settings.zone_metrics_host,
+                settings.metrics_access,
             )
         except OSError as error:
             raise WorkerError(

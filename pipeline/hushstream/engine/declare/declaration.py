@@ -206,13 +206,13 @@ class ModelView:
     """How released models are read.
 
     Attributes:
-        topic: that holds them.
-        read: one version of it, from the values of its records; the newest where the number is None. The catalogue says
+        topics: that hold them.
+        read: one version, from the values of their records; the newest where the number is None. The catalogue says
             what items are called; None where they have no names.
         change: what differs between an older and a newer one of these.
     """
 
-    topic: str
+    topics: tuple[str, ...]
     read: Callable[[Iterable[bytes], int | None, Catalogue | None], Report]
     change: Callable[[Any, Any], Report]
 

@@ -31,6 +31,9 @@ class Outcome(StrEnum):
     ALLOWANCE_SPENT = "allowance_spent"
     RELEASE = "release"
     REPEATED_RELEASE = "repeated_release"
+    RELEASE_PART = "release_part"
+    INCOMPLETE_RELEASE = "incomplete_release"
+    """Parts of a release whose others never came: they are used by nobody."""
     RELEASE_WITHHELD = "release_withheld"
     DIVERGED = "diverged"
     NOT_SHOWN = "not_shown"
@@ -57,6 +60,8 @@ _SLOT_PUBLIC = (
     Outcome.NOT_SHOWN,
     Outcome.RELEASE,
     Outcome.REPEATED_RELEASE,
+    Outcome.RELEASE_PART,
+    Outcome.INCOMPLETE_RELEASE,
     Outcome.RELEASE_WITHHELD,
     Outcome.DIVERGED,
     Outcome.MODEL,
@@ -95,6 +100,7 @@ class Refusal(StrEnum):
     UNKNOWN_ORIGIN = "unknown_origin"
     MALFORMED_REWARDS = "malformed_rewards"
     MALFORMED_RELEASE = "malformed_release"
+    MALFORMED_PART = "malformed_part"
     FOREIGN_USER = "foreign_user"
     """A context of a user whose home is another partition: there they would have a second allowance."""
     UNKNOWN_USER = "unknown_user"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hushstream.engine.catalogue import ITEMS
+from hushstream.engine.release_parts import MODEL_PARTS, PART
 from hushstream.schemas.topics import (
     DAY_MS,
     LONG_MS,
@@ -91,6 +92,20 @@ def decisions(zone: str, count: str, each: bool = False) -> Topic:
 def models(*schemas: str) -> Topic:
     """Versions of a model: the journal of those who publish it."""
     return journal("models", schemas, PUBLISHED, PartitionRule.TRACK, "tracks", reader=OPERATOR)
+
+
+def model_parts() -> Topic:
+    """Arrays of models that are larger than a record. A new version is whole without those before it."""
+    return Topic(
+        name=MODEL_PARTS,
+        schemas=(PART,),
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.TRACK,
+        count="tracks",
+        retention_ms=LONG_MS,
+        reader=OPERATOR,
+        **_PLAIN,
+    )
 
 
 def items() -> Topic:

@@ -19,6 +19,7 @@ from hushstream.engine.journal.chain import Chain, Identity
 from hushstream.engine.journal.digests import digest_records
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.items import ItemReader
+from hushstream.engine.learner.model_parts import PartReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
@@ -97,11 +98,13 @@ class AnsweringRole(OwnsJournal, Declared):
         letters: what makes dead letters.
         models: readers of the tracks of published models.
         items: reader of the catalogue, where items have names.
+        parts: reader of the parts of the first track's models, where a model is larger than a record.
         read: up to which offset each input was folded.
         float_ties: see `Machine.float_ties`.
     """
 
     items: ItemReader | None = None
+    parts: PartReader | None = None
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("inputs", "journal", "partition", "key", "letters"), FIXED),
         "float_ties": "a count of this process alone",
@@ -155,8 +158,8 @@ class AnsweringRole(OwnsJournal, Declared):
         """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
         return dict(self.read)
 
-    def _followed(self) -> Sequence[ModelReader | ItemReader]:
-        return self.models if self.items is None else (*self.models, self.items)
+    def _followed(self) -> Sequence[ModelReader | PartReader | ItemReader]:
+        return (*self.models, *(one for one in (self.parts, self.items) if one is not None))
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: nothing waits here."""

@@ -19,7 +19,7 @@ and no reward takes part of it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
 from hushstream.engine.learner.items import ItemReader, ReadChange
+from hushstream.engine.learner.model_parts import PartReader, Version
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import Asked, Spending
@@ -429,13 +430,20 @@ class PublicCursor:
     __slots__ = ("_items", "_taken", "next_ms")
 
     def __init__(
-        self, models: Iterable[tuple[ModelReader, InputSlice]], changes: tuple[ItemReader, InputSlice] | None = None
+        self,
+        models: Sequence[tuple[ModelReader, InputSlice]],
+        changes: tuple[ItemReader, InputSlice] | None = None,
+        parts: tuple[PartReader, InputSlice] | None = None,
     ) -> None:
-        """Read every slice; a model that is not on its track's chain is left out."""
+        """Read every slice; a model that is not on its track's chain, or has not all its parts, is left out."""
         found: list[Published | Changed] = []
         if changes is not None and changes[1].high > changes[1].low:
             found.extend(Changed(one.log_time_ms, one, changes[1]) for one in changes[0].read(changes[1]))
-        found.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
+        if parts is None:
+            found.extend(one for reader, part in models if part.high > part.low for one in _published(reader, part))
+        else:
+            (track,) = models
+            found.extend(_joined(*track, *parts))
         self._items = sorted(found, key=attrgetter("log_time_ms"))
         self._taken = 0
         self.next_ms = self._items[0].log_time_ms if found else NEVER_MS
@@ -449,11 +457,20 @@ class PublicCursor:
 
 
 def _published(reader: ModelReader, part: InputSlice) -> Iterator[Published]:
+    return (Published(version.log_time_ms, reader, version.record, part) for version in _versions(reader, part))
+
+
+def _joined(reader: ModelReader, part: InputSlice, parts: PartReader, more: InputSlice) -> Iterator[Published]:
+    whole = parts.joined(_versions(reader, part), more)
+    return (Published(version.log_time_ms, reader, version.record, part) for version in whole)
+
+
+def _versions(reader: ModelReader, part: InputSlice) -> Iterator[Version]:
     times_ms = {record.offset: record.timestamp_ms for record in part.records}
     latest_ms = 0
     for record in reader.read(part):
         latest_ms = max(latest_ms, times_ms[record.offset])
-        yield Published(latest_ms, reader, record, part)
+        yield Version(latest_ms, record)
 
 
 def eligible_mask(mask: bytes, arms: int) -> NDArray[np.bool_]:

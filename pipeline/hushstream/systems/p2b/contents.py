@@ -20,6 +20,7 @@ ZONES = {
     "interactions": "server",
     "crowds": "published",
     "models": "published",
+    "model-parts": "published",
     "lift": "published",
     "items": "published",
 }
@@ -54,6 +55,8 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
     cells, form = summed.crowds
     yield _content("crowds", cells, form)
     yield _content("models", "the model, made of crowds alone", form)
+    if summed.parts > 1:
+        yield _content("model-parts", "the model's arrays, which are larger than a record, made of crowds alone", form)
     if compared:
         yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 

@@ -55,6 +55,10 @@ class SlotForm(Protocol):
         """The schema of a model."""
 
     @property
+    def parts(self) -> int:
+        """In how many parts sums and models leave; 1 where each is one record."""
+
+    @property
     def content_bytes(self) -> int:
         """Of every slot."""
 
@@ -101,6 +105,7 @@ class CodesForm:
     slot_record = "SlotReport"
     crowd_record = "Crowd"
     model_record = "Model"
+    parts = 1
 
     @classmethod
     def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> CodesForm:
@@ -186,8 +191,15 @@ class FeaturesForm:
 
     @property
     def model_record(self) -> str:
-        """See `SlotForm`, and `crowd_record`."""
+        """See `SlotForm`, and `crowd_record`; where a model leaves in parts, its record says what they join to."""
+        if self.parts > 1:
+            return "LargeModel"
         return "ItemModel" if self.config.named_items else "FeatureModel"
+
+    @cached_property
+    def parts(self) -> int:
+        """See `SlotForm.parts`."""
+        return summed_of(self.config).parts
 
     @cached_property
     def layout(self) -> FeatureLayout:

@@ -13,7 +13,7 @@ from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-from hushstream.systems.p2b.topics import EDGE_ZONE, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
+from hushstream.systems.p2b.topics import EDGE_ZONE, MODEL_PARTS, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
 
 
 def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
@@ -105,11 +105,25 @@ LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """Where slots are sealed: it opens them with a key of its own."""
 
-ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR)
+ROLES_IN_PARTS = (
+    *(replace(one, broadcasts=(*one.broadcasts, MODEL_PARTS.name)) for one in (LEARNER, LEARNER_OF_ITEMS)),
+    replace(AGGREGATOR, writes=(*AGGREGATOR.writes, MODEL_PARTS.name)),
+)
+"""Where a model is larger than a record: those who read and write its parts."""
+
+ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR, *ROLES_IN_PARTS)
 """All that a deployment may have."""
 
 
-def roles_of(hosted: bool, sealed: bool, named: bool) -> tuple[Role, ...]:
-    """Those that a deployment has: learner workers or agents on devices, sealed slots or not, items by name or not."""
-    learner = LEARNER_OF_ITEMS if named else LEARNER
-    return (*((learner,) if hosted else ()), OPENING_SHUFFLER if sealed else SHUFFLER, AGGREGATOR)
+def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool) -> tuple[Role, ...]:
+    """Those that a deployment has.
+
+    Learner workers or agents on devices, sealed slots or not, items by name or not, models as a whole or in parts.
+    """
+    numbered_parts, named_parts, aggregator_parts = ROLES_IN_PARTS
+    learner, learner_parts = (LEARNER_OF_ITEMS, named_parts) if named else (LEARNER, numbered_parts)
+    return (
+        *((learner_parts if in_parts else learner,) if hosted else ()),
+        OPENING_SHUFFLER if sealed else SHUFFLER,
+        aggregator_parts if in_parts else AGGREGATOR,
+    )

@@ -24,7 +24,7 @@ from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.roles import ROLES, roles_of
-from hushstream.systems.p2b.topics import LIFT, SEALING_ZONE, TOPICS, topics_of
+from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
 
 NAME = "p2b"
 
@@ -36,13 +36,13 @@ name it writes their slots and fetches models for them."""
 def declare(core: P2BSystem) -> System:
     """A deployment."""
     config = core.config
-    hosted = config.kind == "hosted"
+    hosted, in_parts = config.kind == "hosted", core.form.parts > 1
     return System(
         kind=NAME,
         config=config,
         digest=core.digest,
-        roles=roles_of(hosted, config.slot.sealed, config.named_items),
-        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items),
+        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts),
+        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts),
         counts=core.counts,
         promises=core.promises(),
         budgets=core.budgets,
@@ -54,7 +54,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
-        models=ModelView("models", partial(read_model, core), change_of),
+        models=ModelView(("models", *((MODEL_PARTS.name,) if in_parts else ())), partial(read_model, core), change_of),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 

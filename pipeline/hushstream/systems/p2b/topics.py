@@ -40,6 +40,9 @@ INTERACTIONS = Topic(
 )
 """Interactions in clear, for the non-private track: there are some where the data is public, and nowhere else."""
 
+MODEL_PARTS = topics.model_parts()
+"""Where a model is larger than a record."""
+
 ITEMS = topics.items()
 """Where items have names."""
 
@@ -53,8 +56,9 @@ TOPICS = (
     REPORTS,
     INTERACTIONS,
     topics.journal("journal-shuffler", ("WindowJournal",), SHUFFLER_ZONE, PartitionRule.HOME, "shuffler"),
-    topics.releases("crowds", "Crowd", "LinearSums", "ItemSums"),
-    topics.models("Model", "FeatureModel", "ItemModel"),
+    topics.releases("crowds", "Crowd", "LinearSums", "ItemSums", "ReleasePart"),
+    topics.models("Model", "FeatureModel", "ItemModel", "LargeModel"),
+    MODEL_PARTS,
     ITEMS,
     topics.account("ledger", "LedgerEntry", "scopes"),
     LIFT,
@@ -68,9 +72,12 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(public: bool, holdout: bool, hosted: bool, named: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has: on public data, with a hold-out, learner workers, or items by name, some more."""
+def topics_of(public: bool, holdout: bool, hosted: bool, named: bool, in_parts: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has.
+
+    On public data, with a hold-out, learner workers, items by name, or models in parts, it has some more.
+    """
     left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
-    left_out += () if named else (ITEMS,)
+    left_out += (() if named else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
     edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

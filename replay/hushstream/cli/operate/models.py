@@ -68,9 +68,10 @@ def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | Non
         raise HushstreamError(f"model: expected a system whose models can be shown, got {system.kind}")
     rules = None if system.requests is None else system.requests.catalogue
     with working("reading the models", quiet):
-        logs = copy(connection, system.partitions, {view.topic} if rules is None else {view.topic, ITEMS})
-    values = [record.value for _, part in logs.of_topic(view.topic) for record in part.records]
-    part = logs.part((ITEMS, 0))
-    changes = InputSlice(ITEMS, 0, part.low, part.high, part.records)
+        logs = copy(connection, system.partitions, {*view.topics, *(() if rules is None else (ITEMS,))})
+    parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
+    values = [record.value for part in parts for record in part.records]
+    items = logs.part((ITEMS, 0))
+    changes = InputSlice(ITEMS, 0, items.low, items.high, items.records)
     catalogue = None if rules is None else catalogue_of(rules, changes)
     return view, lambda version: view.read(values, version, catalogue)

@@ -25,6 +25,7 @@ from hushstream.cli.options import (
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
+    from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.security import Security
     from hushstream.engine.declare.declaration import System
 
@@ -43,6 +44,8 @@ _OF_GATEWAY = frozenset(
         "metrics_port",
         "zone_metrics_host",
         "zone_metrics_port",
+        "metrics_token",
+        "metrics_certificate",
     }
 )
 """Options that mean something to a gateway."""
@@ -90,6 +93,12 @@ def worker(
     zone_metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0 for any.")
     ] = None,
+    metrics_token: Annotated[
+        Path | None, typer.Option(help="File with the token that a scraper of either must send; chmod 600.")
+    ] = None,
+    metrics_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file with certificate and key, to serve both over HTTPS; chmod 600.")
+    ] = None,
     session_timeout: Annotated[
         float, typer.Option(min=0.1, help="Group session timeout in seconds.")
     ] = defaults.SESSION_TIMEOUT_SECONDS,
@@ -133,6 +142,7 @@ def worker(
     """Run one role of a deployment, or a gateway to it, until SIGTERM."""
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.security import read_security
     from hushstream.agents.settings import WorkerSettings, group_of
     from hushstream.agents.worker.deployment import load
@@ -144,6 +154,7 @@ def worker(
     generation = FIRST_GENERATION if schema_generation is None else schema_generation
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
+    access = MetricsAccess.of_files(metrics_token, metrics_certificate)
     if role == GATEWAY:
         _require_options_of_gateway(context)
         raise typer.Exit(
@@ -154,7 +165,7 @@ def worker(
                 read_security(security),
                 gateway,
                 generation,
-                (metrics_host, metrics_port, zone_metrics_host, zone_metrics_port),
+                (metrics_host, metrics_port, zone_metrics_host, zone_metrics_port, access),
             )
         )
     if gateway is not None:
@@ -178,6 +189,7 @@ def worker(
         metrics_host=metrics_host,
         zone_metrics_host=zone_metrics_host,
         metrics_port=metrics_port,
+        metrics_access=access,
         zone_metrics_port=zone_metrics_port,
         session_timeout_seconds=session_timeout,
         heartbeat_seconds=min(defaults.HEARTBEAT_SECONDS, session_timeout / 3),
@@ -210,7 +222,7 @@ def _run_gateway(
     security: Security,
     file: Path | None,
     schema_generation: int,
-    endpoints: tuple[str, int | None, str, int | None],
+    endpoints: tuple[str, int | None, str, int | None, MetricsAccess],
 ) -> int:
     from hushstream.gateway.gateway import Endpoints, Gateway, kafka_log, run_gateway
     from hushstream.gateway.settings import read_gateway

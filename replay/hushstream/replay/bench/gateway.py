@@ -3,6 +3,9 @@
 One embedded broker, one learner, one gateway and the callers, each a process of its own on this machine. Requests leave
 at a fixed rate, whether or not the answers to those before have come; a latency is counted from the moment at which its
 request was due, so that a stall is counted for everybody who would have waited in it.
+
+Where the package vowpalwabbit is installed, what a team would write without all this is measured in the same run
+(`hushstream.replay.bench.vowpal`).
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ from hushstream.agents.worker.deployment import KEYS, parse_config, prepare
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
+from hushstream.replay.bench import vowpal
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.load import make_load
-from hushstream.replay.bench.processes import embedded_broker, started
+from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.runners.ports import free_port
 
 ARMS, DIMENSION, USERS = 10, 10, 400
@@ -139,14 +143,29 @@ async def deployed(folder: Path) -> AsyncIterator[str]:
             started("gateway", [*worker, "gateway", *common, "--gateway", str(settings)], folder) as gateway,
         ):
             url = f"http://127.0.0.1:{port}"
-            deadline = time.monotonic() + START_SECONDS
-            while not await _answers(url):
-                learner.check()
-                gateway.check()
-                if time.monotonic() > deadline:
-                    raise BenchFailed(f"expected a decision within {START_SECONDS:g} s")
-                await asyncio.sleep(0.2)
+            await _until_it_answers(url, learner, gateway)
             yield url
+
+
+@asynccontextmanager
+async def vowpal_wabbit(folder: Path) -> AsyncIterator[str]:
+    """The yardstick; gives its URL once it has answered."""
+    port = free_port()
+    arguments = ["-m", "hushstream.replay.bench.vowpal", "--port", str(port), "--arms", str(ARMS)]
+    async with started("vowpal", arguments, folder) as yardstick:
+        url = f"http://127.0.0.1:{port}"
+        await _until_it_answers(url, yardstick)
+        yield url
+
+
+async def _until_it_answers(url: str, *processes: Running) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not await _answers(url):
+        for process in processes:
+            process.check()
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"expected a decision within {START_SECONDS:g} s")
+        await asyncio.sleep(0.2)
 
 
 async def _answers(url: str) -> bool:
@@ -156,17 +175,38 @@ async def _answers(url: str) -> bool:
         return False
 
 
-async def run(rates: Sequence[float], seconds: float) -> list[Row]:
+async def climb(url: str, rates: Sequence[float], seconds: float) -> list[Row]:
     """Measure rates, from the lowest on, until one is not held."""
-    rows = []
+    rows: list[Row] = []
+    for number, rate in enumerate(rates):
+        rows.append(await measure(url, rate, seconds, number))
+        print(rows[-1], flush=True)
+        if not rows[-1].held and number:
+            break
+    return rows
+
+
+def most_held(rows: Sequence[Row]) -> float:
+    """The highest rate that was held, in requests a second; 0 where none was."""
+    return max((row.rate for row in rows if row.held), default=0.0)
+
+
+async def run(rates: Sequence[float], seconds: float) -> None:
+    """Measure the gateway and, where it is installed, the yardstick; print both."""
+    below = f"with a p99 below {1000 * HOLDS_SECONDS:.0f} ms"
     with tempfile.TemporaryDirectory() as folder:
         async with deployed(Path(folder)) as url:
-            for number, rate in enumerate(rates):
-                rows.append(await measure(url, rate, seconds, number))
-                print(rows[-1], flush=True)
-                if not rows[-1].held and number:
-                    break
-    return rows
+            own = most_held(await climb(url, rates, seconds))
+        print(f"the most that was held {below}: {own:.0f} requests/s")
+        if not vowpal.is_installed():
+            print(f"Vowpal Wabbit in one process: not measured; pip install {vowpal.PACKAGE}")
+            return
+        print("Vowpal Wabbit in one process, without a log:", flush=True)
+        async with vowpal_wabbit(Path(folder)) as url:
+            other = most_held(await climb(url, rates, seconds))
+    print(
+        f"the most that it held {below}: {other:.0f} requests/s; the gateway holds {own / max(other, 1.0):.2f} of that"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -176,9 +216,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="for how long each")
     given = parser.parse_args(arguments)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before it began", flush=True)
-    rows = asyncio.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))
-    most = max((row.rate for row in rows if row.held), default=0.0)
-    print(f"the most that was held with a p99 below {1000 * HOLDS_SECONDS:.0f} ms: {most:.0f} requests/s")
+    asyncio.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))
     return 0
 
 

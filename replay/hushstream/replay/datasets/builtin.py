@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.replay.datasets.dataset import Dataset, DatasetFile, SummaryBy
+from hushstream.replay.datasets.dataset import Dataset, DatasetFile, SummaryBy, simulated_dataset
 
 _MULAN = (
     "https://raw.githubusercontent.com/tsoumakas/mulan/43f6389095ad71984264db4387a8074b22bc7d4a"
@@ -22,30 +22,17 @@ def _single(prefix: str, *files: tuple[str, int, str]) -> tuple[DatasetFile, ...
     return tuple(DatasetFile(path, sha256, size, url=prefix + path) for path, size, sha256 in files)
 
 
-SYNTHETIC = Dataset(
-    name="synthetic",
-    description="Simulated preferences (Malekzadeh et al. 2020), text and code variants; the world of the demo",
-    licence="none: simulated",
+SYNTHETIC = simulated_dataset(
+    "synthetic",
+    "Simulated preferences (Malekzadeh et al. 2020), text and code variants; the world of the demo",
+    SummaryBy(f"{_SUMMARIES}:summarise_synthetic"),
     page="https://arxiv.org/abs/1909.04421",
-    files=(),
-    archive_url=None,
-    verified=True,
-    note="Nothing to fetch.",
-    folders=(),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_synthetic"),
 )
 
-SHOP = Dataset(
-    name="shop",
-    description="Simulated visitors of a shop: a country, an age, interests and an hour; goods with names",
-    licence="none: simulated",
-    page="https://arxiv.org/abs/1909.04421",
-    files=(),
-    archive_url=None,
-    verified=True,
-    note="Nothing to fetch.",
-    folders=(),
-    summarise=SummaryBy(f"{_SUMMARIES}:summarise_shop"),
+SHOP = simulated_dataset(
+    "shop",
+    "Simulated visitors of a shop: a country, an age, interests and an hour; goods with names",
+    SummaryBy(f"{_SUMMARIES}:summarise_shop"),
 )
 
 ML_100K = Dataset(

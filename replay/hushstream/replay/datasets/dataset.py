@@ -43,7 +43,7 @@ class Dataset:
         name: how it is asked for.
         description: one line for people.
         licence: what its publisher allows.
-        page: where it is described.
+        page: where it is described; empty where only this package knows it.
         files: every file that is needed, each with its checksum.
         archive_url: the publisher's zip archive (a wheel is one), or None where files come one by one.
         verified: whether the addresses were seen to answer with these bytes. False: they are taken from
@@ -77,3 +77,19 @@ class SummaryBy:
         module, _, name = self.place.partition(":")
         found: Summary = getattr(import_module(module), name)(folder)
         return found
+
+
+def simulated_dataset(name: str, description: str, summarise: Callable[[Path], Summary], page: str = "") -> Dataset:
+    """A dataset without files, which its world makes; attributes as of `Dataset`."""
+    return Dataset(
+        name=name,
+        description=description,
+        licence="none: simulated",
+        page=page,
+        files=(),
+        archive_url=None,
+        verified=True,
+        note="Nothing to fetch.",
+        folders=(),
+        summarise=summarise,
+    )

@@ -50,6 +50,7 @@ def demo(simulate):
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
+@pytest.mark.slow_statistics
 def test_one_private_window_earns_at_least_two_and_a_half_times_cold(demo):
     # Measured 3.1; the ratio of means has a standard error of about 0.1.
     assert demo["one"].mean() >= 2.5 * demo["cold"].mean()
@@ -87,6 +88,7 @@ def test_20_000_slots_at_ln_2_come_within_four_percent_of_non_private(simulate):
     assert np.mean(private) > 3 * np.mean(cold)
 
 
+@pytest.mark.slow_statistics(keep=["1400-1.0-settings0-6"])
 @pytest.mark.parametrize(
     ("slots", "epsilon", "settings", "worlds"),
     [

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
+from hushstream.engine.release_parts import MOST_BYTES, WHOLE_BYTES, parts_needed
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.guarantee import (
@@ -30,9 +31,6 @@ from hushstream.systems.p2b.contribution.grid import grid_size
 
 PAPER_THRESHOLD = 10
 """The shuffler's threshold in the paper's public code."""
-
-_ROOM = 4096
-"""Bytes of a record beside its arrays."""
 
 
 class Summed(Protocol):
@@ -61,6 +59,10 @@ class Summed(Protocol):
         """How many sums a window has, and how far one slot moves them together in L1."""
 
     @property
+    def parts(self) -> int:
+        """In how many parts sums and models leave; 1 where each fits a record."""
+
+    @property
     def resolved(self) -> Mapping[str, str | float]:
         """What follows from the configuration and is printed with it."""
 
@@ -87,6 +89,7 @@ class SummedCodes:
     config: P2BConfig
     fits_encoder = True
     compares = True
+    parts = 1
     in_a_slot = "code, arm and reward of one interaction, or null"
 
     @property
@@ -149,6 +152,16 @@ class SummedFeatures:
         return {"cells": self._cells, "slot_bytes": slot_bytes(self._places)}
 
     @property
+    def parts(self) -> int:
+        """See `Summed.parts`."""
+        return parts_needed(self._item_bytes * self.config.arms)
+
+    @property
+    def _item_bytes(self) -> int:
+        """Of an item in sums and models; where items have names, these say of each row when its item entered."""
+        return 16 * self._cells + (4 if self.config.named_items else 0)
+
+    @property
     def _cells(self) -> int:
         """Of an item: the constant's, and those of every feature."""
         return self.config.context.schema.cells + 1
@@ -171,13 +184,11 @@ class SummedFeatures:
         )
 
     def check(self) -> None:
-        cells, arms = self._cells, self.config.arms
-        # Where items have names, sums and models say of each row when its item entered.
-        each = 16 * cells + (4 if self.config.named_items else 0)
-        fit = (MAX_RECORD_BYTES - _ROOM) // each
+        cells, arms, each = self._cells, self.config.arms, self._item_bytes
         _require_sizes(
             {f"sums and models (16 * {arms} items * {cells} cells)": each * arms},
-            f"with these features there is room for {count_text(fit, 'item')}",
+            MOST_BYTES,
+            f"with these features there is room for {count_text(MOST_BYTES // each, 'item')}",
         )
 
 
@@ -222,12 +233,12 @@ def require_code_sizes(config: P2BConfig, codes: int) -> None:
     model = 8 * config.arms * (square + max(codes, dimension))
     _require_sizes(
         {"a crowd (16 * codes * arms)": crowd, "a model (8 * arms * d * (d + 1))": model},
+        WHOLE_BYTES,
         "use fewer arms, codes or dimensions",
     )
 
 
-def _require_sizes(sizes: Mapping[str, int], advice: str) -> None:
-    most = MAX_RECORD_BYTES - _ROOM
+def _require_sizes(sizes: Mapping[str, int], most: int, advice: str) -> None:
     for name, size in sizes.items():
         if size > most:
             raise ConfigurationError(f"configuration: expected {name} of at most {most} bytes, got {size}; {advice}")

@@ -19,9 +19,18 @@ from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputSlice, Step
+from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
-from hushstream.engine.state.declared import FIXED, State, own_part
+from hushstream.engine.release_parts import (
+    MODEL_PARTS,
+    PART,
+    BadPart,
+    PartSets,
+    parts_of,
+    record_of,
+    whole_digest,
+)
+from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
@@ -36,11 +45,24 @@ _INTERACTIONS = frozenset({"Interactions", "Seal"})
 """What the non-private track reads."""
 
 
+_WHOLE = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
+"""Where a crowd is one record."""
+
+_IN_PARTS = State(
+    "an aggregator's state with parts",
+    1,
+    "PartedAggregatorState",
+    _WHOLE.fields,
+    parts=optional_part("parts of crowds"),
+)
+"""Where crowds come, and models leave, in parts."""
+
+
 class AggregatorMachine(PublishingRole):
     """The aggregator of one model track."""
 
-    state = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
-    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "rounding": FIXED, "_kinds": FIXED}
+    state = _IN_PARTS
+    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "rounding": FIXED, "_kinds": FIXED, "state": FIXED}
     system: P2BSystem
 
     def __init__(self, system: P2BSystem, track: int) -> None:
@@ -59,7 +81,11 @@ class AggregatorMachine(PublishingRole):
         self.totals: PrivateTotals | RawTotals | FeatureTotals | NamedTotals
         self.totals = _private_totals(system) if track == 0 else RawTotals(system)
         self.rounding = self.totals.rounding
-        self._kinds = frozenset({system.form.crowd_record}) if track == 0 else _INTERACTIONS
+        in_parts = system.form.parts > 1
+        # A shuffler that stops between two parts sends the set again; one that never does leaves one behind.
+        self.parts = PartSets(2 * system.config.partitions.shuffler) if in_parts else None
+        self.state = _IN_PARTS if in_parts else _WHOLE
+        self._kinds = frozenset({PART if in_parts else system.form.crowd_record}) if track == 0 else _INTERACTIONS
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
@@ -71,6 +97,8 @@ class AggregatorMachine(PublishingRole):
                     raise Refused(reason)
                 if name == self.system.form.crowd_record:
                     due = self._crowd(fields, gathered)
+                elif name == PART:
+                    due = self._part(fields, gathered)
                 elif name == "Interactions":
                     self._interactions(fields, gathered)
                 else:
@@ -78,8 +106,17 @@ class AggregatorMachine(PublishingRole):
             except Refused as error:
                 gathered.refuse(error.reason, record)
             if due:
-                self.publish(record.offset + 1, self._version(), gathered)
+                publish = self._publish_in_parts if self.system.form.parts > 1 else self.publish
+                publish(record.offset + 1, self._version(), gathered)
         return self.finished(slices, gathered)
+
+    def _publish_in_parts(self, high: int, fields: dict[str, Any], gathered: Gathered) -> None:
+        """Publish a version whose arrays leave in parts behind its record."""
+        content = fields.pop("means") + fields.pop("variances")
+        parts = parts_of(content, self.system.digest, self.chain.encode)
+        unnamed = {} if self.system.config.named_items else {"catalogue": 0, "entries": b""}
+        large = {**fields, **unnamed, "whole": whole_digest(content), "parts": len(parts)}
+        self.publish(high, large, gathered, lambda _: tuple(Output(MODEL_PARTS, self.track, one) for one in parts))
 
     def _version(self) -> dict[str, Any]:
         """What the next version holds beside head and number."""
@@ -95,6 +132,22 @@ class AggregatorMachine(PublishingRole):
             "private_as_stated": model.private_as_stated,
             "digest": self.chain.digester.digest(*model.digested(fields)),
         }
+
+    def _part(self, fields: dict[str, Any], gathered: Gathered) -> bool:
+        """Take a part of a crowd, and the crowd with the last one."""
+        assert self.parts is not None, "parts are read where crowds come in parts"
+        try:
+            content, gave_up = self.parts.take(fields)
+            gathered.counts[Outcome.INCOMPLETE_RELEASE] += gave_up
+            gathered.counts[Outcome.RELEASE_PART] += 1
+            if content is None:
+                return False
+            crowd = record_of(content, self.system.form.crowd_record)
+        except BadPart:
+            raise Refused(Refusal.MALFORMED_PART) from None
+        if crowd["config_digest"] != self.system.digest:
+            raise Refused(Refusal.OTHER_CONFIGURATION)
+        return self._crowd(crowd, gathered)
 
     def _crowd(self, fields: dict[str, Any], gathered: Gathered) -> bool:
         window_id = fields["window_id"].hex()

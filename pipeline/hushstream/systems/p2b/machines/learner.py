@@ -37,6 +37,7 @@ from hushstream.engine.learner.batch import (
     has_settled,
 )
 from hushstream.engine.learner.items import ItemReader
+from hushstream.engine.learner.model_parts import PartReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import SPENDING, Spending
@@ -174,11 +175,23 @@ _NUMBERED = State(
 _NAMED = State("a learner's state with a catalogue", 1, "NamedLearnerState", _NUMBERED.fields, items=own_part())
 """Where items have names."""
 
+_NUMBERED_IN_PARTS = State(
+    "a learner's state with models in parts", 1, "PartedLearnerState", _NUMBERED.fields, parts=own_part()
+)
+_NAMED_IN_PARTS = State(
+    "a learner's state with a catalogue and models in parts",
+    1,
+    "PartedNamedLearnerState",
+    _NAMED.fields,
+    parts=own_part(),
+)
+"""Where a model is larger than a record."""
+
 
 class LearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
-    state = _NAMED
+    state = _NAMED_IN_PARTS
     derived: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("state", "settle_ms", "period_ms", "expire_ms", "sweep_ms", "lift_ms"), FIXED),
         "_resident": "the worker's choice: how many users lie in memory",
@@ -219,7 +232,9 @@ class LearnerMachine(DecisionRole):
         """What the lift's releases spend, where there are any."""
         self.lift_ms = round(config.lift.every_seconds * 1000)
         self.items = self._follow_items()
-        self.state = _NUMBERED if self.items is None else _NAMED
+        self.parts = PartReader(0, system.digest) if system.form.parts > 1 else None
+        whole, in_parts = (_NUMBERED, _NUMBERED_IN_PARTS) if self.items is None else (_NAMED, _NAMED_IN_PARTS)
+        self.state = whole if self.parts is None else in_parts
 
     def _follow_items(self) -> ItemReader | None:
         """Follow the catalogue, where items have names."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem
 
@@ -38,17 +40,22 @@ def _of_features(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     if found != form.shape or fields["layout_digest"] != form.layout_digest:
         raise HushstreamError(f"model: expected arms and cells {form.shape} of this deployment's layout, got {found}")
     size = 8 * math.prod(form.shape)
-    if (len(fields["means"]), len(fields["variances"])) != (size, size):
+    found_arrays = _arrays(fields, size) if form.parts > 1 else (fields["means"], fields["variances"])
+    if tuple(map(len, found_arrays)) != (size, size):
         raise HushstreamError(f"model: expected means and variances of {size} bytes, got others")
-    means, variances = (
-        np.frombuffer(fields[name], "<f8").reshape(form.shape).astype(np.float64) for name in ("means", "variances")
-    )
+    means, variances = (np.frombuffer(one, "<f8").reshape(form.shape).astype(np.float64) for one in found_arrays)
     arrays = (means, variances, np.array([fields["reward_variance"]]))
     if not system.config.named_items:
         return PublishedModel(fields["version"], arrays)
     if len(fields["entries"]) != 4 * form.shape[0]:
         raise HushstreamError(f"model: expected entries of {4 * form.shape[0]} bytes, got others")
     return PublishedModel(fields["version"], (*arrays, np.frombuffer(fields["entries"], "<i4").astype(np.float64)))
+
+
+def _arrays(fields: Mapping[str, Any], size: int) -> tuple[bytes, bytes]:
+    """Of a model whose arrays came in parts."""
+    content = fields[CONTENT]
+    return content[:size], content[size:]
 
 
 def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:

@@ -19,6 +19,7 @@ from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.records import InputSlice, Output, Step
+from hushstream.engine.release_parts import parts_of_record
 from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
@@ -174,9 +175,14 @@ class ShufflerMachine(ReleasingRole):
             gathered.counts[Outcome.FORGED_SLOT] += release.forged
         name, digest = self.system.config.deployment, self.system.digest
         entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
+        form, encode = self.system.form, self.chain.encode
+        if form.parts == 1:
+            crowd = [encode(form.crowd_record, release.crowd)]
+        else:
+            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, digest)
         return (
-            Output("crowds", TRACKS.index("private"), self.chain.encode(self.system.form.crowd_record, release.crowd)),
-            Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),
+            *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
+            Output("ledger", self.partition, encode("LedgerEntry", entry)),
         )
 
     def open_noise(self) -> None:

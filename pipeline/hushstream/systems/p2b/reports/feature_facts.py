@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hushstream.engine.declare.declaration import Fact
 from hushstream.privacy.amounts import count_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import reuse_after_ms
 from hushstream.systems.p2b.form import FeaturesForm
-from hushstream.systems.p2b.promise import expected_windows, noise_variance
+from hushstream.systems.p2b.promise import expected_windows, layout_of_slots, noise_variance
+
+_MOST_SLOTS = 10**12
+"""What `expected_slots` takes."""
 
 _MOST_NOISE = 0.5
 """Of an item's slots: with more noise than that its total says little."""
@@ -23,8 +27,8 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
     items = config.arms if config.expected_items is None else config.expected_items
     slots = config.expected_slots * config.slot.lifetime_slots / items
     windows = expected_windows(config)
-    noise = math.sqrt(noise_variance(config, windows)) / (layout.budgets[0] * layout.levels)
-    advice = "" if noise <= _MOST_NOISE * slots else "; that is too much: use fewer items or more slots"
+    noise = _noise_of_an_item(config)
+    advice = "" if _learns(config) else f"; that is too much: {_what_would_do(config, items)}"
     return (
         Fact("click_chance", -1.0 if form.chance is None else form.chance, _chosen(config, form.chance)),
         Fact(
@@ -34,6 +38,59 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
             f"total is off by {noise:.3g} (one deviation) at the end of {count_text(windows, 'window')}{advice}.",
         ),
         *(_items(config) if config.named_items else ()),
+        *(_in_parts(form.parts, config.arms) if form.parts > 1 else ()),
+    )
+
+
+def _noise_of_an_item(config: P2BConfig) -> float:
+    """One deviation of the noise in an item's total at the end of all windows, in slots."""
+    layout = layout_of_slots(config)
+    return math.sqrt(noise_variance(config, expected_windows(config))) / (layout.budgets[0] * layout.levels)
+
+
+def _learns(config: P2BConfig) -> bool:
+    """Whether noise leaves something of an item's total."""
+    items = config.arms if config.expected_items is None else config.expected_items
+    return _noise_of_an_item(config) <= _MOST_NOISE * config.expected_slots * config.slot.lifetime_slots / items
+
+
+def _what_would_do(config: P2BConfig, items: int) -> str:
+    """For how many items these slots are enough, and how many slots these items need."""
+    fit = _last(lambda count: _learns(replace(config, expected_items=count)), 1, items)
+    enough = (
+        f"the slots expected are enough for {fit} items" if fit else "the slots expected are not enough for one item"
+    )
+    most = config.expected_slots
+    while most < _MOST_SLOTS and not _learns(replace(config, expected_slots=most)):
+        most = min(2 * most, _MOST_SLOTS)
+    if not _learns(replace(config, expected_slots=most)):
+        return f"{enough}, and no number of slots is for {items}: state a larger privacy.epsilon"
+    # What lies below the last doubling is too few.
+    slots = 1 + _last(lambda count: not _learns(replace(config, expected_slots=count)), most // 2, most)
+    return f"{enough}, and {items} items need `expected_slots` of some {_rounded_up(slots)}"
+
+
+def _last(holds: Callable[[int], bool], least: int, most: int) -> int:
+    """The last whole number from ``least`` to ``most`` up to which a condition holds; else the one below."""
+    low, high = least - 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+def _rounded_up(count: int) -> int:
+    """To two digits: the number of slots is a guess anyway."""
+    step = int(10 ** max(0, len(str(count)) - 2))
+    return -(-count // step) * step
+
+
+def _in_parts(parts: int, arms: int) -> Iterator[Fact]:
+    yield Fact(
+        "release_parts",
+        parts,
+        f"Sums and models of {arms} items are larger than a record: each leaves in {parts} parts under one journal "
+        f"record and one debit, and counts when all parts are there.",
     )
 
 

@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
+from hushstream.engine.learner.model_parts import CONTENT
+from hushstream.engine.release_parts import MODEL_PARTS, PART, PartSets
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -249,7 +251,7 @@ def read_model(
 
     Args:
         system: the deployment.
-        values: of the records on the models topic.
+        values: of the records on the models topic, and on that of their parts, where they have some.
         version: its number.
         catalogue: what items are called, read to its end; None where they have no names.
 
@@ -257,8 +259,8 @@ def read_model(
         HushstreamError: there is no such version.
     """
     found: dict[str, Any] | None = None
-    for value in values:
-        name, fields = codec.decode(value)
+    records = [codec.decode(value) for value in values]
+    for name, fields in records:
         if name != system.form.model_record or fields["line"] != _LINE:
             continue
         if version == fields["version"] or (
@@ -268,9 +270,23 @@ def read_model(
     if found is None:
         asked = "a released model" if version is None else f"version {version} of the model"
         raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
+    if system.form.parts > 1:
+        found[CONTENT] = _content(found, (fields for name, fields in records if name == PART))
     if system.config.release.form == "codes":
         return _of_codes(system, found)
     return _of_features(system, found, catalogue)
+
+
+def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> bytes:
+    """The arrays of a version that left in parts."""
+    sets = PartSets(most=1)
+    for fields in parts:
+        if fields["whole"] == found["whole"] and (content := sets.take(fields).content) is not None:
+            return content
+    raise HushstreamError(
+        f"model: expected all {found['parts']} parts of version {found['version']} on topic {MODEL_PARTS}, got fewer: "
+        f"they are on their way, or older than the topic keeps them"
+    )
 
 
 def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K
-from hushstream.replay.datasets.dataset import Dataset, Summary
+from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, ml_100k, tastes
 
 
@@ -31,15 +31,9 @@ ML_RATINGS = replace(
     summarise=_films,
 )
 
-TASTES = Dataset(
-    name="tastes",
-    description="Simulated ratings of users with offsets and tastes",
-    licence="none: simulated",
+TASTES = simulated_dataset(
+    "tastes",
+    "Simulated ratings of users with offsets and tastes",
+    _simulated,
     page="https://arxiv.org/abs/2412.05564",
-    files=(),
-    archive_url=None,
-    verified=True,
-    note="Nothing to fetch.",
-    folders=(),
-    summarise=_simulated,
 )

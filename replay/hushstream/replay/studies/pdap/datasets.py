@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K
-from hushstream.replay.datasets.dataset import Dataset, Summary
+from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.studies.pdap.worlds.ml_vendors import ml_vendors
 from hushstream.replay.studies.pdap.worlds.vendors import VendorWorld, vendors
 
@@ -23,17 +23,11 @@ def _films(folder: Path) -> Summary:
     return _summary(ml_vendors(data_dir=str(folder)))
 
 
-VENDORS = Dataset(
-    name="vendors",
-    description="Simulated vendors with items of their own, specialised or alike, stationary or drifting",
-    licence="none: simulated",
+VENDORS = simulated_dataset(
+    "vendors",
+    "Simulated vendors with items of their own, specialised or alike, stationary or drifting",
+    _vendors,
     page="https://arxiv.org/abs/1509.00181",
-    files=(),
-    archive_url=None,
-    verified=True,
-    note="Nothing to fetch.",
-    folders=(),
-    summarise=_vendors,
 )
 
 FILM_VENDORS = replace(

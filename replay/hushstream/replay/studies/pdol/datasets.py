@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hushstream.replay.datasets.builtin import ML_100K, TMC2007
-from hushstream.replay.datasets.dataset import Dataset, Summary
+from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, sparse_synthetic, tmc_binary
 
@@ -43,15 +43,9 @@ ML_CLICKS = replace(
     summarise=_clicks,
 )
 
-SPARSE_SYNTHETIC = Dataset(
-    name="sparse-synthetic",
-    description="Simulated sparse records with noisy labels of one linear rule",
-    licence="none: simulated",
+SPARSE_SYNTHETIC = simulated_dataset(
+    "sparse-synthetic",
+    "Simulated sparse records with noisy labels of one linear rule",
+    _simulated,
     page="https://arxiv.org/abs/1505.06556",
-    files=(),
-    archive_url=None,
-    verified=True,
-    note="Nothing to fetch.",
-    folders=(),
-    summarise=_simulated,
 )

@@ -57,7 +57,7 @@ def _against(one: Gain, logged: float) -> str:
 
 def _within(one: Gain) -> str:
     low, high = one.interval
-    said = "a gain for certain" if one.certain else "a loss for certain" if high < 0.0 else "maybe no gain at all"
+    said = "all of it a gain" if one.certain else "all of it a loss" if high < 0.0 else "there may be no gain"
     return f"95 % interval {low:+.4f} to {high:+.4f}, {said}"
 
 

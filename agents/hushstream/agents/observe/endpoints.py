@@ -1,0 +1,162 @@
+"""The HTTP endpoints at which Prometheus reads metrics: to anybody who reaches them, or to whoever holds a token."""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from hushstream.engine.values import ConfigurationError
+
+TOKEN_CHARACTERS = 32
+"""The least of a token: nobody tries them all."""
+_PATIENCE_SECONDS = 10
+"""So long a caller may take to say what it wants."""
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsAccess:
+    """Who may read metrics, and whether they are encrypted on their way.
+
+    Attributes:
+        token: what a scraper must send as ``Authorization: Bearer TOKEN``; None: nothing.
+        certificate: PEM file with a certificate and its key, for HTTPS; None: HTTP.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    certificate: Path | None = None
+
+    @classmethod
+    def of_files(cls, token: Path | None, certificate: Path | None) -> MetricsAccess:
+        """Read a token from a file of its own, and look whether there is a certificate.
+
+        Raises:
+            ConfigurationError: a file is missing or others can read it, or it holds no token, or no certificate with
+                its key. Never repeats what it holds.
+        """
+        read = None if token is None else _require_private("--metrics-token", token).strip()
+        if read is not None and (len(read) < TOKEN_CHARACTERS or not read.isascii() or not read.isprintable()):
+            raise ConfigurationError(
+                f"--metrics-token: expected one line of at least {TOKEN_CHARACTERS} printable ASCII characters in "
+                f"{token}, got something else"
+            )
+        if certificate is not None:
+            _require_private("--metrics-certificate", certificate)
+            _context(certificate)
+        return cls(read, certificate)
+
+
+EVERYBODY = MetricsAccess()
+"""Whoever reaches an endpoint reads it."""
+
+
+class MetricsEndpoints:
+    """Serves registries until it is closed, each on a port of its own."""
+
+    def __init__(self, access: MetricsAccess) -> None:
+        """Nothing is served yet."""
+        self._access = access
+        self._servers: list[tuple[WSGIServer, Thread]] = []
+
+    def open(self, host: str, port: int | None, registry: CollectorRegistry) -> int | None:
+        """Serve a registry (port None: not at all; 0: on any free one); gives the port.
+
+        Raises:
+            OSError: the port cannot be had.
+        """
+        if port is None:
+            return None
+        made: Wsgi = make_wsgi_app(registry)
+        token, certificate = self._access.token, self._access.certificate
+        application = made if token is None else _guarded(made, token)
+        family, address = _best(host, port)
+        server = make_server(address, port, application, _server_of(family), handler_class=_Handler)
+        if certificate is not None:
+            # A caller that says nothing holds up its own thread, in which the handshake comes to pass.
+            server.socket = _context(certificate).wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        self._servers.append((server, thread))
+        return int(server.server_port)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for server, thread in self._servers:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+        self._servers.clear()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that goes away, or speaks no TLS, is no fault of the worker's."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A scrape every few seconds is nothing to log."""
+
+
+def _server_of(family: socket.AddressFamily) -> type[_Server]:
+    return type("_OfFamily", (_Server,), {"address_family": family})
+
+
+def _best(host: str, port: int) -> tuple[socket.AddressFamily, str]:
+    """The first address of a host, and of which family it is."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return family, str(address[0])
+
+
+def _guarded(application: Wsgi, token: str) -> Wsgi:
+    expected = f"Bearer {token}".encode()
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        given = str(environ.get("HTTP_AUTHORIZATION", "")).encode("latin-1", "replace")
+        if hmac.compare_digest(given, expected):
+            return application(environ, start)
+        start("401 Unauthorized", [("WWW-Authenticate", "Bearer"), ("Content-Type", "text/plain; charset=utf-8")])
+        return [b"expected Authorization: Bearer with the token of --metrics-token\n"]
+
+    return answer
+
+
+def _require_private(option: str, path: Path) -> str:
+    """The text of a file that is its owner's alone."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigurationError(f"{option}: expected {path} to be its owner's alone (chmod 600)")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{option}: expected a readable file, got {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{option}: expected text in {path}, got other bytes") from None
+
+
+def _context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, password=lambda: "")
+    except (OSError, ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(
+            f"--metrics-certificate: expected PEM with a certificate and its key, got {type(error).__name__}"
+        ) from None
+    return context

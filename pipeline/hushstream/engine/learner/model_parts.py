@@ -1,0 +1,118 @@
+"""Models that are larger than a record: their journal record on one topic, their arrays in parts on another.
+
+A learner reads both whole, each in its own order. It takes a version up when the record and all parts are there,
+whichever came last; until then it goes on with the version before. The newest version takes the place of one that
+still waits: a set that never becomes whole is never used, and holds nothing up.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from hushstream.engine.journal.digests import DIGEST_BYTES
+from hushstream.engine.learner.models import OnChain
+from hushstream.engine.records import InputSlice, TopicPartition
+from hushstream.engine.release_parts import MODEL_PARTS, PART, BadPart, PartSets, packed, unpacked
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+
+CONTENT = "content"
+"""Under which name the joined parts lie among the fields of a model's record."""
+
+_KEPT = 2
+"""Sets that are kept, whole or not, until the record that names them comes: the newest one and the one before."""
+
+_PLACE = struct.Struct("<qq")
+_TIME = struct.Struct("<q")
+
+
+class Version(NamedTuple):
+    """A record of a model on its chain, and its log time."""
+
+    log_time_ms: int
+    record: OnChain
+
+
+class PartReader:
+    """Follows the parts of one track of models, and joins them to their records.
+
+    Attributes:
+        topic: where parts lie.
+        position: the next offset to read.
+    """
+
+    def __init__(self, track: int, config_digest: bytes) -> None:
+        """Begin before the first part of a track of this deployment."""
+        self.topic: TopicPartition = (MODEL_PARTS, track)
+        self.position = 0
+        self._config_digest = config_digest
+        self._latest_ms = 0
+        self._sets = PartSets(_KEPT)
+        self._whole: dict[bytes, tuple[int, bytes]] = {}
+        self._waiting: Version | None = None
+
+    def joined(self, versions: Iterable[Version], part: InputSlice) -> Iterator[Version]:
+        """The versions that are whole by now, with the joined parts among their fields (`CONTENT`).
+
+        Args:
+            versions: on the chain, in its order, as far as they came since the last call.
+            part: a slice of the topic of parts, behind the one before.
+        """
+        self._read(part)
+        waiting = () if self._waiting is None else (self._waiting,)
+        for version in (*waiting, *versions):
+            fields = version.record.fields
+            found = self._whole.get(bytes(fields["whole"]))
+            if found is None:
+                self._waiting = version
+                continue
+            self._waiting = None
+            self._latest_ms = max(self._latest_ms, version.log_time_ms, found[0])
+            yield Version(self._latest_ms, version.record._replace(fields={**fields, CONTENT: found[1]}))
+
+    def dump(self) -> bytes:
+        """Place, parts, and what waits for some; for a snapshot."""
+        waiting = b""
+        if self._waiting is not None:
+            log_time_ms, record = self._waiting
+            waiting = _PLACE.pack(log_time_ms, record.offset) + record.value
+        whole = packed([digest + _TIME.pack(ms) + content for digest, (ms, content) in self._whole.items()])
+        return packed([_PLACE.pack(self.position, self._latest_ms), waiting, whole, self._sets.dump()])
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` gave."""
+        place, waiting, whole, sets = unpacked(dumped)
+        self.position, self._latest_ms = _PLACE.unpack(place)
+        self._waiting = None
+        if waiting:
+            log_time_ms, offset = _PLACE.unpack_from(waiting)
+            value = waiting[_PLACE.size :]
+            self._waiting = Version(log_time_ms, OnChain(offset, value, codec.decode(value)[1]))
+        self._whole = {}
+        for one in unpacked(whole):
+            begin = DIGEST_BYTES + _TIME.size
+            self._whole[one[:DIGEST_BYTES]] = (*_TIME.unpack_from(one, DIGEST_BYTES), one[begin:])
+        self._sets.load(sets)
+
+    def _read(self, part: InputSlice) -> None:
+        for record in part.records:
+            # As with models, whatever else lies in the log is skipped: parts count for what their record names alone.
+            with suppress(CodecError, BadPart):
+                _, fields = codec.decode(record.value, frozenset({PART}))
+                if fields["config_digest"] == self._config_digest:
+                    self._take(fields, record.timestamp_ms)
+        self.position = part.high
+
+    def _take(self, fields: Mapping[str, Any], log_time_ms: int) -> None:
+        content = self._sets.take(fields).content
+        if content is None:
+            return
+        whole = bytes(fields["whole"])
+        # A set that is sent again is the newest one again.
+        self._whole.pop(whole, None)
+        self._whole[whole] = (log_time_ms, content)
+        for oldest in list(self._whole)[:-_KEPT]:
+            del self._whole[oldest]

@@ -1,0 +1,181 @@
+"""Releases that are larger than a record: they leave in parts under one journal record.
+
+* The writer draws, charges and journals the release once. The parts are outputs of that journal record like any other:
+  its ``release_digest`` covers them in their order (or it names the digest of the joined content), so that recovery and
+  `verify` compare the whole, and a crash between two parts sends all of them again.
+* A reader acts when all parts of a set are there, whatever their order and however often each came. A set is named by
+  the digest of its joined content, so no part of another release can complete it. An incomplete set is never used.
+* Nothing about privacy changes: one release, one debit, one entry in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hushstream.engine.journal.chain import Chain
+from hushstream.engine.journal.digests import PublicDigester
+from hushstream.engine.values import MAX_RECORD_BYTES
+from hushstream.schemas import codec
+from hushstream.schemas.codec import CodecError
+from hushstream.schemas.errors import HushstreamError
+
+PART = "ReleasePart"
+"""The schema of a part."""
+
+MODEL_PARTS = "model-parts"
+"""The topic of parts of models, whose journal is a topic of their own; parts of other releases lie where these lie."""
+
+WHOLE_BYTES = MAX_RECORD_BYTES - 4096
+"""What of a release one record holds, beside its other fields: a larger one leaves in parts, none of them longer."""
+
+MOST_PARTS = 16
+"""Of one release: a reader holds some whole sets in memory."""
+
+MOST_BYTES = MOST_PARTS * WHOLE_BYTES - 4096
+"""Of the arrays of one release."""
+
+_LENGTH_BYTES = 4
+
+
+class BadPart(HushstreamError):
+    """A part that belongs to no release."""
+
+
+class Taken(NamedTuple):
+    """What became of a part.
+
+    Attributes:
+        content: the whole, if this was the last part of it that was missing; else None.
+        gave_up: how many incomplete sets gave way.
+    """
+
+    content: bytes | None
+    gave_up: int
+
+
+def parts_needed(size: int) -> int:
+    """In how many parts a release leaves whose arrays have ``size`` bytes; 1 for one that fits a record."""
+    return max(1, -(-size // WHOLE_BYTES))
+
+
+def whole_digest(content: bytes) -> bytes:
+    """What names a set: 16 bytes. What is released is public, so it needs no key."""
+    return PublicDigester().digest("release-whole", content)
+
+
+def parts_of(content: bytes, config_digest: bytes, encode: Callable[[str, Mapping[str, Any]], bytes]) -> list[bytes]:
+    """The records of a release, in the order in which they are sent.
+
+    Args:
+        content: the whole.
+        config_digest: of the deployment.
+        encode: writes a record in the journal's schema generation.
+    """
+    whole, pieces = (
+        whole_digest(content),
+        [content[at : at + WHOLE_BYTES] for at in range(0, len(content), WHOLE_BYTES)],
+    )
+    named = {"config_digest": config_digest, "whole": whole, "parts": len(pieces)}
+    return [encode(PART, {**named, "part": part, "content": piece}) for part, piece in enumerate(pieces)]
+
+
+def parts_of_record(name: str, fields: Mapping[str, Any], chain: Chain, config_digest: bytes) -> list[bytes]:
+    """The parts of a record that is larger than one may be; `record_of` gives it back."""
+    content = codec.encode(name, fields, chain.schema_generation, most=MOST_PARTS * WHOLE_BYTES)
+    return parts_of(content, config_digest, chain.encode)
+
+
+def record_of(content: bytes, name: str) -> dict[str, Any]:
+    """The fields of a record that came in parts.
+
+    Raises:
+        BadPart: the parts join to another one.
+    """
+    try:
+        return codec.decode(content, frozenset({name}), most=MOST_PARTS * WHOLE_BYTES)[1]
+    except CodecError:
+        raise BadPart(f"part: expected parts of {name}, got others") from None
+
+
+class PartSets:
+    """The sets of parts that are incomplete, as one reader has met them."""
+
+    def __init__(self, most: int) -> None:
+        """Begin with none.
+
+        Args:
+            most: how many incomplete sets are kept; the one that got a part least recently gives way. A writer sends a
+                set without another one between, so more than one a writer is left of writers that stopped for ever.
+        """
+        self._most = most
+        self._open: dict[bytes, list[Mapping[str, Any] | None]] = {}
+
+    def take(self, fields: Mapping[str, Any]) -> Taken:
+        """Take one part; a repeated one changes nothing.
+
+        Args:
+            fields: of a ``ReleasePart`` record.
+
+        Raises:
+            BadPart: its numbers are impossible or differ from those of its set, or the set does not join to the content
+                that names it, and is dropped.
+        """
+        whole, part, count = bytes(fields["whole"]), fields["part"], fields["parts"]
+        if not 2 <= count <= MOST_PARTS or not 0 <= part < count:
+            raise BadPart(f"part: expected a number below a count from 2 to {MOST_PARTS}, got {part} of {count}")
+        held = self._open.pop(whole, None) or [None] * count
+        self._open[whole] = held
+        if len(held) != count:
+            raise BadPart(f"part: expected one of {len(held)}, as the others of its set say, got one of {count}")
+        if held[part] is None:
+            held[part] = dict(fields)
+        if all(one is not None for one in held):
+            del self._open[whole]
+            content = b"".join(one["content"] for one in held if one is not None)
+            if whole_digest(content) != whole:
+                raise BadPart("part: expected a set that joins to the content that names it, got another content")
+            return Taken(content, 0)
+        late = list(self._open)[: max(0, len(self._open) - self._most)]
+        for one in late:
+            del self._open[one]
+        return Taken(None, len(late))
+
+    def dump(self) -> bytes:
+        """Packed, for a snapshot."""
+        held = [one for some in self._open.values() for one in some if one is not None]
+        return packed([codec.encode(PART, one) for one in held])
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` gave.
+
+        Raises:
+            HushstreamError: not such bytes.
+        """
+        self._open.clear()
+        try:
+            for value in unpacked(dumped):
+                self.take(codec.decode(value, frozenset({PART}))[1])
+        except CodecError:
+            raise HushstreamError("snapshot: expected parts of releases, got other bytes") from None
+
+
+def packed(values: Sequence[bytes]) -> bytes:
+    """Byte strings behind one another, each with its length."""
+    return b"".join(len(value).to_bytes(_LENGTH_BYTES, "little") + value for value in values)
+
+
+def unpacked(dumped: bytes) -> list[bytes]:
+    """What `packed` joined.
+
+    Raises:
+        HushstreamError: not such bytes.
+    """
+    values, at = [], 0
+    while at < len(dumped):
+        begin = at + _LENGTH_BYTES
+        at = begin + int.from_bytes(dumped[at:begin], "little")
+        if at > len(dumped):
+            raise HushstreamError("snapshot: expected byte strings with their lengths, got other bytes")
+        values.append(dumped[begin:at])
+    return values

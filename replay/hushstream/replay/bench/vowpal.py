@@ -1,0 +1,83 @@
+"""What a web team would write in an afternoon: Vowpal Wabbit behind aiohttp, in one process.
+
+It answers the same call as a gateway, ``POST /v1/decide``, by the same number of arms and features, and learns from
+``POST /v1/reward``. It has no log, no durability, no privacy, and forgets all when it ends: a yardstick for the
+gateway's requests a second (``python -m hushstream.replay.bench.gateway``), run as a process of its own. It needs the
+package vowpalwabbit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from aiohttp import web
+
+PACKAGE = "vowpalwabbit==9.11.9"
+EXPLORED = 0.05
+
+
+def is_installed() -> bool:
+    """Whether the package is there."""
+    return find_spec("vowpalwabbit") is not None
+
+
+class Policy:
+    """An epsilon mixture over the arms, by Vowpal Wabbit's doubly robust learner of contextual bandits."""
+
+    def __init__(self, arms: int, seed: int) -> None:
+        """Untrained, over so many arms."""
+        options = f"--cb_explore {arms} --cb_type dr --epsilon {EXPLORED} --quiet --random_seed {seed}"
+        self._workspace: Any = import_module("vowpalwabbit").Workspace(options)
+        self._draws = random.Random(seed)
+        self._asked: dict[str, tuple[str, int, float]] = {}
+
+    def decide(self, event_id: str, context: list[float]) -> tuple[int, float]:
+        """The arm for a context and the chance with which it was drawn."""
+        features = " ".join(f"{place}:{value:.6g}" for place, value in enumerate(context))
+        chances = self._workspace.predict(f"| {features}")
+        (arm,) = self._draws.choices(range(len(chances)), chances)
+        self._asked[event_id] = (features, arm, chances[arm])
+        return arm, chances[arm]
+
+    def reward(self, event_id: str, reward: float) -> None:
+        """Learn from what a decision was rewarded with; arms are numbered from 1 there, and costs are learned."""
+        features, arm, chance = self._asked.pop(event_id)
+        self._workspace.learn(f"{arm + 1}:{-reward}:{chance} | {features}")
+
+
+def application(policy: Policy) -> web.Application:
+    """Both calls over a policy."""
+
+    async def decide(request: web.Request) -> web.Response:
+        asked = await request.json()
+        arm, chance = policy.decide(asked["event_id"], asked["context"])
+        answer = {"event_id": asked["event_id"], "item": arm, "propensity": chance, "logged": True}
+        return web.json_response(answer)
+
+    async def reward(request: web.Request) -> web.Response:
+        told = await request.json()
+        policy.reward(told["event_id"], told["reward"])
+        return web.json_response({"logged": True})
+
+    made = web.Application()
+    made.add_routes([web.post("/v1/decide", decide), web.post("/v1/reward", reward)])
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve on loopback until it is stopped; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Vowpal Wabbit behind aiohttp, as a yardstick of the gateway.")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--arms", type=int, required=True)
+    given = parser.parse_args(arguments)
+    web.run_app(application(Policy(given.arms, 1)), host="127.0.0.1", port=given.port, print=None, access_log=None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
