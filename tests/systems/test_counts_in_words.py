@@ -46,7 +46,7 @@ GUARANTEES = {
     "colin": lambda: colin_guarantee(colin().release, FeatureConfig(1), 1),
     "bgt": lambda: bgt_guarantee(BgtConfig("one", 2)),
     "p2b": lambda: (
-        promises_of(P2BConfig("one", 1, ContextConfig(2), expected_slots=100, encoder=EncoderConfig(codes=2))).releases
+        promises_of(P2BConfig("one", 2, ContextConfig(2), expected_slots=100, encoder=EncoderConfig(codes=2))).releases
     ),
     "lift": lambda: lift_guarantee(LiftConfig(holdout=0.5, decisions_per_user=1, releases=1), 1),
 }
