@@ -247,7 +247,7 @@ def test_an_audit_prints_the_bound_beside_the_claim(cli):
     assert 0.2 < found.json["epsilon_lower_bound"] <= found.json["claimed"]["epsilon"] == 1.0
     text = cli(*arguments)
     assert "Claimed: epsilon 1" in text.out
-    assert "stays within the claim" in text.out
+    assert "No attack proved more than the claim." in text.out
 
 
 def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):

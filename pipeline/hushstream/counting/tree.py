@@ -35,6 +35,7 @@ from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import NodeSource
 from hushstream.counting.sums import SAFE_BITS
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.mechanisms.noise import Parameter
 
 DEFAULT_BASE = 15
@@ -144,7 +145,7 @@ class NegativeDigitTree(Plan):
         return float(changes @ fade ** (2.0 * np.arange(len(changes))[::-1]))
 
     def _shape_text(self) -> str:
-        return f"base {self.base}, {self.levels} levels"
+        return f"base {self.base}, {count_text(self.levels, 'level')}"
 
     def factorisation(self, leaves: int) -> Factorisation:
         """Nodes as they are walked over; see the module's docstring."""

@@ -20,6 +20,7 @@ from hushstream.engine.declare.plan import (
     lives_of,
     ranged,
 )
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold, summed_of
@@ -224,7 +225,11 @@ def warnings(config: P2BConfig) -> tuple[str, ...]:
     # Whoever comes in the first half of the year has made their visits by its end.
     ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead, FACTORS), ahead.at(DAYS[-1]))
-    no = () if beats is not False else (f"with the {config.expected_slots:,} slots expected: {verdict}",)
+    no = (
+        ()
+        if beats is not False
+        else (f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}",)
+    )
     return (*no, *_early(config))
 
 
@@ -282,12 +287,14 @@ def _verdict(
     config = ahead.config
     if ahead.audience.visits < config.slot.after_interactions:
         return False, (
-            f"It will not beat no learning: a slot is due after {config.slot.after_interactions} visits, and a user "
+            f"It will not beat no learning: a slot is due after "
+            f"{count_text(config.slot.after_interactions, 'visit')}, and a user "
             f"makes {ahead.audience.visits}, so nothing is ever released."
         )
     if not ahead.windows(DAYS[-1]):
         return False, (
-            f"It will not beat no learning: a window closes at {config.release.window_slots:,} slots of a partition, "
+            f"It will not beat no learning: a window closes at "
+            f"{count_text(config.release.window_slots, 'slot', ',')} of a partition, "
             f"and within a year there are {ahead.slots(DAYS[-1]):,.0f}."
         )
     if ahead.withheld:
@@ -329,14 +336,15 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         cells = config.arms * resolve_codes(config)
         each = sample.slots / cells
         return (
-            f"each of {cells:,} cells (code, item): off by {deviation / config.release.levels:.3g} slots "
+            f"each of {count_text(cells, 'cell', ',')} (code, item): off by "
+            f"{deviation / config.release.levels:.3g} slots "
             f"(one deviation) of {each:,.3g}, after a year",
         )
     layout, habits = layout_of_slots(config), ahead.habits
     found = noise_of_cells(layout, habits.arms, sample, slot_share(ahead.spreads, habits))
     texts = []
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
-        name = f"{block.name} ({block.cells} cells)" if block.name else "an item's total"
+        name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "an item's total"
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
@@ -353,8 +361,8 @@ def _holdout(config: P2BConfig, need: HoldoutNeed | None) -> str:
     asked = "" if config.lift.holdout else f" (none is configured: a share of {share:g} is assumed)"
     return (
         f"to show the gain ({need.power:.0%} of the time, 5 % two-sided) {need.users:,} users of it are needed, so "
-        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with {config.lift.decisions_per_user} "
-        "decisions at most, taken as alike as they can be"
+        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with "
+        f"{count_text(config.lift.decisions_per_user, 'decision')} at most, taken as alike as they can be"
     )
 
 
@@ -387,8 +395,9 @@ def _assumptions(config: P2BConfig, audience: Audience, spreads: Spreads) -> tup
         f"effects on log-odds differ over items by {spreads.arms:g} (items), {blocks[0]:g} ({what}) and "
         f"{spreads.rest:g} (what nobody can learn); the range is from all smaller by 1.41 to all larger by it",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
-        f"{audience.users:,} new users come every {audience.days:g} days, evenly, and each makes {audience.visits} "
-        f"visits within as many days; nothing changes with time",
+        f"{count_text(audience.users, 'new user', ',')} come every "
+        f"{count_text(audience.days, 'day', 'g')}, evenly, and each makes "
+        f"{count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
         *_renewed(config),
         *_forgotten(config),
         *_early(config),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hushstream.engine.declare.declaration import Fact
+from hushstream.privacy.amounts import count_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import reuse_after_ms
 from hushstream.systems.p2b.forgetting import remembered
@@ -35,7 +36,7 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
             "noise_of_an_item",
             noise,
             f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
-            f"total is off by {noise:.3g} (one deviation) at the end of {windows} windows{advice}.",
+            f"total is off by {noise:.3g} (one deviation) at the end of {count_text(windows, 'window')}{advice}.",
         ),
         *_forgetting(config),
         *(_items(config) if config.named_items else ()),

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.engine.release_parts import MODEL_PARTS, PART, PartSets
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import cell_names
@@ -109,7 +110,7 @@ class ModelTable:
     def as_text(self) -> str:
         """The items in the order of their rewards, then the best item of each cell, then the noise."""
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
-        lines.append(f"Version {self.version}, of about {self.observations:,.0f} slots.")
+        lines.append(f"Version {self.version}, of about {count_text(self.observations, 'slot', ',.0f')}.")
         lines += ["", "Items, by expected reward"]
         for row in np.argsort(-self.own, kind="stable").tolist():
             reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
@@ -216,7 +217,10 @@ class ModelChange:
 
     def as_text(self) -> str:
         """Whole lines."""
-        lines = [f"From version {self.older} to {self.newer}: {len(self.changed)} cells prefer another item."]
+        lines = [
+            f"From version {self.older} to {self.newer}: another item is preferred in "
+            f"{count_text(len(self.changed), 'cell')}."
+        ]
         lines += [f"  {new.as_text()}; before, {old.item.called}" for old, new in self.changed]
         lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
         lines += [f"  {item.called}: new" for item in self.entered]
