@@ -178,7 +178,7 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said
         assert (await hushstream(tmp_path, bootstrap, "verify", "--role", "learner"))[0] == 1
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner", "--note")
-        written = re.search(r"(\d+) notes were written", said)
+        written = re.search(r"Written: (\d+) note", said)
         assert written is not None, said
         assert found == 0
         found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner")
@@ -191,7 +191,7 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await learner.start(says=refusal)
         await learner.end()
         found, said = await hushstream(tmp_path, bootstrap, "marks", "rebuild", "--role", "learner", "--write")
-        assert (found, "wrote 1 marks on marks-edge" in said) == (0, True), said
+        assert (found, "wrote 1 mark on marks-edge" in said) == (0, True), said
         await learner.start()
         await asks("third")
         await learner.end()

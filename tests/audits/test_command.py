@@ -129,6 +129,7 @@ def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_pa
         "items": {"capacity": 2},
         "features": features,
         "release": release,
+        "privacy": {"epsilon": 4, "units_per_person": 50},
     }
     place.write_text(json.dumps(values), encoding="utf-8")
     answer = hushstream("--config", str(place), "--runs", "200", "--json")
@@ -136,7 +137,8 @@ def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_pa
     found = json.loads(answer.stdout)
     assert (found["system"], found["mechanism"], found["horizon"], found["epsilon"]) == ("colin", "binary", 50, 4.0)
     assert found["calibrated_lower_bound"] <= found["claimed"]["epsilon"] == 4.0
-    told = hushstream("--config", str(place), "--runs", "200").stdout
+    # In 2,000 runs the bound by the curve is some 2.5, many deviations above 0; in 200 it may be 0.
+    told = hushstream("--config", str(place), "--runs", "2000").stdout
     assert "with one reward and as many without" in told
     assert "By the exact trade-off curve the noise is that of epsilon" in told
     refused = hushstream("slot-sums", "--config", str(place))

@@ -24,12 +24,14 @@ from hushstream.systems.colin.algorithm import noised_sums as collaborative_mome
 from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b import lift
 from hushstream.systems.p2b import release as p2b_release
+from memory import forget
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.slow_statistics(
         keep=[
             "test_half_the_noise_fails",
+            "test_half_the_noise_fails_after_the_product_was_audited",
             "test_a_bit_that_is_true_too_often_fails",
             "test_a_choice_without_the_factor_two_fails",
             "test_a_threshold_on_the_code_alone_fails",
@@ -72,6 +74,16 @@ def test_half_the_noise_fails(name, monkeypatch):
     monkeypatch.setattr(place, what, scaled(getattr(place, what), factor))
     row = quick(audit)
     assert (row.passed, row.verdict) == (False, "EXCEEDS the claim"), row.cells()
+
+
+@pytest.mark.parametrize("name", ["slot-sums-fresh", "slot-sums-sampled"])
+def test_half_the_noise_fails_after_the_product_was_audited(name, monkeypatch):
+    """The releases keep the terms of a deployment, among them the scale: those of the sound product must be gone."""
+    audit = named(name)
+    assert audit.run(100, 1e-6).passed
+    forget()
+    monkeypatch.setattr(p2b_release, "laplace_scale", scaled(p2b_release.laplace_scale, 2))
+    assert not quick(audit).passed
 
 
 @pytest.mark.parametrize(

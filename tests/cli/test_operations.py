@@ -247,7 +247,7 @@ def test_an_audit_prints_the_bound_beside_the_claim(cli):
     assert 0.2 < found.json["epsilon_lower_bound"] <= found.json["claimed"]["epsilon"] == 1.0
     text = cli(*arguments)
     assert "Claimed: epsilon 1" in text.out
-    assert "stays within the claim" in text.out
+    assert "No attack proved more than the claim." in text.out
 
 
 def test_an_audit_above_the_claim_is_exit_code_one(cli, monkeypatch):
@@ -357,6 +357,30 @@ def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, ri
     changed = cli("model", "diff", *place, "1", "--json").json
     assert (changed["older"], changed["newer"]) == (1, 2)
     assert changed["moved"][0]["item"] == 1
+
+
+@pytest.mark.parametrize("form", ["json", "npz"])
+def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rigs, bootstrap, tmp_path, form):
+    from hushstream.agents.worker.deployment import parse_config, prepare
+    from hushstream.systems.p2b.release import terms_of
+    from hushstream.systems.p2b.reports.model_export import ExportedModel
+
+    name, file = f"exported-{form}", tmp_path / "model"
+    features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
+    values = {"deployment": name, "items": {"capacity": 3}, "features": features, "expected_slots": 300}
+    core = prepare(tmp_path / name, parse_config(values)).core
+    place = ("--deployment", tmp_path / name, "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    assert "expected a released model on topic models, got none" in refused("model", "export", file, *place)
+    ones = np.outer([1, 5, 2], 100 * core.linear.layout.cell_budgets()).astype("<i8")
+    own = {"window_id": bytes(16), "slots": 300, "variance": 1e6, "private_as_stated": True}
+    crowd = {**terms_of(core).crowd, **own, "ones": ones.tobytes(), "zeros": (6 * ones.max(0) - ones).tobytes()}
+    made = rigs.AggregatorRig(core).give([encode(core.form.crowd_record, crowd)])
+    _append(bootstrap, f"{name}.models", made.steps[-1].journal)
+    assert cli("model", "export", file, "--format", form, *place).out.startswith(f"{file}: ")
+    model = ExportedModel.read(file.read_bytes())
+    assert (model.decide({"country": "fr"}), model.about["deployment"]) == (1, name)
+    assert "expected a file to write to" in refused("model", "export", tmp_path / "no" / "folder", *place)
 
 
 def _model_of(rigs, core, window):

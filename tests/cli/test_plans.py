@@ -129,3 +129,20 @@ def test_the_picture_is_a_png_and_equal_plans_have_equal_ones(cli, written, refu
 def test_impossible_numbers_are_refused_by_name(refused, written, option, value, said):
     given = {"--users": "9", "--visits-per-user": "9", option: value}
     assert said in refused("plan", written(SHOP), *(word for pair in given.items() for word in pair))
+
+
+def test_a_plan_with_new_slots_for_those_who_come_back(cli, written):
+    """Ten visits a slot, one each three days: due on day 30, and 30 visits after each."""
+    path = written(SHOP + "privacy: {epsilon: 0.5, units_per_person: 4}\n")
+    asked = ("plan", path, "--users", "20000", "--visits-per-user", "120", "--days", "360", "--json")
+    at_once, renewed = cli(*asked).json, cli(*asked, "--renew-every", "90").json
+    assert [life["units"] for life in at_once["lives"]] == [0, 1, 4]
+    assert [life["units"] for life in renewed["lives"]] == [0, 1, 3]
+    assert any("a new slot 90 days after one fell due, and 4 in their life" in one for one in renewed["assumed"])
+    assert renewed["lives"][-1]["prices"].startswith("which of two things one person did: epsilon 3,")
+
+
+def test_new_slots_need_a_cap_and_a_system_that_has_slots(refused, written):
+    for text, expected in ((SHOP, "privacy.units_per_person: expected at least 2"), (CLUB, "renew_every_seconds")):
+        asked = ("plan", written(text), "--users", "20000", "--visits-per-user", "12", "--renew-every", "90")
+        assert expected in refused(*asked)

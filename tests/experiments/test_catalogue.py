@@ -46,10 +46,10 @@ def test_the_papers_figures_and_the_modes_are_known_by_name():
     assert known[:5] == ["bgt-dropouts", "bgt-poisoning", "bgt-schedules", "bgt-table", "bgt-three-slots"]
     assert known[5:10] == ["colin-fig1a", "colin-fig1b", "colin-fig1c", "colin-lastfm", "colin-table1"]
     assert known[10:15] == ["p2b-features", "p2b-fig3", "p2b-fig4", "p2b-fig5", "p2b-fig6"]
-    assert known[15:18] == ["p2b-fig7", "p2b-forecast", "p2b-modes"]
-    assert known[18:23] == ["papers", "pdap-forms", "pdap-gp", "pdap-sharing", "pdap-table"]
+    assert known[15:19] == ["p2b-fig7", "p2b-forecast", "p2b-forgetting", "p2b-modes"]
+    assert known[19:24] == ["papers", "pdap-forms", "pdap-gp", "pdap-sharing", "pdap-table"]
     figures_of_pdol = ["pdol-fig-epsilon", "pdol-fig-nodes", "pdol-fig-sparsity", "pdol-fig-topology"]
-    assert known[23:] == [*figures_of_pdol, "pdol-forms", "pdol-sharing"]
+    assert known[24:] == [*figures_of_pdol, "pdol-forms", "pdol-sharing"]
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():

@@ -69,7 +69,7 @@ def test_the_terminal_shows_regret_beside_chance_the_guarantee_and_what_verify_f
     assert "6.5" in text
     assert "50 %" in text
     assert "epsilon 2, delta" in text
-    assert "39 records equal, 1 float ties, 0 changed" in text
+    assert "39 records equal, 1 float tie, 0 changed" in text
     assert REPRODUCIBLE in text
     assert made.config_digest in text
 
@@ -203,7 +203,10 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another(tmp_path):
         ({"rounds_per_phase": 0}, "plan: expected rounds and rounds a phase of at least 1"),
         ({"rounds_per_phase": 1001}, "rounds_per_phase: expected at most 1000 for 4 users"),
         ({"config": {"privacy": {"epsilon": 0}}}, "privacy.epsilon: expected a finite number above 0"),
-        ({"config": {"release": {"horizon": 2}}}, "privacy.units_per_person: expected a whole number from 1 to 2"),
+        (
+            {"config": {"release": {"horizon": 2}}},
+            r"privacy.units_per_person: expected at most release.horizon \(2\), as each reward may be a step",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_is_refused_before_anything_runs(options, says):

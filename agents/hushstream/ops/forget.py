@@ -30,6 +30,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.export import ExportRefused, export_copy, open_export
 from hushstream.ops.live import open_logs
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
@@ -189,8 +190,11 @@ def what_waits(system: System, party: str = "") -> tuple[str, ...]:
     """What is gone only after a while."""
     kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in _naming(system, party)}
     return (
-        *(f"their records on {name}: {days:g} days from when they were written" for name, days in kept.items()),
-        f"the tombstone itself, with their name: {kept[conversation_of(system, party).asked]:g} days",
+        *(
+            f"their records on {name}: {count_text(days, 'day', 'g')} from when they were written"
+            for name, days in kept.items()
+        ),
+        f"the tombstone itself, with their name: {count_text(kept[conversation_of(system, party).asked], 'day', 'g')}",
         *system.erasure.waits,
         "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )

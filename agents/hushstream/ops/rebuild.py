@@ -29,6 +29,7 @@ from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.journal.marks import Mark, MarkSeal, Standing
 from hushstream.ops.connection import Connection, told
 from hushstream.ops.repair import journal_walk
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
@@ -72,7 +73,7 @@ class Rebuild:
     def as_text(self, verb: str) -> str:
         """One line a partition."""
         lines = [f"{verb} {one}" for one in self.partitions]
-        return "\n".join([*lines, f"{verb} {len(self.partitions)} marks on {self.topic}"]) + "\n"
+        return "\n".join([*lines, f"{verb} {count_text(len(self.partitions), 'mark')} on {self.topic}"]) + "\n"
 
 
 def plan(connection: Connection, system: System, keys: KeySource, role: str, group: str | None = None) -> Rebuild:

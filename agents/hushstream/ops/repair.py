@@ -28,6 +28,7 @@ from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
 from hushstream.ops.connection import Connection, told
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError, fingerprint_of
 from hushstream.schemas.reasons import Reason
@@ -82,7 +83,7 @@ class Repair:
 
     def as_text(self) -> str:
         """One line a record."""
-        return "\n".join([*map(str, self.records), f"{len(self.records)} records"]) + "\n"
+        return "\n".join([*map(str, self.records), count_text(len(self.records), "record")]) + "\n"
 
 
 _NOT_OURS = "no record of the journal's chain"

@@ -22,6 +22,7 @@ from aiokafka.structs import TopicPartition as BrokerPartition
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.engine.records import TopicPartition
 from hushstream.ops.connection import Connection, told
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
@@ -57,8 +58,10 @@ class Resume:
     def as_text(self, wrote: str) -> str:
         """One line."""
         return (
-            f"{self.topic}/{self.partition}: {wrote} {max(0, self.folded + 1 - self.end)} empty records, and behind "
-            f"them {self.moved} records of the new topic once more; the log then begins at offset {self.folded + 1}\n"
+            f"{self.topic}/{self.partition}: {wrote} "
+            f"{count_text(max(0, self.folded + 1 - self.end), 'empty record')}, and behind "
+            f"them {count_text(self.moved, 'record')} of the new topic once more; the log then begins at "
+            f"offset {self.folded + 1}\n"
         )
 
 

@@ -27,6 +27,7 @@ from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours
 from hushstream.counting.sums import LARGEST_SUM, bound_after, largest_size, require_leaves
 from hushstream.counting.tree import NegativeDigitTree, signed_digits
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
@@ -102,7 +103,7 @@ class BlockPlan:
         single = self.plan.guarantee(neighbours, units_in_life, deployment, zone)
         return replace(
             single,
-            mechanism=f"{self.blocks} blocks, every unit in one of them, each: {single.mechanism}",
+            mechanism=f"{count_text(self.blocks, 'block')}, every unit in one of them, each: {single.mechanism}",
             not_protected=("in which block a leaf is", *single.not_protected),
         )
 

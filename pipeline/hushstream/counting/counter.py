@@ -46,7 +46,7 @@ from hushstream.counting.nodes import KeyedNodes, NodeSource
 from hushstream.counting.state import open_state, seal_state
 from hushstream.counting.statement import Neighbours, counter_guarantee
 from hushstream.counting.sums import LARGEST_SUM, bound_with, column_sums, largest_size, require_leaves
-from hushstream.privacy.amounts import ratio_text
+from hushstream.privacy.amounts import count_text, ratio_text
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
@@ -195,10 +195,11 @@ class Plan(ABC):
         pair = neighbours or Neighbours()
         return counter_guarantee(
             self.budget,
-            f"{self.mechanism} ({self.source}): running sums of at most {self.horizon} leaves, {self._shape_text()},"
+            f"{self.mechanism} ({self.source}): running sums of at most "
+            f"{count_text(self.horizon, 'leaf')}, {self._shape_text()},"
             f" {self.noise.law} noise with {self._noise_text()} on each node",
             self.sensitivity,
-            f"{self.budget.norm} distance of one leaf, {self.dimension} coordinates, in {pair.step}",
+            f"{self.budget.norm} distance of one leaf, {count_text(self.dimension, 'coordinate')}, in {pair.step}",
             self.changed_draws,
             self.noise.residue,
             pair,
@@ -208,7 +209,7 @@ class Plan(ABC):
         )
 
     def _shape_text(self) -> str:
-        return f"{self.levels} nodes to a leaf"
+        return f"{count_text(self.levels, 'node')} to a leaf"
 
     def _noise_text(self) -> str:
         name = "variance" if self.noise.law == "gaussian" else "scale"

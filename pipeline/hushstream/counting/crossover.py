@@ -10,6 +10,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hushstream.counting.calibration import PureEpsilon
 from hushstream.counting.digits import DEFAULT_HORIZON
 from hushstream.counting.errors import BadPlan
@@ -17,6 +20,9 @@ from hushstream.counting.tree import best_tree
 from hushstream.privacy.amounts import Number
 
 ReleaseChoice = Literal["fresh", "counter"]
+
+_MOST_FADED = 1 << 16
+"""Windows over which choices are compared where windows fade."""
 
 
 def fresh_rmse(epsilon: Number, windows: int, sensitivity: int = 1) -> float:
@@ -54,9 +60,12 @@ def counter_rmse(epsilon: Number, windows: int, horizon: int = DEFAULT_HORIZON, 
 
 
 def choose_release(
-    epsilon: Number, expected_windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1
+    epsilon: Number, expected_windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1, fade: float = 1.0
 ) -> ReleaseChoice:
     """``counter`` where its running total is the more exact one over the expected windows, else ``fresh``.
+
+    Where windows fade, the weighed totals are compared: of fresh windows fade^(2 (t - s)) v each, v the variance of
+    one, of a counter `NegativeDigitTree.faded_changes`; over at most 65,536 windows.
 
     Nothing that was observed enters, so the choice itself tells nothing. Equal errors choose ``fresh``: it keeps
     no state.
@@ -66,9 +75,29 @@ def choose_release(
         expected_windows: how many windows the configuration expects.
         horizon: T_max of the counter, at least ``expected_windows``.
         sensitivity: L1 distance by which a slot moves its window's sums.
+        fade: what a window's weight is multiplied by with each later one, in (0, 1].
 
     Raises:
         BadPlan, BadNoise: a setting out of range.
     """
-    kept = counter_rmse(epsilon, expected_windows, horizon, sensitivity)
-    return "counter" if kept < fresh_rmse(epsilon, expected_windows, sensitivity) else "fresh"
+    kept, fresh = (
+        counter_rmse(epsilon, expected_windows, horizon, sensitivity),
+        fresh_rmse(epsilon, expected_windows, sensitivity),
+    )
+    if fade < 1.0:
+        windows = min(expected_windows, _MOST_FADED)
+        tree = best_tree(PureEpsilon(epsilon), horizon, sensitivity=sensitivity)
+        one = PureEpsilon(epsilon).node_noise(1, sensitivity, 1).variance
+        kept = _faded_mean(tree.faded_changes(1, windows, fade), fade)
+        fresh = _faded_mean(np.full(windows, one), fade)
+    return "counter" if kept < fresh else "fresh"
+
+
+def _faded_mean(changes: NDArray[np.float64], fade: float) -> float:
+    """Mean over all steps of the variance that each step multiplies by fade^2 and adds its change to.
+
+    A change at step s is in the variances of steps s to T with the weights 1, fade^2, ..., fade^(2 (T - s)).
+    """
+    left = np.arange(len(changes), 0, -1)
+    weights = -np.expm1(2.0 * left * math.log(fade)) / (1.0 - fade * fade)
+    return float((changes * weights).mean())

@@ -21,6 +21,7 @@ Pagh, Steiner, Torkamani 2025 (Count on Your Elders: Laplace vs Gaussian Noise, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +35,7 @@ from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import NodeSource
 from hushstream.counting.sums import SAFE_BITS
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.mechanisms.noise import Parameter
 
 DEFAULT_BASE = 15
@@ -102,8 +104,48 @@ class NegativeDigitTree(Plan):
         """Mean number of nodes in a release, times the variance of one."""
         return float(mean_nodes(self.base, self.levels, leaves)) * self.noise.variance
 
+    def faded_changes(self, first: int, last: int, fade: float) -> NDArray[np.float64]:
+        """How each step changes the variance of a sum that forgets, as `faded_variance` adds the changes up.
+
+        That sum weighs what release s adds to the one before by fade^(t - s), so it is the release after t leaves less
+        (1 - fade) fade^(t - 1 - s) times each release s before it. A node that is in use from release a on has the
+        weight fade^(t - a) in it, and once release e no longer uses it, fade^(t - a) - fade^(t - e). Nodes are
+        independent. So a node that step t begins to use adds its variance; one that step t leaves, which release a was
+        the first to use, adds (1 - 2 fade^(t - a)) of it; what earlier steps left is multiplied by fade^2.
+
+        Args:
+            first, last: leaves after the first and the last of these steps, from 1 to the horizon.
+            fade: in (0, 1].
+
+        Returns:
+            (last - first + 1,) float64, made with operations that IEEE 754 fixes.
+        """
+        ordinary = np.arange(first, last + 1, dtype=np.int64) + shift(self.base, self.levels)
+        low, changes = lowest(self.base), np.zeros(last - first + 1)
+        for level in range(self.levels):
+            span = self.base**level
+            # A digit that begins anew leaves all nodes behind the middle and begins those before it, the outermost
+            # with it; up to the middle each step leaves one of these, beyond it each begins one.
+            left = [1.0 - 2.0 * _power(fade, span * digit) for digit in range(1, self.base)]
+            begins = float(low) + math.fsum(left[: self.base // 2])
+            table = np.array([begins, *left[:low], *[1.0] * (self.base // 2)])
+            changes += np.where(ordinary % span == 0, table[ordinary // span % self.base], 0.0)
+        return changes * self.noise.variance
+
+    def faded_variance(self, leaves: int, fade: float) -> float:
+        """Variance of the sum that weighs what release s adds to the one before by fade^(leaves - s).
+
+        Args:
+            leaves: from 0 to the horizon.
+            fade: in (0, 1).
+        """
+        # What is older has less than 2^-60 of its weight.
+        first = max(1, leaves - math.ceil(30.0 / -math.log2(fade)))
+        changes = self.faded_changes(first, leaves, fade)
+        return float(changes @ fade ** (2.0 * np.arange(len(changes))[::-1]))
+
     def _shape_text(self) -> str:
-        return f"base {self.base}, {self.levels} levels"
+        return f"base {self.base}, {count_text(self.levels, 'level')}"
 
     def factorisation(self, leaves: int) -> Factorisation:
         """Nodes as they are walked over; see the module's docstring."""
@@ -151,6 +193,17 @@ class BinaryTree(NegativeDigitTree):
         if self.base != 2:
             raise BadPlan(f"binary tree: expected base 2, got {self.base}")
         NegativeDigitTree._check(self)
+
+
+def _power(base: float, exponent: int) -> float:
+    """A power by squaring: that of a mathematical library may differ in the last bit between processors."""
+    found = 1.0
+    while exponent:
+        if exponent & 1:
+            found *= base
+        base *= base
+        exponent >>= 1
+    return found
 
 
 def best_tree(

@@ -100,6 +100,7 @@ UNITS: Mapping[str, str] = {
     "horizon_units": "{unit}s",
     "epochs": "epochs of noise",
     "horizon": "windows",
+    "half_life": "windows",
     "releases": "releases",
     "releases_per_version": "releases",
     "release.threshold": "slots",

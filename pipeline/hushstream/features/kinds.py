@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from hushstream.features.checks import finite, limits, require_keys, text, vocabulary, whole, wrong
 from hushstream.features.errors import BadDeclaration, BadValue
+from hushstream.privacy.amounts import count_text
 
 MOST_ENTRIES = 4096
 """Of a vocabulary."""
@@ -786,7 +787,7 @@ def _one_cell(column: NDArray[Any]) -> Shares:
 
 
 def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
-    expected = f"{length} finite numbers"
+    expected = f"{count_text(length, 'finite number')}"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
         raise wrong(name, expected, value)
     if np.ndim(value) != 1 or len(value) != length:

@@ -129,6 +129,21 @@ def epsilon_float(micro: int) -> float:
     return shown
 
 
+def count_text(count: float, noun: str, form: str = "") -> str:
+    """How many of something: ``1 record``, ``20 records``.
+
+    Args:
+        count: how many.
+        noun: of one of them.
+        form: how the number is written, as a format.
+    """
+    said = format(count, form)
+    return f"{said} {noun if said == '1' else _PLURALS.get(noun, f'{noun}s')}"
+
+
+_PLURALS = {"leaf": "leaves"}
+
+
 def ratio_text(numerator: int, denominator: int) -> str:
     """A scale of noise in words: a number of four digits, or whole, never a fraction."""
     value = numerator / denominator

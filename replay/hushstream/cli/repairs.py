@@ -11,6 +11,7 @@ from hushstream.cli.operate.operations import one_or_all, topics_app
 from hushstream.cli.options import AsJson, KeyFolder, KeySeed, key_source, print_json
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working
+from hushstream.privacy.amounts import count_text
 
 marks_app = typer.Typer(help="Release marks of a zone.", no_args_is_help=True)
 
@@ -58,7 +59,7 @@ def topics_repair(
     else:
         typer.echo(found.as_text(), nl=False)
         if note:
-            typer.echo(f"{written} notes were written.")
+            typer.echo(f"Written: {count_text(written, 'note')}.")
         elif found.to_note:
             typer.echo("Nothing was written; --note names them.")
     if any(one.stops for one in found.records):

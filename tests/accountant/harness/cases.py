@@ -21,6 +21,7 @@ from scipy import stats
 
 from hushstream.counting import Concentrated, Plan
 from hushstream.counting.buffered.blt import BufferedToeplitz
+from hushstream.engine.configuration import FeedbackConfig
 from hushstream.engine.noise.budget import FILTER_NAMES, BudgetConfig, filter_of
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
@@ -96,7 +97,9 @@ def cases_of(found: Found) -> Iterator[Case]:
     for release in found.by_kind["ReleaseConfig"]:
         yield from _of_slots(_p2b(release))
     for slot in found.by_kind["SlotConfig"]:
-        yield from _of_slots(replace(_p2b(ReleaseConfig()), slot=slot))
+        # New slots wait for a reward's wait, and no price follows from that.
+        waits = FeedbackConfig(attribution_window_seconds=0.001)
+        yield from _of_slots(replace(_p2b(ReleaseConfig()), slot=slot, feedback=waits))
     for lift in found.by_kind["LiftConfig"]:
         yield from _of_lift(lift, 1)
     for features in found.by_kind["FeatureConfig"]:

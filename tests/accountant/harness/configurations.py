@@ -27,6 +27,7 @@ CHOICES: Mapping[str, Mapping[str, frozenset[str]]] = {
         "windows close": frozenset({"on counts", "on time too"}),
         "lift": frozenset({"none", "some"}),
         "slots": frozenset({"one", "some", "many"}),
+        "renewal": frozenset({"none", "some"}),
         "devices": frozenset({"one", "several"}),
         "budget": frozenset(BUDGETS),
     },
@@ -162,6 +163,9 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
     if budget is not None and mode == "tuples":
         # A crowd's delta has to fit, a few times where it is known.
         budget["delta"] = 0.02 if given else min(0.02, float(f"{privacy['delta'] * draw.between(1, 30):.3g}"))
+    renewed = slots > 1 and draw.number % 2 == 0
+    if renewed:
+        privacy["renew_every_seconds"] = 86_400.0
     values = {
         "items": {"capacity": draw.randint(2, 20)},
         "features": {"dimension": 4},
@@ -183,6 +187,7 @@ def _p2b(draw: _Draw) -> tuple[dict[str, Any], dict[str, str]]:
         "levels": _several(levels, "clicks"),
         "windows close": "on time too" if timed else "on counts",
         "lift": "some" if lifted else "none",
+        "renewal": "some" if renewed else "none",
         "slots": "one" if slots == 1 else ("some" if slots <= 64 else "many"),
         "budget": named,
     }

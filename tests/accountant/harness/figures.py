@@ -44,6 +44,7 @@ from hushstream.counting.buffered.blt import BufferedToeplitz
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.noise.budget import filter_of
 from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee, tuples_guarantee
 from hushstream.privacy.promises.conversion_table import DELTAS, conversion_rows
 from hushstream.privacy.promises.page import page_json
@@ -54,6 +55,7 @@ from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.colin.release import plan_of as colin_plan
 from hushstream.systems.p2b.contribution.summed import resolve_threshold
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.lift import lift_tree
 from hushstream.systems.p2b.promise import window_tree_of
 from hushstream.systems.p2b.release import _parameters as p2b_parameters
@@ -64,6 +66,10 @@ from hushstream.systems.pdol.guarantee import person_cost
 
 DEEPEST = 64
 """Up to so many slots in one crowd are priced together; beyond, group privacy bounds them."""
+
+
+_SLOTS_TO_SEND = 70
+"""Lives of so many slots are lived; longer ones would take too long."""
 
 
 class Figure(NamedTuple):
@@ -262,6 +268,8 @@ def _p2b(config: Any, promises: Any, budgets: Any) -> Figures:
     yield same("slots in a life", slots, _slots_that_fit(config))
     lift, slot_facts = promises.lift, budgets[0]
     yield same("slots that fit", slot_facts.fits, slots)
+    if config.slot.renew_every_seconds is not None and slots <= _SLOTS_TO_SEND:
+        yield same("slots that fall due in a life", _due_in_a_life(config, slots), slots)
     life = promises.releases.lifetime.cost
     yield from _budget(slot_facts, config.slot.lifetime_slots, config.budget, (life.epsilon_micro, life.delta_units))
     against, exchanged = [life], [promises.releases.lifetime.exchange]
@@ -273,6 +281,20 @@ def _p2b(config: Any, promises: Any, budgets: Any) -> Figures:
         exchanged.append(lift.lifetime.exchange)
     yield same("slots and lift", _pair(promises.together.took_part), _sum(against))
     yield same("slots and lift, exchange", _pair(promises.together.which), _sum(exchanged))
+
+
+def _due_in_a_life(config: Any, slots: int) -> int:
+    """How many slots of a user fall due who comes back after each renewal, and twice more."""
+    system = P2BSystem.of(config, np.zeros((config.encoder.codes, config.context.dimension), dtype=np.int64))
+    agent = EdgeAgent(system.edge_terms(), seeded_key(1, "edge").derive("user", "ann"), "private")
+    context = np.eye(1, config.context.dimension, dtype=np.float32)[0]
+    every, due = round(config.slot.renew_every_seconds * 1000), 0
+    for visit in range((slots + 2) * config.slot.after_interactions):
+        now_ms = visit * every
+        for event in [event for event, decision in agent.open.items() if decision.deadline_ms <= now_ms]:
+            agent.expire(event)
+        due += agent.decide(f"visit-{visit}", context, now_ms).slot_due
+    return due
 
 
 class _Slots(NamedTuple):

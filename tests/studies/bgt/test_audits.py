@@ -17,7 +17,6 @@ from hushstream.systems.bgt.configuration import UNIT
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.shuffler.admission import Refusal
 from hushstream.systems.bgt.shuffler.collector import Collector
-from hushstream.systems.bgt.slots import NOTHING
 
 FALSE_ALARM = 1e-6
 PAIRS = (0.01, 0.98, 0.01)
@@ -52,7 +51,7 @@ class ClipsEachRow(RatingAgent):
 
     def answer(self, asked, digest):
         sent = super().answer(asked, digest)
-        values = np.where(sent.slot.items != NOTHING, np.int32(UNIT // 2), np.int32(0))
+        values = np.sign(sent.slot.values) * np.int32(UNIT // 2)
         return replace(sent, slot=replace(sent.slot, values=values))
 
 

@@ -15,7 +15,7 @@ from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.studies.pdap.audits.rows import (
     ARMS_ABREAST,
     Rig,
-    blocks_attack,
+    audit_blocks,
     by_exact_means,
     by_tickets,
     config_of,
@@ -94,9 +94,9 @@ def test_noise_that_is_too_little_is_found(mutant):
     # At 4,000 runs and epsilon 2 in place of 1 the bound is 1.3 or more but for 1e-9: rates are .88 and .12 for half
     # noise, .53 and .07 for two releases of which both must reach 1.
     runs = 4_000
-    found = audit_attack(blocks_attack(BlockConfig(), mutant), CLAIM, family(), runs)
+    found = audit_attack(audit_blocks(BlockConfig(), mutant).attack, CLAIM, family(), runs)
     assert not found.passed
-    stands = audit_attack(blocks_attack(BlockConfig()), CLAIM, family(), runs)
+    stands = audit_attack(audit_blocks(BlockConfig()).attack, CLAIM, family(), runs)
     assert stands.passed
 
 
@@ -133,4 +133,4 @@ def test_the_product_is_attacked_at_its_bound():
 
 
 def test_arms_abreast_are_as_many_runs():
-    assert blocks_attack(BlockConfig())(True, 2 * ARMS_ABREAST * 2).shape == (4 * ARMS_ABREAST,)
+    assert audit_blocks(BlockConfig()).attack(True, 2 * ARMS_ABREAST * 2).shape == (4 * ARMS_ABREAST,)

@@ -59,6 +59,7 @@ BAD = {
     "slot.settle_seconds": [-1, NAN, INF, 1e300, "10"],
     "slot.period_seconds": [0, 0.0001, -1, NAN, INF, 1e300, None],
     "slot.sealed": [1, "true", None],
+    "slot.renew_every_seconds": [0, 0.0001, -1, NAN, INF, 1e300, "1"],
     "feedback.attribution_window_seconds": [0, 0.0001, NAN, INF, 1e300, "5"],
     "feedback.early_feedback": [0, 10_000_001, 1.5],
     "feedback.remembered_events": [0, 100_000_001, "5"],
@@ -103,6 +104,7 @@ TOP = {
     "named_items": [True, 1, "yes", None],
     "items_from_requests": [True, 1, "yes", None],
     "item_features": [{"colour": {"kind": "boolean"}}],
+    "half_life": [0, -1.0, NAN, 2.0, "1"],
     "system": ["p3b", None],
 }
 
@@ -204,9 +206,10 @@ def test_every_value_and_every_centroid_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    # tests/systems/p2b/test_declared.py and tests/gateway/test_personalizer.py have those that go with others alone.
+    # Those that go with others alone: tests/systems/p2b (test_declared, test_forgetting, edge/test_renewal), and
+    # tests/gateway/test_personalizer.py.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
-    asked = {"items_from_requests", "users.events"}
+    asked = {"items_from_requests", "users.events", "half_life", "slot.renew_every_seconds"}
     assert leaves - {"system", "privacy.person"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")

@@ -371,7 +371,7 @@ def test_sums_are_made_for_the_items_that_are_expected() -> None:
         ({"slot": {"sealed": True}}, "slot.sealed: expected false for form features"),
         ({"kind": "edge"}, "kind: expected hosted for form features"),
         ({"learner": {"alpha": 2.0}}, "learner: expected none for form features"),
-        ({"items": {"capacity": 5000}}, "with these features"),
+        ({"items": {"capacity": 65_536}}, "with these features"),
     ],
 )
 def test_what_declared_features_cannot_have_is_refused_by_its_key(

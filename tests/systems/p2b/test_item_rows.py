@@ -94,6 +94,18 @@ def test_one_slot_moves_the_sums_no_further_than_the_noise_covers() -> None:
         assert moved in (0, LAYOUT.sensitivity)
 
 
+def test_what_is_released_counts_the_slots_of_the_rows_items_alone() -> None:
+    """1,000 slots are 500 scales of the noise, which passes 40 of them once in 10^17 draws."""
+    scale = LAYOUT.sensitivity / float(SYSTEM.noise_epsilon)
+    for version, counts in ((6, False), (7, True)):
+        contents = (report(1, version),) * 1_000
+        closed = ClosedWindow(0, ClosedBy.SLOTS, contents, (bytes(16),) * 1_000, rows(9, 1, 7, 0))
+        ones = np.frombuffer(release_window(SYSTEM, KEY, bytes(32), 0, closed).crowd["ones"], "<i8")
+        found = ones.reshape(LAYOUT.arms, -1) / scale
+        assert bool(found[1, 0] > 40) == counts
+        assert (np.abs(found[[0, 2]]) < 40).all()
+
+
 def test_all_rows_are_noised_whether_items_are_in_them_or_not() -> None:
     closed = ClosedWindow(0, ClosedBy.SLOTS, (pack_null(LAYOUT),) * 4, (), rows(1, 1, 0, 0))
     crowd = release_window(SYSTEM, KEY, bytes(32), 0, closed).crowd

@@ -25,6 +25,7 @@ from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, Recover
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
 from hushstream.engine.records import Output, TopicPartition
+from hushstream.privacy.amounts import count_text
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +157,8 @@ def in_words(note: Note) -> str:
     """Of what a note says: topic, offsets, how many records, and between which log times they were appended."""
     topic, partition = note.source
     return (
-        f"{topic}/{partition} offsets {note.low} to {note.high - 1} ({note.high - note.low} records, appended between "
+        f"{topic}/{partition} offsets {note.low} to {note.high - 1} "
+        f"({count_text(note.high - note.low, 'record')}, appended between "
         f"{_moment(note.after_ms)} and {_moment(note.before_ms)})"
     )
 

@@ -16,6 +16,7 @@ from hushstream.agents.kafka.broker_check import check_version, why_unreachable
 from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.declared import check_declared
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas.topics import Topic
 
 T = TypeVar("T")
@@ -104,7 +105,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
     for name in (*topics.inputs, *topics.own):
         if counts[name] != partitions:
             raise PartitionCountWrong(
-                f"topic {settings.physical(name)}: expected {partitions} partitions, found {counts[name]}"
+                f"topic {settings.physical(name)}: expected {count_text(partitions, 'partition')}, found {counts[name]}"
             )
     await answered(settings, lambda: check_declared(settings, topics.declared))
     return partitions

@@ -29,6 +29,7 @@ from hushstream.engine.state.published import (
 )
 from hushstream.engine.state.spilled import KeptUsers, StoredUser
 from hushstream.ops.log_copy import PartitionCopy
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 
 
@@ -95,7 +96,7 @@ class PublishedCopy:
     @property
     def ignored(self) -> list[str]:
         """Why records of the topic cannot be opened, each reason once."""
-        return [f"offset {at[0]} ({len(at)} records): {why}" for why, at in self._ignored.items()]
+        return [f"offset {at[0]} ({count_text(len(at), 'record')}): {why}" for why, at in self._ignored.items()]
 
     def checkpoint(self, found: Found) -> Checkpoint:
         """What is said of a publication beside its head.

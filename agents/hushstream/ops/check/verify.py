@@ -37,6 +37,7 @@ from hushstream.ops.export import open_export
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.progress import Progress, Steps, unheard
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
@@ -305,7 +306,12 @@ def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
     for partition, part in logs.of_topic(role.journal):
         if partition >= homes and part.records:
             tally = Tally(role.name, (role.journal, partition))
-            tally.find(Status.CHANGED, None, f"expected {homes} partitions, found records here", len(part.records))
+            tally.find(
+                Status.CHANGED,
+                None,
+                f"expected {count_text(homes, 'partition')}, found records here",
+                len(part.records),
+            )
             tallies.append(tally)
     return tallies
 

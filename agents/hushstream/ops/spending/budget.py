@@ -17,7 +17,7 @@ from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending.accounts import Account, amounts, grouped, table
 from hushstream.ops.spending.ledger_book import Book, Seen
 from hushstream.ops.spending.ledger_gaps import Problem, gaps, mark_topics
-from hushstream.privacy.amounts import Cost
+from hushstream.privacy.amounts import Cost, count_text
 from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.privacy.promises.sentence import ledger_words
 
@@ -147,8 +147,9 @@ class Budget:
         lines += table((*self.deployments, *grouped(self.charges)))
         lines += [
             f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
-            f"One person in a whole life, {lifetime.units} units on each device: {self.promises.phrase()}.",
-            f"Entries: {sum(self.by_mechanism.values())}, and {self.repeated} repeats that cost nothing.",
+            f"One person in a whole life, {count_text(lifetime.units, 'unit')} on each device: "
+            f"{self.promises.phrase()}.",
+            f"Entries: {sum(self.by_mechanism.values())}, and {count_text(self.repeated, 'repeat')} at no cost.",
         ]
         if not self.private_as_stated:
             lines.append("Entries say that their releases are not private as stated.")

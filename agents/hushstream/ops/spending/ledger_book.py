@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.noise.budget import OwnScope, SpendingTerms
 from hushstream.ops.spending.accounts import Account
-from hushstream.privacy.amounts import Cost, delta_from_bytes
+from hushstream.privacy.amounts import Cost, count_text, delta_from_bytes
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
@@ -137,7 +137,7 @@ class Book:
         releases = self._terms.releases
         if releases is None:
             return "paid for any number of releases"
-        return f"paid for {releases} release{'' if releases == 1 else 's'}, {min(charge.entries, releases)} made"
+        return f"paid for {count_text(releases, 'release')}, {min(charge.entries, releases)} made"
 
     def _refusing(self, charge: _Charge) -> str:
         """Why nothing more is released on a partition's newest charge."""
@@ -147,7 +147,7 @@ class Book:
             return f"its price of {asked} does not fit what is left"
         releases = self._terms.releases
         if self._terms.own != "window" and releases is not None and charge.entries >= releases:
-            return f"all {releases} releases that its price pays for are made"
+            return f"its price pays for no more than {count_text(releases, 'release')}"
         return ""
 
 

@@ -10,6 +10,7 @@ from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.marks import Mark, MarkUnreadable, read_public
 from hushstream.ops.log_copy import LogCopy
+from hushstream.privacy.amounts import count_text
 
 
 def mark_topics(system: System) -> tuple[str, ...]:
@@ -65,7 +66,8 @@ def _gap(marks: Sequence[Mark], empty: Sequence[str]) -> str:
     times = max((mark.generation for mark in marks), default=0)
     if times or len(journals) > 1:
         return (
-            f"{len(journals)} journals have released here, and an operator went on after a loss {times} times: "
+            f"here released {count_text(len(journals), 'journal')}, and an operator went on after a loss "
+            f"{count_text(times, 'time')}: "
             f"add what was spent on what is lost"
         )
     if empty and any(mark.paid for mark in marks):

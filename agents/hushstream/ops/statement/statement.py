@@ -16,7 +16,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.ops.losses import AcceptedLosses
 from hushstream.ops.statement.topics import content_facts, reader_facts, retention_facts
 from hushstream.ops.statement.words import UNIT_SUBJECT, how_to_read, told, verdict, worked_example
-from hushstream.privacy.amounts import Cost, delta_text, epsilon_text
+from hushstream.privacy.amounts import Cost, count_text, delta_text, epsilon_text
 from hushstream.privacy.promises.page import groups_of
 from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.privacy.promises.sentence import Odds, Prices
@@ -195,8 +195,11 @@ def _summary(system: System, promises: Promises) -> Section:
             ("one unit by itself", f"{promise.unit}: {told(promise.unit_prices, UNIT_SUBJECT)}"),
             ("what is published", "; ".join(published) or "nothing that was made of persons' data"),
             ("who sees it before the noise", system.words.trust),
-            ("what it rests on", f"{conditions} conditions, listed below" if conditions else "no further condition"),
-            ("what it leaves open", f"{open_facts} facts, listed below under what is not protected"),
+            (
+                "what it rests on",
+                f"{count_text(conditions, 'condition')}, listed below" if conditions else "no further condition",
+            ),
+            ("what it leaves open", f"{count_text(open_facts, 'fact')}, listed below under what is not protected"),
             ("what an erasure does", system.words.erasure),
             ("how it can be checked", "hushstream verify, budget, audit and topics check, each described below"),
         ),

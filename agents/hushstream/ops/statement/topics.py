@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.flows import beside_workers, readers, writers
 from hushstream.engine.state.published import SLOTS
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.topics import DAY_MS, PUBLISHED, Topic, common_name
 
@@ -71,10 +72,13 @@ def kept(spec: Topic) -> str:
     """How long a topic keeps its records."""
     if spec.replaced_ms is not None:
         days = 1 + SLOTS + spec.replaced_ms // DAY_MS
-        return f"the newest {SLOTS} are kept; replaced at least daily while a worker runs, and gone within {days} days"
+        return (
+            f"the newest {SLOTS} are kept; replaced at least daily while a worker runs, and gone within "
+            f"{count_text(days, 'day')}"
+        )
     if spec.retention_ms is None:
         return "kept for the life of the deployment"
-    return f"deleted after {spec.retention_ms // DAY_MS} days"
+    return f"deleted after {count_text(spec.retention_ms // DAY_MS, 'day')}"
 
 
 def _sealed_under(topic: Topic, system: System) -> str:

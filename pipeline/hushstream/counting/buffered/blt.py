@@ -48,7 +48,7 @@ from hushstream.counting.drawing import DrawingCounter, Wanted
 from hushstream.counting.errors import BadPlan, BadState
 from hushstream.counting.nodes import HISTORY_BYTES, NodeSource
 from hushstream.counting.statement import Neighbours
-from hushstream.privacy.amounts import ratio_text
+from hushstream.privacy.amounts import count_text, ratio_text
 from hushstream.privacy.mechanisms.noise import Parameter
 from hushstream.privacy.promises.promise import Deployment, Guarantee
 
@@ -149,7 +149,7 @@ class BufferedToeplitz(Plan):
         return replace(promise, conditions=(*promise.conditions, NOT_WHOLE))
 
     def _shape_text(self) -> str:
-        return f"{len(self.shape.pairs)} buffers, {self.fine_bits} bits below the lattice"
+        return f"{count_text(len(self.shape.pairs), 'buffer')}, {count_text(self.fine_bits, 'bit')} below the lattice"
 
     def _noise_text(self) -> str:
         return f"variance {ratio_text(self.noise.numerator, self.noise.denominator)} fine units squared"

@@ -210,11 +210,23 @@ class ModelView:
         read: one version, from the values of their records; the newest where the number is None. The catalogue says
             what items are called; None where they have no names.
         change: what differs between an older and a newer one of these.
+        export: the same version as files, for whoever decides with it elsewhere.
     """
 
     topics: tuple[str, ...]
     read: Callable[[Iterable[bytes], int | None, Catalogue | None], Report]
     change: Callable[[Any, Any], Report]
+    export: Callable[[Iterable[bytes], int | None, Catalogue | None], Exported]
+
+
+class Exported(Protocol):
+    """A released model that is taken out."""
+
+    def as_json(self) -> bytes:
+        """A file of it as JSON."""
+
+    def as_npz(self) -> bytes:
+        """A file of it as numpy's archive."""
 
 
 class Report(Protocol):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hushstream.engine.values import number, whole
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import PERSON, Prices, price_text
 
 DAYS = (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365)
@@ -230,10 +231,10 @@ def _between(one: Range, digits: int = 4) -> str:
 
 
 def _life(one: Life, paid: str) -> str:
-    days = f"after {one.days} day{'' if one.days == 1 else 's'}"
+    days = f"after {count_text(one.days, 'day')}"
     if one.prices is None:
         return f"{days}: nothing (no {paid} yet)"
-    return f"{days}, {one.units:,} {paid}{'' if one.units == 1 else 's'}: {prices_text(one.prices)}"
+    return f"{days}, {count_text(one.units, paid, ',')}: {prices_text(one.prices)}"
 
 
 def _first_day(days: tuple[int | None, int | None, int | None]) -> str:

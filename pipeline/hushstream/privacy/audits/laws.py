@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -50,9 +50,11 @@ class Pair:
 
     null: NDArray[np.float64]
     moved: NDArray[np.float64]
+    _false: NDArray[np.float64] = field(init=False, repr=False)
+    _true: NDArray[np.float64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no pair of laws.
+        """Refuse what is no pair of laws, and put its outcomes in the order of the most powerful test.
 
         Raises:
             PrivacyError: other shapes, or masses that do not sum to 1.
@@ -61,15 +63,16 @@ class Pair:
         if self.null.shape != self.moved.shape or max(abs(total - 1) for total in sums) > 1e-9:
             raise PrivacyError(f"pair of laws: expected two of one shape that sum to 1, got sums {sums}")
 
-    def power(self, false_rate: float) -> float:
-        """The largest probability to see the unit at this false-alarm rate."""
         seen = (self.null > 0) | (self.moved > 0)
         null, moved = self.null[seen], self.moved[seen]
         ratio = np.divide(moved, null, out=np.full(len(null), np.inf), where=null > 0)
         order = np.argsort(-ratio, kind="stable")
-        false = np.concatenate([[0.0], np.cumsum(null[order])])
-        true = np.concatenate([[0.0], np.cumsum(moved[order])])
-        return float(np.interp(false_rate, false, true))
+        object.__setattr__(self, "_false", np.concatenate([[0.0], np.cumsum(null[order])]))
+        object.__setattr__(self, "_true", np.concatenate([[0.0], np.cumsum(moved[order])]))
+
+    def power(self, false_rate: float) -> float:
+        """The largest probability to see the unit at this false-alarm rate."""
+        return float(np.interp(false_rate, self._false, self._true))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,16 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, Number, epsilon_micro, epsilon_value, ratio_text
+from hushstream.privacy.amounts import (
+    DELTA_ONE,
+    MICRO,
+    Cost,
+    Number,
+    count_text,
+    epsilon_micro,
+    epsilon_value,
+    ratio_text,
+)
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.errors import BadGuarantee
 from hushstream.privacy.mechanisms.amplification import amplified_epsilon_micro
@@ -195,7 +204,10 @@ def tuples_guarantee(
     life = _tuples_lifetime_delta(threshold, sampling, epsilon, total, injected)
     conditions: tuple[str, ...] = ()
     if coin == "edge":
-        conditions = (f"void if others inject more than {injected} reports that no coin was thrown for into one crowd",)
+        conditions = (
+            f"void if others inject more than {count_text(injected, 'report')} that no coin was thrown for "
+            f"into one crowd",
+        )
     return Guarantee(
         mechanism=f"tuples: kept with probability {sampling} by a coin at the {coin}, emitted as sorted"
         f" counts of whole tuples in crowds of at least {threshold}",

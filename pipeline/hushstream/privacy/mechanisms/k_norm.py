@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_micro, epsilon_value, ratio_text
+from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, count_text, epsilon_micro, epsilon_value, ratio_text
 from hushstream.privacy.bounds import context, exp_above, to_fraction
 from hushstream.privacy.errors import BadNoise
 from hushstream.privacy.mechanisms.gaussian import (
@@ -313,7 +313,7 @@ def k_norm_guarantee(
     micro = epsilon_micro(epsilon)
     one = _cost(micro, residue)
     return Guarantee(
-        mechanism=f"k-norm: a vector of {dimension} integers plus lattice noise, density proportional to"
+        mechanism=f"k-norm: a vector of {count_text(dimension, 'integer')} plus lattice noise, density proportional to"
         f" exp(-length / {ratio_text(*scale)})",
         relation="null-slot: neighbours differ in the content of one user's slot, a report or null",
         unit="one slot of one user",

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, epsilon_text, epsilon_value, ratio_text
+from hushstream.privacy.amounts import DELTA_ONE, Cost, Number, count_text, epsilon_text, epsilon_value, ratio_text
 from hushstream.privacy.bounds import exp_above, exp_below
 from hushstream.privacy.errors import BadGuarantee, BadNoise
 from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace, laplace_scale, laplace_variance, residue
@@ -117,8 +117,8 @@ class LocalReward:
             raise BadGuarantee(f"rewards, devices: expected whole numbers above 0, got {rewards!r}, {devices!r}")
         one, life = self._cost(1), self._cost(rewards * devices)
         return Guarantee(
-            mechanism=f"local-reward: {self._words()} on each reward (in {self.levels} steps), drawn once in"
-            f" the {zone} zone",
+            mechanism=f"local-reward: {self._words()} on each reward (in {count_text(self.levels, 'step')}), drawn"
+            f" once in the {zone} zone",
             relation="replace one reward: neighbours differ in one reward of one user, any two values",
             unit="one reward",
             cost=one,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_day, lives_of, ranged
+from hushstream.privacy.amounts import count_text
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.advice import ITEM_SPREAD, LEAST_GAIN, Advice, advise, sizes
 from hushstream.systems.bgt.price.budget import lifetime_guarantee
@@ -59,7 +60,8 @@ def plan(config: BgtConfig, audience: Audience) -> Plan:
         assumed=(
             f"item offsets differ by {ITEM_SPREAD:g}, as rated, and popularity falls as 1/(rank + 10), as in FilmTrust "
             "and MovieLens; the range is from 1.41 times less to 1.41 times more",
-            f"{audience.users:,} users come every {audience.days:g} days, evenly, with {audience.visits} ratings each; "
+            f"{count_text(audience.users, 'user', ',')} come every "
+            f"{count_text(audience.days, 'day', 'g')}, evenly, with {count_text(audience.visits, 'rating')} each; "
             "their rounds end on the day that is asked about (an operator ends them)",
         ),
         facts=end.as_json(),

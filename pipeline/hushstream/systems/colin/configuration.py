@@ -180,7 +180,8 @@ class ContinualConfig:
         whole("privacy.units_per_person", self.rewards_per_user, 1, LARGEST_LIFE)
         if self.horizon != "auto":
             whole("release.horizon", self.horizon, 1, 1 << 30)
-            whole("privacy.units_per_person", self.rewards_per_user, 1, self.horizon)
+            most = f"at most release.horizon ({self.horizon}), as each reward may be a step of its own"
+            require(self.rewards_per_user <= self.horizon, "privacy.units_per_person", most, self.rewards_per_user)
         whole("feedback.reward_levels", self.reward_levels, 1, 256)
         whole("release.window_units", self.rows, 1, 4096)
         whole("privacy.epochs", self.epochs, 1, 1000)

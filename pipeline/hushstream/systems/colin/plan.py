@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, Range, first_day, lives_of, ranged
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.colin.configuration import GRID_BITS, CollaborativeConfig
@@ -105,15 +106,20 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         first_day=(days[0], days[1], days[2]),
         unit="rewards a user",
         paid="reward",
-        noise=(f"an entry of a user's sum: noise {ratio:.3g} times as large as the signal after {last:,} rewards",),
+        noise=(
+            f"an entry of a user's sum: noise {ratio:.3g} times as large as the signal after "
+            f"{count_text(last, 'reward', ',')}",
+        ),
         lives=lives_of(rewards, lambda count: _prices(config, nodes, count)),
         sizes=_sizes(config, audience),
         assumed=(
             f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range is from 1.41 "
-            f"times less, each user alone, to 1.41 times more with {tied:,} users of one taste tied together",
+            f"times less, each user alone, to 1.41 times more with {count_text(tied, 'user', ',')} of one "
+            f"taste tied together",
             "features spread evenly over their numbers; better than no learning is said from "
             f"{LITTLE:g} of the non-private gain on",
-            f"each user makes {audience.visits} visits in {audience.days:g} days, and each brings a reward",
+            f"each user makes {count_text(audience.visits, 'visit')} in "
+            f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",
         ),
         facts={"noise_against_signal": ratio},
     )
@@ -125,7 +131,9 @@ def warnings(config: CollaborativeConfig) -> tuple[str, ...]:
     largest = FACTORS[2] * ASSUMED_SPREAD
     found = Range(*(share(config, most, largest, ASSUMED_RATE, tied) for tied in (1, 1, alike(config, MOST_USERS))))
     beats, verdict = _verdict(found)
-    return () if beats is not False else (f"with all {most:,} rewards of a user that count: {verdict}",)
+    return (
+        () if beats is not False else (f"with {count_text(most, 'reward', ',')} of a user, all that count: {verdict}",)
+    )
 
 
 def _verdict(ends: Range) -> tuple[bool | None, str]:
@@ -157,6 +165,6 @@ def _sizes(config: CollaborativeConfig, audience: Audience) -> Mapping[str, str]
         + ("; it refuses more than 2 GiB" if matrix > 1 << 31 else ""),
         "learner, state on disk": f"{users * _STATE_KB[0] / 1000:,.1f} to {users * _STATE_KB[1] / 1000:,.1f} MB",
         "broker, kept for ever": f"{steps * users * wide * _MODEL_BYTES / 1e6:,.0f} MB of models in a year of "
-        f"{steps:,.0f} steps, for each copy",
+        f"{count_text(steps, 'step', ',.0f')}, for each copy",
         "broker, kept for 90 days": f"{steps / 365 * 90 * users * wide * _RELEASE_BYTES / 1e6:,.0f} MB of releases",
     }

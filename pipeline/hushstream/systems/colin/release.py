@@ -49,7 +49,7 @@ NOT_PROTECTED = (
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
 _LOST_LEARNERS = (
     "no operator goes on without a learner's journal that was lost or cut (`--accept-loss`): the counter takes what its"
-    " next one sends again in other batches, so after k such words a reward may have paid (k + 1) times"
+    " next one sends again in other batches, so after the flag was given k times a reward may have paid k + 1 times"
 )
 
 

@@ -14,6 +14,7 @@ from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin import plan
@@ -134,7 +135,7 @@ def _notes(config: CollaborativeConfig) -> Sequence[str]:
         return found
     return (
         *found,
-        f"release.horizon: noise is sized for {config.release.leaves} steps of a user, and "
+        f"release.horizon: noise is sized for {count_text(config.release.leaves, 'step')} of a user, and "
         f"{config.release.rewards_per_user} of their rewards count at most; leave the horizon out for no more noise "
         "than these need",
     )

@@ -149,6 +149,8 @@ class SlotConfig:
         period_seconds: a report names its period, a span of log time of this length; the shuffler takes the current and
             the previous one.
         sealed: slots can be read by the shuffler alone, not by whoever operates the broker.
+        renew_every_seconds: after a slot of theirs fell due, a user's next one begins so much later at the earliest,
+            until they have sent ``lifetime_slots``; null where it may begin at once.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -158,6 +160,7 @@ class SlotConfig:
     settle_seconds: float = 3600.0
     period_seconds: float = 86_400.0
     sealed: bool = False
+    renew_every_seconds: float | None = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -166,6 +169,11 @@ class SlotConfig:
         object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
         require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
+        if self.renew_every_seconds is not None:
+            every = seconds("privacy.renew_every_seconds", self.renew_every_seconds, 0.001)
+            object.__setattr__(self, "renew_every_seconds", every)
+            expected = "at least 2, the cap of a life, where users get new slots (privacy.renew_every_seconds)"
+            require(self.lifetime_slots > 1, "privacy.units_per_person", expected, self.lifetime_slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +355,8 @@ class P2BConfig:
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        half_life: the model halves a window's weight with every so many later windows of a partition, so that it
+            follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -373,6 +383,7 @@ class P2BConfig:
     items_from_requests: bool = later(False)
     item_features: Any = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
+    half_life: float | None = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -386,6 +397,11 @@ class P2BConfig:
             object.__setattr__(self, "click_rate", rate)
         self._check_form()
         self._check_items()
+        if self.half_life is not None:
+            require(self.release.form == "features", "model.half_life", "none for form codes", self.half_life)
+            expected = "windows from 0.1 to 1,000,000"
+            half_life = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
+            object.__setattr__(self, "half_life", half_life)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         counted = self.kind == "hosted" or not self.lift.holdout
         require(
@@ -403,6 +419,13 @@ class P2BConfig:
         each = self.slot.after_interactions
         expected = "1 where each event is a user of its own (`users.events`), who comes no second time"
         require(each == 1 or not self.users.events, "slot.after_interactions", expected, each)
+        renewed, wait = self.slot.renew_every_seconds, self.feedback.attribution_window_seconds
+        if renewed is not None:
+            # All of a slot's feedback has come, or cannot any more, when the next one begins.
+            expected = f"at least the reward's wait (feedback.attribution_window_seconds: {wait:g})"
+            require(renewed >= wait, "privacy.renew_every_seconds", expected, renewed)
+            expected = "none where each event is a user of its own (`users.events`), who comes no second time"
+            require(not self.users.events, "privacy.renew_every_seconds", expected, renewed)
         if after is not None:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"

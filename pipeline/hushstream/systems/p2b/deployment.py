@@ -217,7 +217,7 @@ class P2BSystem:
 
     def edge_terms(self) -> EdgeTerms:
         """What agents of this deployment agreed to, with a fresh policy."""
-        config = self.config
+        config, renewed = self.config, self.config.slot.renew_every_seconds
         return EdgeTerms(
             policy=self.policy(),
             after_interactions=config.slot.after_interactions,
@@ -228,6 +228,7 @@ class P2BSystem:
             quota_period_ms=round(config.users.period_seconds * 1000),
             choice=self.form.choice,
             exploration=config.exploration.rule(),
+            renew_ms=None if renewed is None else round(renewed * 1000),
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:

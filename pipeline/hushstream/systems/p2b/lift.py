@@ -67,13 +67,18 @@ def lift_tree(lift: LiftConfig, levels: int) -> NegativeDigitTree:
     return best_tree(PureEpsilon(lift.epsilon), lift.releases, SUMS, sensitivity)
 
 
+def _counted(lift: LiftConfig) -> str:
+    first = lift.decisions_per_user
+    return "the first decision of their life is" if first == 1 else f"the first {first} decisions of their life are"
+
+
 @lru_cache(maxsize=16)
 def lift_guarantee(lift: LiftConfig, levels: int) -> Guarantee:
     """What all releases of the lift promise for one user."""
     promise = lift_tree(lift, levels).guarantee(
         Neighbours(
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
-            unit=f"one user (the first {lift.decisions_per_user} decisions of their life are counted)",
+            unit=f"one user ({_counted(lift)} counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
             step=f"reward levels, {levels} to a whole reward or showing",
         ),

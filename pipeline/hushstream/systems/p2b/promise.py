@@ -7,6 +7,7 @@ that price, and so has room for fewer slots than one that adds epsilons.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
@@ -32,6 +33,7 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, budgets
 from hushstream.systems.p2b.contribution.summed import summed_of
+from hushstream.systems.p2b.forgetting import fade_of_crowds, fade_of_windows, remembered
 from hushstream.systems.p2b.lift import lift_debit, lift_guarantee
 
 
@@ -54,7 +56,8 @@ def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
     epsilon = noise_epsilon(release.slot_epsilon, release.sampling)
     horizon = max(release.windows, expected) if release.sums == "auto" else release.windows
     sums, sensitivity = summed_of(config).sums
-    if release.sums == "auto" and choose_release(epsilon, expected, horizon, sensitivity) == "fresh":
+    fade = fade_of_windows(config)
+    if release.sums == "auto" and choose_release(epsilon, expected, horizon, sensitivity, fade) == "fresh":
         return None
     return best_tree(PureEpsilon(epsilon), horizon, sums, sensitivity)
 
@@ -62,19 +65,37 @@ def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
 def noise_variance(config: P2BConfig, windows: int) -> float:
     """Variance of the noise in one sum of the first so many windows of all partitions together, in the sums' units.
 
-    Fresh windows add up; with a counter it is what the counter says of its total at that window.
+    Fresh windows add up; with a counter it is what the counter says of its total at that window. Where windows fade it
+    is that of the weighed sum, as a sum of as many slots as it is worth (`hushstream.systems.p2b.forgetting`).
     """
     if windows < 1:
         return 0.0
+    if config.half_life is not None:
+        return _faded_variance(config, windows)
     tree = window_tree_of(config)
     if tree is None:
-        epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
-        one = windows * laplace_variance(*laplace_scale(epsilon, summed_of(config).sums[1]))
+        one = windows * _fresh_variance(config)
     else:
         windows = min(windows, tree.horizon)
         before = (windows - 1) * tree.mean_square(windows - 1) if windows > 1 else 0.0
         one = windows * tree.mean_square(windows) - before
     return one * config.partitions.shuffler
+
+
+def _faded_variance(config: P2BConfig, windows: int) -> float:
+    tree, fade = window_tree_of(config), fade_of_crowds(config)
+    ratio, parts = remembered(config, windows).ratio, config.partitions.shuffler
+    if tree is None:
+        newest, each = _fresh_variance(config), windows * parts
+    else:
+        newest, each = tree.faded_variance(min(windows, tree.horizon), fade_of_windows(config)), parts
+    return ratio**2 * newest * -math.expm1(2 * each * math.log(fade)) / (1.0 - fade**2)
+
+
+def _fresh_variance(config: P2BConfig) -> float:
+    """Of the fresh noise in one sum of a window."""
+    epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
+    return laplace_variance(*laplace_scale(epsilon, summed_of(config).sums[1]))
 
 
 def life_prices(config: P2BConfig, slots: int) -> Prices:
@@ -88,8 +109,13 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
     """What a slot of declared features holds, and how its units are divided; a function of the configuration alone."""
     release, schema = config.release, config.context.schema
     items = config.arms if config.expected_items is None else config.expected_items
-    windows = (expected_windows(config) if window_tree_of(config) is None else 1) * config.partitions.shuffler
+    expected, fresh = expected_windows(config), window_tree_of(config) is None
+    windows = (expected if fresh else 1) * config.partitions.shuffler
     slots = config.expected_slots * config.slot.lifetime_slots
+    if config.half_life is not None:
+        # As many slots as their weighed sums are worth, and as many windows as have that noise.
+        slots = max(1, round(slots * remembered(config, expected).share))
+        windows = max(1, round(noise_variance(config, expected) / _fresh_variance(config)) if fresh else windows)
     divided = budgets(len(schema.table), items, release.slot_epsilon, slots, windows)
     return FeatureLayout(schema, config.arms, release.levels, divided)
 

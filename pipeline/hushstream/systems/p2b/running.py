@@ -3,6 +3,9 @@
 After window t the counter's release is the noised total of all windows so far. What is published is what it adds
 to the release before: the differences of all windows up to t sum to the release after t, whoever adds them up, so
 nothing that reads crowds need know of the counter. Differences are post-processing of the counter's releases.
+
+Where the model forgets, differences are added up with weights (`hushstream.systems.p2b.forgetting`), and what is
+published of the variance belongs to that sum.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 
 
 class RunningStep(NamedTuple):
-    """What one window adds: noised sums, int64 (cells,), and how much the variance of the total changes."""
+    """What one window adds: noised sums, int64 (cells,), and how much the variance of the total changes.
+
+    Where windows fade the change is what is left beyond fading: V(t) - fade^2 V(t - 1).
+    """
 
     sums: NDArray[np.int64]
     variance: float
@@ -27,9 +33,10 @@ class RunningStep(NamedTuple):
 class RunningSums:
     """The counter over the windows of one partition."""
 
-    def __init__(self, tree: NegativeDigitTree, key: Key, address: NoiseAddress) -> None:
-        """Before the first window, under noise that ``key`` and ``address`` name."""
+    def __init__(self, tree: NegativeDigitTree, key: Key, address: NoiseAddress, fade: float = 1.0) -> None:
+        """Before the first window, under noise that ``key`` and ``address`` name; ``fade``: of weights, a window."""
         self._tree = tree
+        self._fade = fade
         self._counter: Counter = tree.open(key, address)
 
     @property
@@ -44,9 +51,8 @@ class RunningSums:
             HorizonReached: more windows than the counter's price pays for.
         """
         before = self._released()
-        variance = self._variance()
         self._counter.add(sums[None, :])
-        return RunningStep(self._counter.release().values - before, self._variance() - variance)
+        return RunningStep(self._counter.release().values - before, self._change())
 
     def dump(self) -> bytes:
         """The state; as sensitive as the slots."""
@@ -65,15 +71,22 @@ class RunningSums:
             return np.zeros(self._tree.dimension, dtype=np.int64)
         return self._counter.release().values
 
-    def _variance(self) -> float:
-        """Of the total after the windows so far, from the closed form: t m(t) - (t-1) m(t-1), m the mean over 1..t."""
+    def _change(self) -> float:
         leaves = self._counter.leaves
+        if self._fade == 1.0:
+            return self._variance(leaves) - self._variance(leaves - 1)
+        return float(self._tree.faded_changes(leaves, leaves, self._fade)[0])
+
+    def _variance(self, leaves: int) -> float:
+        """Of the total after so many windows, from the closed form: t m(t) - (t-1) m(t-1), m the mean over 1..t."""
         if not leaves:
             return 0.0
         rest = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
         return leaves * self._tree.mean_square(leaves) - rest
 
 
-def open_running(tree: NegativeDigitTree | None, key: Key, address: NoiseAddress) -> RunningSums | None:
-    """The counter of a partition, where there is one."""
-    return None if tree is None else RunningSums(tree, key, address)
+def open_running(
+    tree: NegativeDigitTree | None, key: Key, address: NoiseAddress, fade: float = 1.0
+) -> RunningSums | None:
+    """The counter of a partition, where there is one; see `RunningSums`."""
+    return None if tree is None else RunningSums(tree, key, address, fade)

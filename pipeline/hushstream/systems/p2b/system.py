@@ -13,15 +13,23 @@ from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.planning import plan
-from hushstream.systems.p2b.promise import budgets_of, promises_of, window_tree_of
+from hushstream.systems.p2b.promise import (
+    budgets_of,
+    life_prices,
+    lifetime_slots_of,
+    promises_of,
+    window_tree_of,
+)
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
+from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
@@ -54,7 +62,12 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
-        models=ModelView(("models", *((MODEL_PARTS.name,) if in_parts else ())), partial(read_model, core), change_of),
+        models=ModelView(
+            ("models", *((MODEL_PARTS.name,) if in_parts else ())),
+            partial(read_model, core),
+            change_of,
+            partial(export_model, core),
+        ),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
     )
 
@@ -134,7 +147,25 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     declared = _FACTS[config.release.form](config)
-    return (*declared, *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
+    return (*declared, *_renewal(config), *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
+
+
+def _renewal(config: P2BConfig) -> Sequence[Fact]:
+    every, slots = config.slot.renew_every_seconds, lifetime_slots_of(config)
+    if every is None:
+        return ()
+    one, life = (life_prices(config, count) for count in (1, slots))
+    lift = ", the hold-out's lift included" if config.lift.holdout else ""
+    return (
+        Fact(
+            "renew_every_seconds",
+            every,
+            f"A user who comes back gets a new slot {every / 3600:,.4g} hours of log time after one fell due, at most "
+            f"{slots} in their life (privacy.units_per_person). Which of two things they did costs "
+            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; who stays "
+            f"long enough pays all of it.",
+        ),
+    )
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:

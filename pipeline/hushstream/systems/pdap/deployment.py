@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
-from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.amounts import count_text, delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress
@@ -236,6 +236,7 @@ def require_publishable(config: PdapConfig) -> None:
     most = (MAX_RECORD_BYTES - _ROOM_BYTES) // row
     if config.cells.cap > most:
         raise ConfigurationError(
-            f"cells.cap: expected at most {most} for {config.arms} arms (a version holds {TICKETS} tickets a cell), "
+            f"cells.cap: expected at most {most} for {count_text(config.arms, 'arm')} (a version holds "
+            f"{TICKETS} tickets a cell), "
             f"got {config.cells.cap}"
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, lives_of
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdap.algorithm.plan import plan as plan_blocks
 from hushstream.systems.pdap.configuration import PdapConfig
@@ -36,14 +37,16 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
         unit="decisions",
         paid="decision",
         noise=(
-            f"a block of {found.noise_outcomes:,.0f} outcomes bears as much noise as its rewards scatter; the smallest "
+            f"a block of {count_text(found.noise_outcomes, 'outcome', ',.0f')} bears as much noise as its rewards "
+            f"scatter; the smallest "
             f"has {found.least:,}",
         ),
         lives=lives_of(audience.of_one, lambda events: _prices(config, events)),
         sizes=_sizes(config),
         assumed=(
-            f"{audience.users:,} persons come every {audience.days:g} days, evenly, and make {audience.visits} "
-            "decisions each within as many days; vendors are equally busy",
+            f"{count_text(audience.users, 'person', ',')} come every "
+            f"{count_text(audience.days, 'day', 'g')}, evenly, and make "
+            f"{count_text(audience.visits, 'decision')} each within as many days; vendors are equally busy",
         ),
         facts={"outcomes": found.outcomes, "windows": found.windows, "pool": found.pool},
         notes=tuple(found.as_text().splitlines()),
@@ -57,7 +60,7 @@ def _prices(config: PdapConfig, events: int) -> Prices:
 def _sizes(config: PdapConfig) -> Mapping[str, str]:
     parts = config.partitions
     return {
-        "partitions": f"learner {parts.learner} a vendor, {config.counters} counters: at most so many workers "
-        "share the work",
+        "partitions": f"learner {parts.learner} a vendor, {count_text(config.counters, 'counter')}: at most so many "
+        "workers share the work",
         "memory and disk": "not measured for this system (`hushstream bench` and deploy/docs/sizes.py measure others)",
     }

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
-from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_text
+from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.noise import residue
@@ -66,7 +66,8 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         not_protected=(*NOT_PROTECTED, _who_sees(config)),
         conditions=(
             *CONDITIONS,
-            f"a person has at most {release.events_per_person} events: nobody counts them, and each further one costs"
+            f"a person has at most {count_text(release.events_per_person, 'event')}: nobody counts them, "
+            f"and each further one costs"
             " what one costs",
         ),
     ).with_contents(pdap_contents())
@@ -137,9 +138,10 @@ def _mechanism(config: PdapConfig) -> str:
     epsilons = [epsilon_text(epsilon_micro(epsilon)) for epsilon in config.level_epsilons]
     same = len(set(epsilons)) == 1
     levels = f"epsilon {epsilons[0]}" if same else f"epsilon {', '.join(epsilons)} on levels 0 to {config.cells.levels}"
-    least = ", ".join(dict.fromkeys(map(str, config.least_counts)))
+    *fewer, most = dict.fromkeys(config.least_counts)
+    least = ", ".join([*map(str, fewer), count_text(most, "outcome")])
     return (
-        f"disjoint blocks ({release.placement} counters): sums of rewards by cell and arm of at least {least} outcomes,"
+        f"disjoint blocks ({release.placement} counters): sums of rewards by cell and arm of at least {least},"
         f" each outcome in one, released once with discrete Laplace noise of scale {release.reward_levels}/epsilon,"
         f" {levels}"
     )

@@ -11,6 +11,7 @@ from hushstream.engine.declare.parties import roles_of, topics_of
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdap import artefacts as files
 from hushstream.systems.pdap import plan as deployment_plan
@@ -102,8 +103,10 @@ def _facts(config: PdapConfig, artefacts: Artefacts) -> Sequence[Fact]:
     found = plan(config, config.schedule.first * config.counters)
     seconds = config.release.seconds
     sooner = "" if seconds is None else f", or {seconds:g} s after the first of them"
-    first = f"the first model after {found.first_model:,} outcomes{sooner}"
-    return (Fact("least_block", found.least, f"Blocks of {found.least:,} outcomes at least; {first}."),)
+    first = f"the first model after {count_text(found.first_model, 'outcome', ',')}{sooner}"
+    return (
+        Fact("least_block", found.least, f"Blocks of {count_text(found.least, 'outcome', ',')} at least; {first}."),
+    )
 
 
 KIND = Kind(

@@ -32,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.privacy.amounts import Cost, epsilon_text
+from hushstream.privacy.amounts import Cost, count_text, epsilon_text
 from hushstream.systems.pdol.algorithm.counters import noise_of
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
 from hushstream.systems.pdol.errors import PdolError
@@ -51,6 +51,7 @@ class Advice:
             worth of records only and nobody to share with.
         expected: T, records a counter that there will be.
         gain: share of the gain of a learner without noise that is left, from 0 to 1.
+        gains: the same where the crossing lies `WORST` times later, and as much earlier.
         person: what all records of one person at a node cost.
         private_features: share of a record's squared norm, on average, in features that its own node alone has.
     """
@@ -58,6 +59,7 @@ class Advice:
     crossing: float | None
     expected: float
     gain: float
+    gains: tuple[float, float]
     person: Cost
     private_features: float
 
@@ -83,6 +85,7 @@ class Advice:
             "crossing_records": self.crossing,
             "expected_records": self.expected,
             "share_of_central_gain": self.gain,
+            "share_of_central_gain_within": list(self.gains),
             "private_features": self.private_features,
             "verdict": self.verdict,
             "person_epsilon": epsilon_text(self.person.epsilon_micro),
@@ -90,10 +93,11 @@ class Advice:
 
     def as_text(self) -> str:
         """For people."""
-        where = "never" if self.crossing is None else f"from {self.crossing:,.0f} records a counter on"
+        where = "never" if self.crossing is None else f"from {count_text(self.crossing, 'record', ',.0f')} a counter on"
         lines = [
             f"Sharing {self.verdict}: it pays {where}, and {self.expected:,.0f} are expected.",
-            f"Of what a central learner would gain over isolated nodes, about {100 * self.gain:.0f} % is left.",
+            f"Of what a central learner would gain over isolated nodes, about {100 * self.gain:.0f} % is left "
+            f"({100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %, as far as the crossing is known).",
             f"All records of one person at a node, as to whether they were there: {self.person}.",
         ]
         if self.private_features:
@@ -128,8 +132,11 @@ def advise(config: PdolConfig, records_per_node: float, private_features: float 
     # A node alone has its own records; what D counters have together is compared with these.
     others = config.nodes - 1
     if others == 0:
-        return Advice(None, here, 0.0, person, private_features)
-    shared = counters * here * here / (here + noise)
-    crossing = noise / others
-    gain = min(1.0, max(0.0, (shared - alone) / (alone * others)))
-    return Advice(crossing, here, gain, person, private_features)
+        return Advice(None, here, 0.0, (0.0, 0.0), person, private_features)
+
+    def gain(energy: float) -> float:
+        shared = counters * here * here / (here + energy)
+        return min(1.0, max(0.0, (shared - alone) / (alone * others)))
+
+    within = gain(WORST * noise), gain(noise / WORST)
+    return Advice(noise / others, here, gain(noise), within, person, private_features)

@@ -21,6 +21,7 @@ from hushstream.engine.values import (
     require_deployment_name,
     whole,
 )
+from hushstream.privacy.amounts import count_text
 
 CounterName = Literal["blt", "negative-digit", "exact"]
 GraphName = Literal["ring", "torus", "random-regular", "complete"]
@@ -250,10 +251,10 @@ class PdolConfig:
         require_deployment_name(self.deployment)
         whole("nodes", self.nodes, 1, 1 << 16)
         require(self.system == "pdol", "system", "pdol", self.system)
-        expected = f"at most one for each of {self.nodes} nodes"
+        expected = f"at most one for each of {count_text(self.nodes, 'node')}"
         require(self.domains <= self.nodes, "release.domains", expected, self.sharing.domains)
         several = isinstance(self.sharing.slots_per_release, tuple)
-        expected = f"one number, or one for each of {self.domains} domains"
+        expected = f"one number, or one for each of {count_text(self.domains, 'domain')}"
         fits = not several or len(self.sharing.sizes) == self.domains
         require(fits, "release.window_units", expected, len(self.sharing.sizes))
         if self.gossip is not None:

@@ -30,7 +30,7 @@ from fractions import Fraction
 
 from hushstream.counting import Neighbours
 from hushstream.counting.calibration import residue_units
-from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units, epsilon_micro
+from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, count_text, delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.systems.pdol.algorithm.counters import plan_of
@@ -68,12 +68,13 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
     return replace(
         promise,
         contents=pdol_contents(config),
-        mechanism=f"hinge gradients at the published model, summed in {config.domains} counters,"
-        f" {_sizes(config)} slots to a leaf, each: {promise.mechanism}",
+        mechanism=f"hinge gradients at the published model, summed in {count_text(config.domains, 'counter')},"
+        f" {_sizes(config)} to a leaf, each: {promise.mechanism}",
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
         conditions=(
             *promise.conditions,
-            f"a person has at most {config.records.records_per_user} records at one node, and none at another;"
+            f"a person has at most {count_text(config.records.records_per_user, 'record')} at one node, "
+            f"and none at another;"
             " what more of them cost is the sum over nodes of the squares",
         ),
     )
@@ -120,7 +121,8 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
     claim = Claim(epsilon_micro(gossip.epsilon), "0", "Li et al. 2015, Theorem 1")
     hidden = ("what nodes predict is seen by nobody: it follows parameters without noise",) if own else ()
     return Guarantee(
-        mechanism=f"parameters sent over a {gossip.graph} graph of {config.nodes} nodes for {gossip.rounds} rounds,"
+        mechanism=f"parameters sent over a {gossip.graph} graph of {count_text(config.nodes, 'node')} for "
+        f"{count_text(gossip.rounds, 'round')},"
         f" each with Laplace noise of scale 2 alpha_t sqrt(n) / {gossip.epsilon:g} on each coordinate;"
         f" gradients at a node's {'own' if own else 'sent'} parameters",
         relation="replace one record: neighbours differ in one record of one node, any two of norm at most 1",
@@ -172,7 +174,7 @@ def _nothing(config: PdolConfig) -> Guarantee:
 
 def _sizes(config: PdolConfig) -> str:
     least, most = min(config.sharing.sizes), max(config.sharing.sizes)
-    return str(most) if least == most else f"{least} to {most}"
+    return count_text(most, "slot") if least == most else f"{least} to {most} slots"
 
 
 def _by_place(config: PdolConfig) -> tuple[str, ...]:

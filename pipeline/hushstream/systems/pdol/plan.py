@@ -8,6 +8,7 @@ from functools import partial
 
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.engine.declare.plan import DAYS, Audience, Plan, Point, first_day, lives_of, ranged
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.advice import WORST, Advice, advise
 from hushstream.systems.pdol.budget import lifetime_guarantee
@@ -65,8 +66,10 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
         assumed=(
             "all nodes see records of one kind; where they do not, others' records help less than this says",
             f"the crossing has been found up to {WORST:g} times earlier and later: this is the range",
-            f"{audience.users:,} persons come every {audience.days:g} days, evenly over {config.nodes:,} nodes, with "
-            f"{audience.visits} records each, of which {config.records.records_per_user} of a person at a node count",
+            f"{count_text(audience.users, 'person', ',')} come every "
+            f"{count_text(audience.days, 'day', 'g')}, evenly over "
+            f"{count_text(config.nodes, 'node', ',')}, with {count_text(audience.visits, 'record')} each, "
+            f"of which {config.records.records_per_user} of a person at a node count",
         ),
         facts={} if end is None else end.as_json(),
     )
@@ -104,7 +107,10 @@ def _verdict(config: PdolConfig, end: Advice | None) -> tuple[bool | None, str]:
 def _noise(end: Advice | None) -> tuple[str, ...]:
     if end is None or end.crossing is None:
         return ()
-    return (f"as much as {end.crossing:,.0f} records a counter tell; {end.expected:,.0f} come in a year",)
+    return (
+        f"as much as is told by {count_text(end.crossing, 'record', ',.0f')} a counter; "
+        f"{end.expected:,.0f} come in a year",
+    )
 
 
 def _prices(config: PdolConfig, records: int) -> Prices:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hushstream.agents.worker.deployment import artefacts_of, read_config
+from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
 from hushstream.cli.options import AsJson, config_file, show
 from hushstream.cli.progress import told_on_a_bar
 from hushstream.engine.declare.plan import Audience, Plan
@@ -29,6 +29,10 @@ def plan_command(
     click_rate: Annotated[
         float | None, typer.Option(help="Share of visits that reward an item drawn at random (default: as declared).")
     ] = None,
+    renew_every: Annotated[
+        float | None,
+        typer.Option(help="p2b: days after which a user gets a new slot (default: as configured)."),
+    ] = None,
     overlap: Annotated[
         float, typer.Option(help="pdap: share of items that suit the users of any vendor (1: catalogues are alike).")
     ] = 0.02,
@@ -45,7 +49,7 @@ def plan_command(
     and what all of it assumes. Where it will not beat no learning it says so.
     """
     path = config_file(config)
-    values = read_config(path)
+    values = _renewed(read_config(path), renew_every)
     kind, audience = kind_of(values.system), Audience(users, visits_per_user, days, click_rate)
     if kind.plan is None:
         raise HushstreamError(f"plan: expected a system that declares a plan, got {kind.name}")
@@ -55,6 +59,20 @@ def plan_command(
     if picture is not None:
         _draw(found, values, picture)
     show(found.as_json(), json, found.as_text(), "" if picture is None else str(picture))
+
+
+def _renewed(values: DeploymentValues, days: float | None) -> DeploymentValues:
+    """A configuration whose users get new units so often.
+
+    Raises:
+        ConfigurationError: its system has no such setting, or others forbid this value.
+    """
+    if days is None:
+        return values
+    written = kind_of(values.system).language.written(values)
+    privacy = {**written.get("privacy", {}), "renew_every_seconds": days * 86_400}
+    renewed: DeploymentValues = parse_config({**written, "privacy": privacy}, "--renew-every")
+    return renewed
 
 
 def _played(values: DeploymentValues, found: Plan, audience: Audience, overlap: float, quiet: bool) -> Plan:

@@ -13,6 +13,7 @@ from hushstream.cli.operate.operations import one_or_all, topics_app
 from hushstream.cli.options import AsJson, DeploymentFolder, KeyFolder, KeySeed, key_source, print_json
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working
+from hushstream.privacy.amounts import count_text
 
 
 class Until(StrEnum):
@@ -69,7 +70,7 @@ def topics_export(
         print_json(manifest.as_json())
     else:
         holds = held_in_clear(system) if roles is None else f"what {role} sees: keep it in that zone"
-        typer.echo(f"{directory}: {len(manifest.partitions)} partitions; it holds {holds}")
+        typer.echo(f"{directory}: {count_text(len(manifest.partitions), 'partition')}; it holds {holds}")
 
 
 def topics_table(
@@ -97,7 +98,7 @@ def topics_table(
         print_json({**found, "table": str(directory / TABLE), "mapping": str(directory / MAPPING)})
         return
     left_out = "".join(f"\n  left out: {count} ({why})" for why, count in sorted(table.left_out.items()))
-    typer.echo(f"{notice}\n{directory / TABLE}: {len(table.rows)} decisions{left_out}")
+    typer.echo(f"{notice}\n{directory / TABLE}: {count_text(len(table.rows), 'decision')}{left_out}")
     typer.echo(f"hushstream evaluate --log {directory / TABLE} --mapping {directory / MAPPING}")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, show
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 
 if TYPE_CHECKING:
@@ -102,7 +103,9 @@ def import_items(
         return len(new), await items.add_all(new)
 
     count, version = _with(deployment, bootstrap, prefix, security, send)
-    told = f"{count} items offered, {len(given) - count} were already; version {version} of the catalogue"
+    told = (
+        f"{count_text(count, 'item')} offered, {len(given) - count} already there; version {version} of the catalogue"
+    )
     show({"offered": count, "already": len(given) - count, "version": version}, json, told)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +15,7 @@ from hushstream.schemas.errors import HushstreamError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hushstream.engine.catalogue import Catalogue
     from hushstream.engine.declare.declaration import ModelView, Report
 
 model_app = typer.Typer(help="What a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
@@ -51,8 +53,37 @@ def model_diff(
     show(found.as_json(), json, found.as_text())
 
 
+@model_app.command(name="export")
+@at_place
+def model_export(
+    place: Place,
+    file: Annotated[Path, typer.Argument(help="Where the model goes.")],
+    version: Annotated[int | None, typer.Option(min=1, help="Which version (default: the newest).")] = None,
+    form: Annotated[Literal["json", "npz"], typer.Option("--format", help="JSON, or numpy's archive.")] = "json",
+    json: AsJson = False,
+) -> None:
+    """A released model as one file, with decisions that must come out of it; no key is needed.
+
+    `hushstream.systems.p2b.reports.model_export.ExportedModel.read` takes it up elsewhere, and checks these decisions.
+    """
+    view, records, catalogue = _records(place, json)
+    found = view.export(records, version, catalogue)
+    content = found.as_json() if form == "json" else found.as_npz()
+    try:
+        file.write_bytes(content)
+    except OSError as error:
+        raise HushstreamError(f"model: expected a file to write to, got {file} ({error.strerror})") from None
+    show({"file": str(file), "bytes": len(content)}, json, f"{file}: {len(content):,} bytes")
+
+
 def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | None], Report]]:
-    """How the deployment's models are shown, and what reads a version of them, with the names of its items.
+    """How the deployment's models are shown, and what reads a version of them, with the names of its items."""
+    view, records, catalogue = _records(place, quiet)
+    return view, lambda version: view.read(records, version, catalogue)
+
+
+def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalogue | None]:
+    """How the deployment's models are read, their records, and what its items are called.
 
     Raises:
         HushstreamError: its system does not say how.
@@ -74,4 +105,4 @@ def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | Non
     items = logs.part((ITEMS, 0))
     changes = InputSlice(ITEMS, 0, items.low, items.high, items.records)
     catalogue = None if rules is None else catalogue_of(rules, changes)
-    return view, lambda version: view.read(values, version, catalogue)
+    return view, values, catalogue

@@ -28,6 +28,7 @@ from hushstream.ops.access.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.topics import Creation, Difference
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 
 topics_app = typer.Typer(
@@ -160,7 +161,7 @@ def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, j
         print_json([*(creation.as_json() for creation in wanted), *(rule.as_json() for rule in rules)])
         return
     for creation in wanted:
-        typer.echo(f"{verb} {creation.name} with {creation.partitions} partitions")
+        typer.echo(f"{verb} {creation.name} with {count_text(creation.partitions, 'partition')}")
     for rule in rules:
         typer.echo(f"{verb} access rule: {rule}")
     if not wanted and not rules:

@@ -11,6 +11,7 @@ import typer
 
 from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of, show
 from hushstream.cli.progress import working
+from hushstream.privacy.amounts import count_text
 
 _GIGABYTE = 1 << 30
 
@@ -49,7 +50,7 @@ def forget(
     name = sys.stdin.readline().rstrip("\n") if user == "-" else user
     if export is not None:
         number = erase_export(export, system, name, party)
-        told = f"{export}: {number} records erased; verify says so of what was made from them"
+        told = f"{export}: {count_text(number, 'record')} erased; verify says so of what was made from them"
         show({"export": str(export), "records": number}, json, told)
         return
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))

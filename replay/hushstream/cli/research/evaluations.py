@@ -286,7 +286,7 @@ def _audit_one(
         print_json(report.as_json())
     else:
         typer.echo(report.as_text(), nl=False)
-    raise typer.Exit(0 if report.result.passed else 1)
+    raise typer.Exit(0 if report.passed else 1)
 
 
 def _mechanisms() -> dict[str, Callable[[float, int, int, float], AuditReport]]:

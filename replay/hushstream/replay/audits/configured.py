@@ -1,17 +1,133 @@
-"""The audit of one configuration: what a system of it releases, attacked at the epsilon and horizon that it names.
+"""The audit of one configuration: what a system of it releases, attacked at the price that its guarantee states.
 
-The sizes are those of the configuration, but for what the noise does not depend on: where centroids lie, how many
-users there are and how they are tied. A counter that is too long for an audit is attacked by its first releases: its
+Two attacks are made on the releases that the configuration gives. *Neighbours*: one unit is there or not, and the
+likelihood ratio of all that is seen of it says which; this sees noise that is too small and a unit that moves more
+than it may, but at a small epsilon only a large excess. *Size*: nobody's unit is there, so that what is released is the
+noise, and its mean size is held against the law that epsilon asks for; this sees a few per cent of missing noise at any
+epsilon, and nothing of units. Each takes half of the false alarms, and says its power.
+
+Sizes are those of the configuration. What is too large for an audit is left out where the bound does not depend on it,
+and said with the reason (`AuditReport.reduced`). A counter that is too long is attacked by its first releases: its
 noise is that of its whole horizon, and the curve is that of what these releases can tell.
 """
 
 from __future__ import annotations
 
-from hushstream.counting import Plan
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.counting import BufferedToeplitz, Concentrated, Plan, PureLength
+from hushstream.privacy.amounts import Cost, count_text, epsilon_float
+from hushstream.privacy.audits.audit import audit_sizes
+from hushstream.privacy.audits.laws import Family, Sizes, gamma_sizes, half_normal_sizes, lattice_sizes
+from hushstream.privacy.audits.power import Rates, attack_power, size_power
+from hushstream.privacy.promises.promise import Guarantee
+from hushstream.replay.audits.mechanisms import of_rho
+from hushstream.replay.audits.report import AuditReport, SizeReport
+from hushstream.replay.audits.row import Attacked
 from hushstream.schemas.errors import HushstreamError
+
+DRAWS = 20_000
+"""Of the noise: half of a false alarm of 1e-6 lies some 4 % below their mean size."""
 
 _LEAVES = 40_000
 """Steps that an audit feeds to counters on each neighbour, all runs together: some seconds."""
+
+_COARSE = 64
+"""Noise of fewer steps of the lattice than this is held against its own law, wider noise against the continuous one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
+    """The noise of a configuration by itself.
+
+    Attributes:
+        read: gives the sizes of some independent draws, in the unit of the law.
+        law: of one draw.
+        price: what the noise is calibrated to, of one draw.
+    """
+
+    read: Callable[[], NDArray[np.float64]]
+    law: Sizes
+    price: Cost
+
+    def report(self, false_alarm: float) -> SizeReport:
+        """Hold `DRAWS` sizes or more against the law."""
+        parts = [self.read()]
+        while sum(map(len, parts)) < DRAWS:
+            parts.append(self.read())
+        sizes = np.concatenate(parts)
+        found = audit_sizes(self.law, float(sizes.mean()), self.price, len(sizes), false_alarm)
+        least = size_power(self.law, epsilon_float(self.price.epsilon_micro), len(sizes), false_alarm)
+        return SizeReport(found, least)
+
+
+def report_of(
+    mechanism: str,
+    settings: Mapping[str, Any],
+    attacked: Attacked,
+    noise: Noise | None,
+    guarantee: Guarantee,
+    runs: int,
+    false_alarm: float,
+    seen: str = "",
+    reduced: Sequence[str] = (),
+    rates: Rates | None = None,
+) -> AuditReport:
+    """Make both attacks; see the module's docstring.
+
+    Args:
+        mechanism, settings, guarantee, seen, reduced: see `AuditReport`.
+        attacked: the neighbours.
+        noise: None where an answer is one of two, and has no size.
+        runs: on each neighbour.
+        false_alarm: of both attacks together.
+        rates: of the attack, where it is not that of the likelihood ratio above 1.
+    """
+    each = false_alarm if noise is None else false_alarm / 2
+    result, family = attacked(runs, each), attacked.family
+    claim = epsilon_float(result.claimed.epsilon_micro)
+    least = None if family is None else attack_power(family, claim, runs, each, rates)
+    size = None if noise is None else noise.report(each)
+    return AuditReport(
+        mechanism, settings, result, guarantee, seen, tuple(reduced), least, size, curve_known=family is not None
+    )
+
+
+def laplace_law(unit: int, epsilon: float) -> Sizes:
+    """|x| of discrete Laplace noise of scale ``unit``/epsilon, in units; bounds below a quarter of epsilon are 0."""
+    family = Family(_no_curve, lambda setting: setting, epsilon / 4)
+    return lattice_sizes(unit, family) if unit < _COARSE * epsilon else gamma_sizes(1, family)
+
+
+def gaussian_law(rho: float, delta: float) -> Sizes:
+    """|x| of discrete Gaussian noise far wider than its lattice, in its deviation at rho; bounds below rho/16 are 0."""
+    return half_normal_sizes(rho, replace(of_rho(_no_curve, delta), smallest=rho / 16))
+
+
+def first_draw(plan: Plan) -> tuple[float, Sizes]:
+    """What a counter releases after one empty leaf, which is one draw: its unit in steps of the lattice, and its law.
+
+    Both follow from the budget, from how far a leaf moves the counter and in how many draws it is: not from the noise
+    that the plan says it has.
+    """
+    budget = plan.budget
+    if isinstance(budget, Concentrated):
+        if isinstance(plan, BufferedToeplitz):
+            copies = float(plan.shape.squared_norm(plan.horizon)) * float(plan.factorisation(1).left[0, 0]) ** 2
+        else:
+            copies = float(plan.levels)
+        rho = float(budget.rho)
+        return plan.sensitivity * math.sqrt(copies / (2 * rho)), gaussian_law(rho, float(budget.delta))
+    unit, epsilon = plan.levels * plan.sensitivity, float(budget.epsilon)
+    if isinstance(budget, PureLength) and plan.dimension > 1:
+        return unit, gamma_sizes(plan.dimension, Family(_no_curve, lambda setting: setting, epsilon / 4))
+    return unit, laplace_law(unit, epsilon)
 
 
 def steps_for(runs: int, abreast: int, effort: int) -> int:
@@ -34,7 +150,12 @@ def seen(plan: Plan | None, steps: int, what: str) -> str:
     """Which part of a counter's life was attacked, in words; empty where there is no counter."""
     if plan is None:
         return ""
-    least = f"the first {steps:,} of at most {plan.horizon:,} {what} of the counter"
+    least = f"the first {steps:,} of at most {count_text(plan.horizon, what, ',')} of the counter"
     if steps >= plan.horizon:
         return f"{least}, all there are"
     return f"{least}, with noise for them all, against the curve of what these can tell"
+
+
+def _no_curve(setting: float) -> Callable[[float], float]:
+    """Of noise by itself no unit is told apart."""
+    return lambda false_rate: false_rate

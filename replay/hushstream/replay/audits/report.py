@@ -1,17 +1,43 @@
-"""What the audit of one mechanism or one configuration found."""
+"""What the audit of one mechanism or one configuration found, and what it would have found."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hushstream.privacy.amounts import count_text, epsilon_float
 from hushstream.privacy.audits.audit import AuditResult
+from hushstream.privacy.audits.power import CHANCE
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.schemas.errors import HushstreamError
 
 RUNS = 10_000
 LEAST_RUNS, MOST_RUNS = 100, 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SizeReport:
+    """What the mean size of the noise says of it.
+
+    Attributes:
+        result: the bound on epsilon, and what the noise is calibrated to.
+        least: of a release that costs this epsilon or more, the audit finds so with a chance of `CHANCE`; None where it
+            finds none.
+    """
+
+    result: AuditResult
+    least: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys."""
+        return {
+            "draws": self.result.runs,
+            "calibrated_lower_bound": self.result.calibrated_lower_bound,
+            "claimed_epsilon": epsilon_float(self.result.claimed.epsilon_micro),
+            "finds_from_epsilon": self.least,
+            "passed": self.result.passed,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +50,10 @@ class AuditReport:
         result: the attack's lower bounds and the claim.
         guarantee: of the noise that was attacked.
         seen: which of the releases the attack looked at, where it was not one.
+        reduced: what of the configuration was left out, each with why the bound does not depend on it.
+        least: as in `SizeReport`, of the attack on neighbours.
+        size: of the noise by itself; None where it was not looked at.
+        curve_known: whether the power could be worked out.
     """
 
     mechanism: str
@@ -31,6 +61,15 @@ class AuditReport:
     result: AuditResult
     guarantee: Guarantee
     seen: str = ""
+    reduced: tuple[str, ...] = ()
+    least: float | None = None
+    size: SizeReport | None = None
+    curve_known: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Whether no attack proved more than the claim."""
+        return self.result.passed and (self.size is None or self.size.result.passed)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys; the settings depend on the system."""
@@ -43,29 +82,67 @@ class AuditReport:
             "epsilon_lower_bound": self.result.epsilon_lower_bound,
             "calibrated_lower_bound": self.result.calibrated_lower_bound,
             "claimed": {name: claimed[name] for name in ("epsilon", "delta", "epsilon_micro", "delta_units")},
-            "passed": self.result.passed,
+            "power": {"chance": CHANCE, "finds_from_epsilon": self.least},
+            "size_of_noise": None if self.size is None else self.size.as_json(),
+            "reduced": list(self.reduced),
+            "passed": self.passed,
         }
 
     def as_text(self) -> str:
         """The finding in plain English, one fact a line."""
-        result, curve = self.result, self.result.calibrated_lower_bound
+        result = self.result
         lines = [
             f"Mechanism: {self.guarantee.mechanism}.",
             f"Claimed: {result.claimed}.",
             *([f"Seen: {self.seen}."] if self.seen else []),
-            f"Attacked: epsilon is at least {result.epsilon_lower_bound:.4f} (confidence 1 - {result.false_alarm:g}, "
-            f"{result.runs} runs with {self.guarantee.unit} and as many without).",
+            *(f"Left out: {what}." for what in self.reduced),
+            *self._neighbours(),
+            *([] if self.size is None else _size_lines(self.size)),
+            "No attack proved more than the claim." if self.passed else "The lower bound EXCEEDS the claim.",
         ]
-        if curve is not None:
-            lines.append(f"By the exact trade-off curve the noise is that of epsilon {curve:.4f} or more.")
-        if result.strongest:
-            lines.append(f"The lower bound {'stays within' if result.passed else 'EXCEEDS'} the claim.")
-        else:
-            lines.append(
-                "This tells nothing: a bound of 0 comes of noise that this attack cannot see through in so few runs, "
-                "whether it is as large as claimed or not. Take more by --runs."
-            )
         return "\n".join(lines) + "\n"
+
+    def _neighbours(self) -> Iterator[str]:
+        result, curve = self.result, self.result.calibrated_lower_bound
+        runs = f"{count_text(result.runs, 'run')} with {self.guarantee.unit} and as many without"
+        if result.strongest:
+            yield f"Attacked: epsilon is at least {result.epsilon_lower_bound:.4f} ({confidence(result)}, {runs})."
+            if curve is not None:
+                yield f"By the exact trade-off curve the noise is that of epsilon {curve:.4f} or more."
+        else:
+            told = "could not be told apart, so this attack gives no lower bound"
+            yield f"Attacked: {runs} {told} ({confidence(result)})."
+        if self.curve_known:
+            claim = epsilon_float(result.claimed.epsilon_micro)
+            more = "" if self.least is None else " More runs (--runs) see smaller excesses."
+            yield f"Its power: {power(self.least, claim)}{more}"
+        else:
+            yield "Its power is not known: the exact curve of this attack has no closed form."
+
+
+def _size_lines(size: SizeReport) -> Iterator[str]:
+    result = size.result
+    yield (
+        f"Size of the noise: by {result.runs:,} draws it is that of epsilon "
+        f"{result.calibrated_lower_bound or 0:.4f} or more ({confidence(result)}), where epsilon "
+        f"{epsilon_float(result.claimed.epsilon_micro):.4g} is claimed of it."
+    )
+    yield f"Its power: {power(size.least, epsilon_float(result.claimed.epsilon_micro))}"
+
+
+def confidence(result: AuditResult) -> str:
+    """How sure the bound is."""
+    return f"confidence 1 - {result.false_alarm:g}"
+
+
+def power(least: float | None, claimed: float) -> str:
+    """The power of an audit in words."""
+    if least is None:
+        return f"it would find no release, however much more than epsilon {claimed:.4g} it cost."
+    return (
+        f"with a chance of {CHANCE:g} it finds a release that costs epsilon {least:.4g} or more in place of "
+        f"{claimed:.4g} ({least / claimed:.2f} times as much)."
+    )
 
 
 def require_runs(runs: int, false_alarm: float) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hushstream.privacy.amounts import Cost, delta_text, delta_value, epsilon_float, epsilon_text, float_up
-from hushstream.privacy.audits.audit import AuditResult, epsilon_lower_bound
+from hushstream.privacy.audits.audit import Attack, AuditResult, audit_attack, epsilon_lower_bound
+from hushstream.privacy.audits.laws import Family
 from hushstream.privacy.promises.promise import NOT_PRIVATE
 
 Kind = Literal["mechanism", "counter", "release", "role", "attack"]
@@ -15,6 +16,25 @@ Effort = Literal["quick", "full", "thorough"]
 
 Run = Callable[[int, float], AuditResult]
 """Runs on each of two neighbours, and the false-alarm rate -> what was found."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Attacked:
+    """A `Run` of one attack against its exact curves.
+
+    Attributes:
+        attack: on the release.
+        claimed: what the release claims.
+        family: see `hushstream.privacy.audits.audit.audit_attack`.
+    """
+
+    attack: Attack
+    claimed: Cost
+    family: Family | None
+
+    def __call__(self, runs: int, false_alarm: float) -> AuditResult:
+        """Run it."""
+        return audit_attack(self.attack, self.claimed, self.family, runs, false_alarm)
 
 
 HORIZON = 32

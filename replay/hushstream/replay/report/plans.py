@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from hushstream.engine.declare.plan import Plan
+from hushstream.privacy.amounts import count_text
 from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.palette import BLUE, INK
 from hushstream.replay.report.sheet import Drawing, Sheet, png
@@ -33,8 +34,8 @@ def _paid(plan: Plan) -> tuple[str, ...]:
     """What a person has paid at the end, as a plan has it in words."""
     last = plan.as_json()["lives"][-1]
     if last["prices"] is None:
-        return (f"No {plan.paid} of anybody is released within {last['days']} days.",)
-    return (f"One person after {last['days']} days: {last['prices']}.",)
+        return (f"No {plan.paid} of anybody is released within {count_text(last['days'], 'day')}.",)
+    return (f"One person after {count_text(last['days'], 'day')}: {last['prices']}.",)
 
 
 def _draw(plan: Plan, sheet: Sheet) -> None:

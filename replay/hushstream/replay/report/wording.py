@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 
@@ -141,7 +142,7 @@ def verify_text(verify: Mapping[str, RoleCheck] | None) -> str:
         return "not asked for"
     found = verify.values()
     equal, ties, changed = (sum(getattr(one, name) for one in found) for name in ("equal", "ties", "changed"))
-    return f"{equal} records equal, {ties} float ties, {changed} changed"
+    return f"{count_text(equal, 'record')} equal, {count_text(ties, 'float tie')}, {changed} changed"
 
 
 def overall_status(checks: Iterable[RoleCheck]) -> str:

@@ -1,6 +1,7 @@
 """``python -m hushstream.replay.shop``: broker, workers, gateway, visitors and the page, until Ctrl-C.
 
-With ``--seeds`` nothing is opened: each seed's visitors come to a rehearsal, and what they bought is printed.
+With ``--seeds`` nothing is opened: each seed's visitors come to a rehearsal, and what they bought is printed. With
+``--stock-changes`` an item comes and one goes while they do, and what was published is verified.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from hushstream.agents.worker.deployment import KEYS, prepare, read_config
 from hushstream.client.items import Items
 from hushstream.client.kafka import connect
 from hushstream.engine.declare.role import key_names
+from hushstream.ops.check.findings import Verified
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.processes import Running, started
 from hushstream.replay.runners.ports import free_port
@@ -184,12 +186,16 @@ async def _until(first: Coroutine[Any, Any, Any], *others: Coroutine[Any, Any, A
         await asyncio.wait(tasks)
 
 
-def _measure(visitors: int, seeds: int) -> int:
-    paid = 0
+def _measure(visitors: int, seeds: int, stock_changes: bool) -> int:
+    paid, equal = 0, True
     for seed in range(seeds):
         with tempfile.TemporaryDirectory(prefix="hushstream-shop-") as folder:
             rehearsal = Rehearsal(Path(folder), seed)
-            asyncio.run(rehearsal.play(visitors))
+            asyncio.run(rehearsal.play(visitors, stock_changes))
+            if stock_changes:
+                found = rehearsal.verified()
+                equal = equal and found.ok
+                print(f"seed {seed}: verify: {_counted(found)}", flush=True)
         tally = rehearsal.tally
         paid += pays(tally)
         curve = " ".join(f"{share(*one):.0%}" for one in tally.bins)
@@ -200,7 +206,12 @@ def _measure(visitors: int, seeds: int) -> int:
     made_for = [one.features for one in taste.STOCK]
     chance, best = taste.blind_chance(made_for), taste.best_chance(made_for)
     print(f"pays in {paid} of {seeds} seeds (by chance {chance:.0%} buy, everybody's favourite {best:.0%})")
-    return 0
+    return 0 if equal else 1
+
+
+def _counted(found: Verified) -> str:
+    """How many records are what."""
+    return ", ".join(f"{count} {status}" for status, count in found.totals.items() if count)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -210,10 +221,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--visitors", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, help="open nothing: print what is bought in so many rehearsals")
+    parser.add_argument(
+        "--stock-changes", action="store_true", help="with --seeds: an item comes, one goes, and all is verified"
+    )
     given = parser.parse_args(arguments)
     try:
         if given.seeds is not None:
-            return _measure(given.visitors, given.seeds)
+            return _measure(given.visitors, given.seeds, given.stock_changes)
         with tempfile.TemporaryDirectory(prefix="hushstream-shop-") as folder:
             asyncio.run(serve(Path(folder), given.port, given.visitors, given.seed))
     except HushstreamError as error:

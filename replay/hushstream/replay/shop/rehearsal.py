@@ -16,6 +16,9 @@ from hushstream.agents.worker.deployment import KeySource, prepare, read_config
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client
 from hushstream.engine.declare.declaration import asked_partitions
+from hushstream.ops.check.findings import Verified
+from hushstream.ops.check.verify import verify
+from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.shop import taste
@@ -39,30 +42,51 @@ class Rehearsal:
             seed: of visitors and purchases, and of the noise: nothing here is private.
         """
         with as_file(files(__package__) / "shop.yaml") as source:
-            self._system = prepare(folder, read_config(source))
+            self.system = prepare(folder, read_config(source))
         self._visits = 0
-        log = MemoryLog(lambda: self._visits * 1000 // VISITS_PER_SECOND)
-        driver = DirectDriver(log, all_machines(self._system, KeySource(seed=seed)), os.urandom(32))
-        self._log = DirectEventLog(log, driver, asked_partitions(self._system))
+        self._records = MemoryLog(lambda: self._visits * 1000 // VISITS_PER_SECOND)
+        self._keys = KeySource(seed=seed)
+        driver = DirectDriver(self._records, all_machines(self.system, self._keys), os.urandom(32))
+        self._log = DirectEventLog(self._records, driver, asked_partitions(self.system))
         self._draws = random.Random(seed)
+        self._made_for = {one.item: one.features for one in taste.STOCK}
         self.tally = Tally()
 
-    async def play(self, visitors: int) -> None:
-        """So many visitors come, as many at once as in the shop."""
+    async def play(self, visitors: int, stock_changes: bool = False) -> None:
+        """So many visitors come, as many at once as in the shop.
+
+        Args:
+            visitors: how many.
+            stock_changes: whether an item is added after a third of them, and one withdrawn after two thirds.
+        """
         everybody = taste.visitors(visitors, self._draws)
-        async with Client(self._log, rules=self._system.requests) as client:
+        async with Client(self._log, rules=self.system.requests) as client:
             await client.items.add_all(taste.STOCK)
-            for start in range(0, len(everybody), _AT_ONCE):
+            groups = range(0, len(everybody), _AT_ONCE)
+            for number, start in enumerate(groups):
+                if stock_changes and number == len(groups) // 3:
+                    self._made_for[taste.NOVELTY.item] = taste.NOVELTY.features
+                    await client.items.add_all([taste.NOVELTY])
+                if stock_changes and number == 2 * len(groups) // 3:
+                    await client.items.retire(taste.STOCK[1].item)
                 group = everybody[start : start + _AT_ONCE]
                 for visit in range(VISITS):
                     await asyncio.gather(*(self._visit(client, one, visit) for one in group))
+
+    def logs(self) -> LogCopy:
+        """All topics as they are now."""
+        return LogCopy.of(self._records)
+
+    def verified(self) -> Verified:
+        """Everything that was published, recomputed."""
+        return verify(self.logs(), self.system, self._keys)
 
     async def _visit(self, client: Client, one: taste.Visitor, visit: int) -> None:
         self._visits += 1
         event = f"{one.name}-{visit}"
         found = await client.decide(event, one.name, one.context, timeout=None)
         item = str(found.item)
-        made_for = next((one.features for one in taste.STOCK if one.item == item), None)
+        made_for = self._made_for.get(item)
         if made_for is None:
             raise HushstreamError("rehearsal: expected an item of the stock, got another")
         await client.shown(event, one.name, item)

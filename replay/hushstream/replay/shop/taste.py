@@ -23,6 +23,9 @@ STOCK = (
 )
 """What the shop opens with: each kind of visitor has one favourite."""
 
+NOVELTY = Item("waffle-iron", "Waffle iron", {"country": "de", "age": "old"})
+"""What may come later: an old German has two favourites then."""
+
 _SELDOM, _LIKED = 0.05, 0.35
 
 

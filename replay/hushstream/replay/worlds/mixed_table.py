@@ -216,6 +216,45 @@ class MixedTable:
 
 
 @dataclass(frozen=True)
+class Rotating:
+    """A world whose items change places: each generation of users finds every item where the one before it was.
+
+    Attributes:
+        world: what it is at first.
+        every: users of a generation.
+    """
+
+    world: FeatureWorld
+    every: int
+
+    @property
+    def name(self) -> str:
+        """See `FeatureWorld`."""
+        return f"{self.world.name}, rotating"
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """See `FeatureWorld`."""
+        return self.world.schema
+
+    @property
+    def arms(self) -> int:
+        """See `FeatureWorld`."""
+        return self.world.arms
+
+    @property
+    def click_rate(self) -> float:
+        """See `FeatureWorld`."""
+        return self.world.click_rate
+
+    def visits(self, users: Int64, round_index: int) -> Visits:
+        """See `FeatureWorld`."""
+        found = self.world.visits(users, round_index)
+        places = (np.arange(self.arms) + (users // self.every)[:, None]) % self.arms
+        return Visits(found.rows, np.take_along_axis(found.chances, places, axis=1))
+
+
+@dataclass(frozen=True)
 class EmbeddedUsers:
     """Users who are a point on the unit sphere, and items whose log-odds are linear in it.
 

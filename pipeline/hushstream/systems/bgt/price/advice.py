@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.values import whole
+from hushstream.privacy.amounts import count_text
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.sensitivity import deviation_of, rho_micro
 
@@ -138,10 +139,13 @@ class Sizes:
         least = (
             "nothing is gained over the device alone, however many users take part"
             if self.biases is None
-            else f"nothing is gained over the device alone below some {self.biases:,} users"
+            else f"nothing is gained over the device alone below some {count_text(self.biases, 'user', ',')}"
         )
-        each = f"with {self.ratings} ratings each"
-        return f"Users {each}: {least}.\nFactors are likely to help from some {self.factors:,} users on.\n"
+        each = f"with {count_text(self.ratings, 'rating')} each"
+        return (
+            f"Users {each}: {least}.\nFactors are likely to help from some "
+            f"{count_text(self.factors, 'user', ',')} on.\n"
+        )
 
 
 def sizes(config: BgtConfig, ratings: int = TYPICAL_RATINGS) -> Sizes:

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 from hushstream.counting.calibration import residue_units
-from hushstream.privacy.amounts import DELTA_ONE, Cost, delta_units
+from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, delta_units
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.mechanisms.gaussian import gaussian_residue
 from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
@@ -44,8 +44,9 @@ def epoch_guarantee(config: BgtConfig, deployment: Deployment = "hosted", rounds
     which = f"the {_WORDS[ROUNDS]} rounds" if rounds == ROUNDS else f"the first {_WORDS[rounds]} of {ROUNDS} rounds"
     clip, factor_clip = config.release.clip, config.release.factor_clip
     return Guarantee(
-        mechanism=f"sums of padded slots of {config.release.pairs} pairs, clipped in whole numbers to {clip:g} (items,"
-        f" pairs) and {factor_clip:g} (factors), with discrete Gaussian noise; rho {prices} for {which}",
+        mechanism=f"sums of padded slots of {count_text(config.release.pairs, 'pair')}, clipped in whole numbers to"
+        f" {clip:g} (items, pairs) and {factor_clip:g} (factors), with discrete Gaussian noise; rho {prices} for"
+        f" {which}",
         relation=RELATION,
         unit=UNIT_OF_PROMISE,
         cost=cost,

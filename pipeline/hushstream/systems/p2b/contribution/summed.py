@@ -12,6 +12,7 @@ from typing import Protocol
 
 from hushstream.engine.release_parts import MOST_BYTES, WHOLE_BYTES, parts_needed
 from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.guarantee import (
     Guarantee,
@@ -187,7 +188,7 @@ class SummedFeatures:
         _require_sizes(
             {f"sums and models (16 * {arms} items * {cells} cells)": each * arms},
             MOST_BYTES,
-            f"with these features {MOST_BYTES // each} items fit",
+            f"with these features there is room for {count_text(MOST_BYTES // each, 'item')}",
         )
 
 

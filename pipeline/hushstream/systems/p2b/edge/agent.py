@@ -52,8 +52,10 @@ class EdgeAgent:
         "base_version",
         "decided",
         "due",
+        "first",
         "open",
         "period",
+        "renews_ms",
         "seen_ms",
         "sent",
         "state",
@@ -79,14 +81,17 @@ class EdgeAgent:
         self.steps = 0
         """Interactions learned since this object was made: a state may change in place."""
         self.base_version = 0
-        self.decided, self.due, self.sent, self.period, self.used = spent or _UNSPENT
+        self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms = spent or _UNSPENT
         self.seen_ms = 0
         """Log time of the last context."""
         self.open = OpenDecisions()
         self._waits = terms.choice.nothing
         """What waits for slots that were not taken."""
-        if self.decided % terms.after_interactions:
-            # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
+        # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
+        if terms.renew_ms is not None:
+            if self._in_slot():
+                self._begin_slot(self.first)
+        elif self.decided % terms.after_interactions:
             self._begin_slot(self.decided - self.decided % terms.after_interactions)
 
     @property
@@ -96,7 +101,7 @@ class EdgeAgent:
 
     def allowance(self) -> Allowance:
         """What must be kept when this state is given up."""
-        return Allowance(self.decided, self.due, self.sent, self.period, self.used)
+        return Allowance(self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms)
 
     def give_up(self) -> None:
         """Drop everything that the user's contexts and clicks left here; nothing waits for feedback any more."""
@@ -178,13 +183,13 @@ class EdgeAgent:
         version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms
         index = self.decided
-        if index % terms.after_interactions == 0:
+        if index % terms.after_interactions == 0 if terms.renew_ms is None else self._renews(log_time_ms):
             self._begin_slot(index)
         self._waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, log_time_ms)
         self.decided = index + 1
         deadline_ms = log_time_ms + terms.attribution_window_ms
         self.open[event_id] = OpenDecision(context, arm, propensity, version, index, deadline_ms)
-        return Choice(arm, propensity, version, self._falls_due(), False)
+        return Choice(arm, propensity, version, self._falls_due(log_time_ms), False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Note the arm that was on screen for a waiting event.
@@ -290,6 +295,8 @@ class EdgeAgent:
             "sent": self.sent,
             "period": self.period,
             "used": self.used,
+            "first": self.first,
+            "renews_ms": self.renews_ms,
             "seen_ms": self.seen_ms,
             "open": [
                 {
@@ -333,6 +340,7 @@ class EdgeAgent:
             agent.state = terms.policy.load_own(agent.track, agent.base_version, dumped["state"])
         agent.decided, agent.due, agent.sent = dumped["decided"], dumped["due"], dumped["sent"]
         agent.period, agent.used, agent.seen_ms = dumped["period"], dumped["used"], dumped["seen_ms"]
+        agent.first, agent.renews_ms = dumped.get("first", _UNSPENT.first), dumped.get("renews_ms", _UNSPENT.renews_ms)
         for item in dumped["open"]:
             context = np.frombuffer(item["context"], terms.policy.context_type)
             answer = (item["arm"], item["propensity"], item["model_version"])
@@ -360,18 +368,47 @@ class EdgeAgent:
             self.base_version, self.state = policy.begin(self.track)
         self.state = policy.learned(self.state, decision.context, arm, reward)
         self.steps += 1
-        slot = decision.index // self.terms.after_interactions
+        slot = self._slot_of(decision.index)
         if self.sent <= slot < self.terms.lifetime_slots:
             one = Resolved(decision.index, decision.deadline_ms, Interaction(decision.context, arm, reward))
             self._waits = self.terms.choice.resolved(self._waits, slot, one)
 
-    def _begin_slot(self, first: int) -> None:
-        slot, length = first // self.terms.after_interactions, self.terms.after_interactions
-        if slot < self.terms.lifetime_slots:
-            self._waits = self.terms.choice.begun(self._waits, self._key, slot, first, length)
+    def _renews(self, log_time_ms: int) -> bool:
+        """Where slots are renewed: whether the next decision is the first of a slot."""
+        terms = self.terms
+        # The cap of a life: without it a user would get slots for ever, and no price would hold.
+        return not self._in_slot() and self.due < terms.lifetime_slots and log_time_ms >= self.renews_ms
 
-    def _falls_due(self) -> bool:
-        if self.due < self.terms.lifetime_slots and self.decided == (self.due + 1) * self.terms.after_interactions:
+    def _begin_slot(self, first: int) -> None:
+        terms = self.terms
+        slot = first // terms.after_interactions
+        if terms.renew_ms is not None:
+            slot, self.first = self.due, first
+        if slot < terms.lifetime_slots:
+            self._waits = terms.choice.begun(self._waits, self._key, slot, first, terms.after_interactions)
+
+    def _in_slot(self) -> bool:
+        """Where slots are renewed: whether the newest one is not due yet."""
+        return self.first >= 0 and self.decided < self.first + self.terms.after_interactions
+
+    def _slot_of(self, index: int) -> int:
+        """The slot that a decision belongs to; -1 for one between two slots, or of a slot that is settled."""
+        length = self.terms.after_interactions
+        if self.terms.renew_ms is None:
+            return index // length
+        if not 0 <= self.first <= index < self.first + length:
+            return -1
+        return self.due if self._in_slot() else self.due - 1
+
+    def _falls_due(self, log_time_ms: int) -> bool:
+        terms = self.terms
+        if terms.renew_ms is not None:
+            if self.first < 0 or self.decided != self.first + terms.after_interactions:
+                return False
+            self.due += 1
+            self.renews_ms = log_time_ms + terms.renew_ms
+            return True
+        if self.due < terms.lifetime_slots and self.decided == (self.due + 1) * terms.after_interactions:
             self.due += 1
             return True
         return False

@@ -57,6 +57,8 @@ class Allowance(NamedTuple):
         decided: decisions in their life, which say when a slot falls due.
         due, sent: slots that fell due, and that were taken.
         period, used: the last period of their quota, and contexts in it.
+        first: where slots are renewed, the number of the first decision of the newest slot; -1 before the first slot.
+        renews_ms: where slots are renewed, the log time from which the next slot may begin.
     """
 
     decided: int = 0
@@ -64,11 +66,14 @@ class Allowance(NamedTuple):
     sent: int = 0
     period: int = 0
     used: int = 0
+    first: int = -1
+    renews_ms: int = 0
 
     def covers(self, other: Allowance) -> bool:
         """Whether all that ``other`` has spent is spent here as well."""
         slots = all(mine >= theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
-        return slots and (self.period, self.used) >= (other.period, other.used)
+        renewed = self.first >= other.first and self.renews_ms >= other.renews_ms
+        return slots and renewed and (self.period, self.used) >= (other.period, other.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,8 @@ class EdgeTerms:
             log time; None for no quota.
         choice: which interaction a slot holds.
         exploration: what draws an arm from the scores; None where the highest score is taken.
+        renew_ms: after a slot fell due, the next one begins so much log time later at the earliest; None where slots
+            follow one another.
     """
 
     policy: SharedPolicy
@@ -96,3 +103,4 @@ class EdgeTerms:
     quota_period_ms: int = 86_400_000
     choice: SlotChoice = field(default_factory=DrawnBefore)
     exploration: Exploration | None = None
+    renew_ms: int | None = None

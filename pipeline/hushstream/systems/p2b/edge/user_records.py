@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from hushstream.engine.state.packed import Form
 from hushstream.engine.state.parts import array, record
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.terms import Allowance
 
-STATE, ALLOWANCE, FEATURE_STATE = b"\x01", b"\x02", b"\x03"
-"""The first byte of a packed user."""
+STATE, ALLOWANCE, FEATURE_STATE, RENEWED = b"\x01", b"\x02", b"\x03", b"\x04"
+"""The first byte of a packed user; behind the last one stands when slots are renewed, and then a packed user."""
+
+_RENEWAL = struct.Struct("<qq")
+_NO_RENEWAL = {"first": Allowance().first, "renews_ms": Allowance().renews_ms}
 
 _OPEN = record(
     "Open",
@@ -30,7 +35,7 @@ _ANSWERED = record(
     model_version="int",
     deadline_ms="long",
 )
-_ALLOWED = dict.fromkeys(Allowance._fields, "long")
+_ALLOWED = dict.fromkeys([name for name in Allowance._fields if name not in _NO_RENEWAL], "long")
 _ANY = {
     "line": "string",
     "learned": "boolean",
@@ -75,14 +80,15 @@ _ALLOWANCE = Form.of("a user's allowance", 1, record("Allowance", **_ALLOWED))
 
 def pack_agent(dumped: dict[str, Any]) -> bytes:
     """Pack what `EdgeAgent.dump` gave."""
-    if "candidates" in dumped:
-        return FEATURE_STATE + _FEATURE_AGENT.write(dumped)
-    return STATE + _AGENT.write(dumped)
+    form, tag = (_FEATURE_AGENT, FEATURE_STATE) if "candidates" in dumped else (_AGENT, STATE)
+    renewal, rest = _parted(dumped)
+    return renewal + tag + form.write(rest)
 
 
 def pack_allowance(allowance: Allowance) -> bytes:
     """Pack what stays of a user."""
-    return ALLOWANCE + _ALLOWANCE.write(allowance._asdict())
+    renewal, rest = _parted(allowance._asdict())
+    return renewal + ALLOWANCE + _ALLOWANCE.write(rest)
 
 
 def unpack_agent(value: bytes) -> dict[str, Any] | None:
@@ -91,8 +97,9 @@ def unpack_agent(value: bytes) -> dict[str, Any] | None:
     Raises:
         HushstreamError: other or damaged bytes.
     """
+    renewal, value = _joined(value)
     form = {STATE: _AGENT, FEATURE_STATE: _FEATURE_AGENT}.get(value[:1])
-    return None if form is None else form.read(value[1:])
+    return None if form is None else {**form.read(value[1:]), **renewal}
 
 
 def unpack_allowance(value: bytes) -> Allowance:
@@ -101,4 +108,21 @@ def unpack_allowance(value: bytes) -> Allowance:
     Raises:
         HushstreamError: other or damaged bytes.
     """
-    return Allowance(**_ALLOWANCE.read(value[1:]))
+    renewal, value = _joined(value)
+    return Allowance(**_ALLOWANCE.read(value[1:]), **renewal)
+
+
+def _parted(dumped: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """When slots are renewed, as it stands before a packed user, and all else; users without renewal have nothing."""
+    renewal = {name: dumped[name] for name in _NO_RENEWAL}
+    rest = {name: value for name, value in dumped.items() if name not in renewal}
+    return b"" if renewal == _NO_RENEWAL else RENEWED + _RENEWAL.pack(*renewal.values()), rest
+
+
+def _joined(value: bytes) -> tuple[dict[str, int], bytes]:
+    if value[:1] != RENEWED:
+        return _NO_RENEWAL, value
+    if len(value) <= _RENEWAL.size + 1:
+        raise HushstreamError(f"a user's state: expected more than {_RENEWAL.size + 1} bytes, got {len(value)}")
+    first, renews_ms = _RENEWAL.unpack_from(value, 1)
+    return {"first": first, "renews_ms": renews_ms}, value[1 + _RENEWAL.size :]

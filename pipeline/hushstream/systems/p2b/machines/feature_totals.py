@@ -12,6 +12,7 @@ import numpy as np
 from hushstream.engine.journal.batch import EXACT
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.forgetting import fade_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
@@ -64,7 +65,8 @@ class FeatureTotals:
         self._form = system.linear
         self._horizon = config.slot.after_interactions
         self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
-        self._totals = CrowdTotals(*self._form.shape)
+        self._fade = fade_of_crowds(config)
+        self._totals = CrowdTotals(*self._form.shape, self._fade)
         self._as_stated = True
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
@@ -84,8 +86,8 @@ class FeatureTotals:
 
     def model(self) -> FeatureModelFields:
         """The model that follows from the totals."""
-        totals, form = self._totals, self._form
-        found = effects(form.layout, totals.ones, totals.zeros, totals.variance)
+        form = self._form
+        found = effects(form.layout, *self._totals.worth())
         epsilon_micro, delta_units, as_stated = self._price
         return FeatureModelFields(
             warm_start(found, form.chance, self._horizon),
@@ -102,7 +104,7 @@ class FeatureTotals:
 
     def load(self, dumped: bytes) -> None:
         """Back from packed."""
-        self._totals = CrowdTotals.load(dumped[1:])
+        self._totals = CrowdTotals.load(dumped[1:], self._fade)
         self._as_stated = dumped[:1] == b"\x01"
 
 
@@ -117,7 +119,8 @@ class NamedTotals:
         self._form = system.linear
         self._horizon = config.slot.after_interactions
         self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
-        self._totals = ItemTotals(*self._form.shape, carried=system.window_tree is not None)
+        carried = system.window_tree is not None
+        self._totals = ItemTotals(*self._form.shape, carried, fade_of_crowds(config))
         self._as_stated = True
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
@@ -144,7 +147,7 @@ class NamedTotals:
         slots = 0.0
         if rows.size:
             layout = replace(form.layout, arms=int(rows.size))
-            found = effects(layout, totals.ones[rows], totals.zeros[rows], totals.variances[rows])
+            found = effects(layout, *totals.worth(rows))
             known = warm_start(found, form.chance, self._horizon)
             start.means[rows], start.variances[rows] = known.means, known.variances
             start, slots = start._replace(reward_variance=known.reward_variance), found.slots

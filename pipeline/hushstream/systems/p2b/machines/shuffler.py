@@ -29,6 +29,7 @@ from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.forgetting import fade_of_windows
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.running import RunningSums, open_running
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
@@ -188,7 +189,8 @@ class ShufflerMachine(ReleasingRole):
     def open_noise(self) -> None:
         """Begin the counter over windows, where there is one, under the noise of this epoch."""
         address = release_address(self.system, self.releases.nonce, self.partition, self.releases.epoch.number)
-        self.running_sums = open_running(self.system.window_tree, self.releases.key, address)
+        fade = fade_of_windows(self.system.config)
+        self.running_sums = open_running(self.system.window_tree, self.releases.key, address, fade)
 
     # What a driver asks.
 

@@ -8,7 +8,7 @@ and what follows is a range: from all effects smaller by a factor sqrt(2) to all
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hushstream.engine.declare.plan import (
@@ -20,9 +20,12 @@ from hushstream.engine.declare.plan import (
     lives_of,
     ranged,
 )
+from hushstream.privacy.amounts import count_text
+from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold, summed_of
 from hushstream.systems.p2b.edge.candidates import click_chance
+from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.planning.forecast import (
     Forecast,
     Habits,
@@ -94,8 +97,19 @@ class Forecaster:
 
     def slots(self, day: float) -> float:
         """Slots that were sent by the end of a day."""
-        each = self.config.slot.after_interactions
-        return sum(self.audience.reached(slot * each, day) for slot in range(1, lifetime_slots_of(self.config) + 1))
+        return sum(self.audience.reached(visit, day) for visit in self.due_visits())
+
+    def due_visits(self) -> Iterator[int]:
+        """At which of their visits a user's slots fall due, as far as they make so many visits."""
+        slot, visit = self.config.slot, 0
+        step = self.audience.days / self.audience.visits * 86_400
+        # The next slot begins with the first visit at which it may.
+        between = 1 if slot.renew_every_seconds is None else max(1, math.ceil(slot.renew_every_seconds / step))
+        for number in range(lifetime_slots_of(self.config)):
+            visit += slot.after_interactions if not number else between + slot.after_interactions - 1
+            if visit > self.audience.visits:
+                return
+            yield visit
 
     def windows(self, day: float) -> int:
         """Windows of one partition that have closed by the end of a day."""
@@ -107,14 +121,14 @@ class Forecaster:
         return full if tree is None else min(full, tree.horizon)
 
     def sample(self, day: float) -> Sample:
-        """What was released by the end of a day."""
+        """What was released by the end of a day; where windows fade, as many slots as they are worth."""
         release, windows = self.config.release, self.windows(day)
         slots = self.slots(day)
         if release.window_seconds is None:
             slots = min(slots, windows * release.window_slots * self.config.partitions.shuffler)
         elif not windows:
             slots = 0.0
-        sent = slots * release.sampling
+        sent = slots * release.sampling * (remembered(self.config, windows).share if windows else 1.0)
         return Sample(sent, self.audience.visited(day), noise_variance(self.config, windows) if self.sums else 0.0)
 
     @property
@@ -189,7 +203,7 @@ def plan_of(ahead: Forecaster, assumed: tuple[str, ...], factors: tuple[float, f
         paid="slot",
         noise=_noise(ahead),
         lives=lives_of(
-            lambda day: min(lifetime_slots_of(config), ahead.audience.of_one(day) // config.slot.after_interactions),
+            lambda day: sum(visit <= ahead.audience.of_one(day) for visit in ahead.due_visits()),
             lambda slots: life_prices(config, slots),
         ),
         holdout=_holdout(config, need),
@@ -211,7 +225,11 @@ def warnings(config: P2BConfig) -> tuple[str, ...]:
     # Whoever comes in the first half of the year has made their visits by its end.
     ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead, FACTORS), ahead.at(DAYS[-1]))
-    no = () if beats is not False else (f"with the {config.expected_slots:,} slots expected: {verdict}",)
+    no = (
+        ()
+        if beats is not False
+        else (f"with the {count_text(config.expected_slots, 'slot', ',')} expected: {verdict}",)
+    )
     return (*no, *_early(config))
 
 
@@ -228,6 +246,27 @@ def _early(config: P2BConfig) -> tuple[str, ...]:
     return (
         f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
         f"may take {window:g} s (feedback.attribution_window_seconds): it {held}; state at least {window:g}",
+    )
+
+
+def _renewed(config: P2BConfig) -> tuple[str, ...]:
+    every, slots = config.slot.renew_every_seconds, lifetime_slots_of(config)
+    if every is None:
+        return ()
+    return (
+        f"a user who comes back gets a new slot {every / 86_400:.3g} days after one fell due, and {slots} in their "
+        f"life, which cost {price_text(life_prices(config, slots).which)} together",
+    )
+
+
+def _forgotten(config: P2BConfig) -> tuple[str, ...]:
+    if config.half_life is None:
+        return ()
+    windows = remembered(config, 1 << 40)
+    worth = windows.share * (1 << 40) * config.partitions.shuffler
+    return (
+        f"with model.half_life {config.half_life:g} the model is worth at most {worth:,.3g} windows of "
+        f"{config.release.window_slots:,} slots, however many were released; slots are given as they are worth",
     )
 
 
@@ -248,12 +287,14 @@ def _verdict(
     config = ahead.config
     if ahead.audience.visits < config.slot.after_interactions:
         return False, (
-            f"It will not beat no learning: a slot is due after {config.slot.after_interactions} visits, and a user "
+            f"It will not beat no learning: a slot is due after "
+            f"{count_text(config.slot.after_interactions, 'visit')}, and a user "
             f"makes {ahead.audience.visits}, so nothing is ever released."
         )
     if not ahead.windows(DAYS[-1]):
         return False, (
-            f"It will not beat no learning: a window closes at {config.release.window_slots:,} slots of a partition, "
+            f"It will not beat no learning: a window closes at "
+            f"{count_text(config.release.window_slots, 'slot', ',')} of a partition, "
             f"and within a year there are {ahead.slots(DAYS[-1]):,.0f}."
         )
     if ahead.withheld:
@@ -295,14 +336,15 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
         cells = config.arms * resolve_codes(config)
         each = sample.slots / cells
         return (
-            f"each of {cells:,} cells (code, item): off by {deviation / config.release.levels:.3g} slots "
+            f"each of {count_text(cells, 'cell', ',')} (code, item): off by "
+            f"{deviation / config.release.levels:.3g} slots "
             f"(one deviation) of {each:,.3g}, after a year",
         )
     layout, habits = layout_of_slots(config), ahead.habits
     found = noise_of_cells(layout, habits.arms, sample, slot_share(ahead.spreads, habits))
     texts = []
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
-        name = f"{block.name} ({block.cells} cells)" if block.name else "an item's total"
+        name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "an item's total"
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
@@ -319,8 +361,8 @@ def _holdout(config: P2BConfig, need: HoldoutNeed | None) -> str:
     asked = "" if config.lift.holdout else f" (none is configured: a share of {share:g} is assumed)"
     return (
         f"to show the gain ({need.power:.0%} of the time, 5 % two-sided) {need.users:,} users of it are needed, so "
-        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with {config.lift.decisions_per_user} "
-        "decisions at most, taken as alike as they can be"
+        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with "
+        f"{count_text(config.lift.decisions_per_user, 'decision')} at most, taken as alike as they can be"
     )
 
 
@@ -353,7 +395,10 @@ def _assumptions(config: P2BConfig, audience: Audience, spreads: Spreads) -> tup
         f"effects on log-odds differ over items by {spreads.arms:g} (items), {blocks[0]:g} ({what}) and "
         f"{spreads.rest:g} (what nobody can learn); the range is from all smaller by 1.41 to all larger by it",
         f"a random item is rewarded in {spreads.rate:.2%} of visits ({source})",
-        f"{audience.users:,} new users come every {audience.days:g} days, evenly, and each makes {audience.visits} "
-        f"visits within as many days; nothing changes with time",
+        f"{count_text(audience.users, 'new user', ',')} come every "
+        f"{count_text(audience.days, 'day', 'g')}, evenly, and each makes "
+        f"{count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
+        *_renewed(config),
+        *_forgotten(config),
         *_early(config),
     )

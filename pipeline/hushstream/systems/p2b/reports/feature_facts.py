@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from hushstream.engine.declare.declaration import Fact
+from hushstream.privacy.amounts import count_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.deployment import reuse_after_ms
+from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.promise import expected_windows, layout_of_slots, noise_variance
 
@@ -24,8 +26,8 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
     form = FeaturesForm(config)
     layout = form.layout
     items = config.arms if config.expected_items is None else config.expected_items
-    slots = config.expected_slots * config.slot.lifetime_slots / items
     windows = expected_windows(config)
+    slots = _remembered_slots(config) / items
     noise = _noise_of_an_item(config)
     advice = "" if _learns(config) else f"; that is too much: {_what_would_do(config, items)}"
     return (
@@ -34,8 +36,9 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
             "noise_of_an_item",
             noise,
             f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
-            f"total is off by {noise:.3g} (one deviation) at the end of {windows} windows{advice}.",
+            f"total is off by {noise:.3g} (one deviation) at the end of {count_text(windows, 'window')}{advice}.",
         ),
+        *_forgetting(config),
         *(_items(config) if config.named_items else ()),
         *(_in_parts(form.parts, config.arms) if form.parts > 1 else ()),
     )
@@ -50,7 +53,13 @@ def _noise_of_an_item(config: P2BConfig) -> float:
 def _learns(config: P2BConfig) -> bool:
     """Whether noise leaves something of an item's total."""
     items = config.arms if config.expected_items is None else config.expected_items
-    return _noise_of_an_item(config) <= _MOST_NOISE * config.expected_slots * config.slot.lifetime_slots / items
+    return _noise_of_an_item(config) <= _MOST_NOISE * _remembered_slots(config) / items
+
+
+def _remembered_slots(config: P2BConfig) -> float:
+    """As many slots as the model is worth at the end of all windows."""
+    share = remembered(config, expected_windows(config)).share
+    return config.expected_slots * config.slot.lifetime_slots * share
 
 
 def _what_would_do(config: P2BConfig, items: int) -> str:
@@ -90,6 +99,20 @@ def _in_parts(parts: int, arms: int) -> Iterator[Fact]:
         parts,
         f"Sums and models of {arms} items are larger than a record: each leaves in {parts} parts under one journal "
         f"record and one debit, and counts when all parts are there.",
+    )
+
+
+def _forgetting(config: P2BConfig) -> Iterator[Fact]:
+    if config.half_life is None:
+        return
+    ever = 1 << 40
+    worth = remembered(config, ever).share * ever * config.partitions.shuffler
+    yield Fact(
+        "half_life",
+        config.half_life,
+        f"The model halves a window's weight with every {config.half_life:g} later windows of a partition "
+        f"(`model.half_life`), so it is worth at most {worth:.3g} windows. It costs nothing and refunds nothing: "
+        "released sums are weighed, what was released stays released, and every price here is as without it.",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.privacy.amounts import delta_from_bytes, delta_text, epsilon_text
+from hushstream.privacy.amounts import count_text, delta_from_bytes, delta_text, epsilon_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -62,7 +62,8 @@ class LiftReport:
         for (name, rate), counted in zip(groups, self.lift.counted, strict=True):
             if rate is None:
                 lines.append(
-                    f"{name}: too little was shown to tell from the noise: about {max(0.0, counted):.0f} decisions "
+                    f"{name}: too little was shown to tell from the noise: about "
+                    f"{count_text(max(0.0, counted), 'decision', '.0f')} "
                     f"counted, some {self.lift.needed:.0f} needed, so {math.ceil(self.lift.needed - counted)} more."
                 )
             else:
@@ -73,7 +74,7 @@ class LiftReport:
             lines.append(f"Uplift: {uplift[0]:+.4f} (95 % within {uplift[1]:.4f}).")
         lines.append(_BASIS)
         price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
-        lines.append(f"From {self.releases} releases; all of them cost one user {price}.")
+        lines.append(f"From {count_text(self.releases, 'release')}; together they cost one user {price}.")
         return "\n".join(lines) + "\n"
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.engine.release_parts import MODEL_PARTS, PART, PartSets
+from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import cell_names
@@ -109,7 +110,7 @@ class ModelTable:
     def as_text(self) -> str:
         """The items in the order of their rewards, then the best item of each cell, then the noise."""
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
-        lines.append(f"Version {self.version}, of about {self.observations:,.0f} slots.")
+        lines.append(f"Version {self.version}, of about {count_text(self.observations, 'slot', ',.0f')}.")
         lines += ["", "Items, by expected reward"]
         for row in np.argsort(-self.own, kind="stable").tolist():
             reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
@@ -216,7 +217,10 @@ class ModelChange:
 
     def as_text(self) -> str:
         """Whole lines."""
-        lines = [f"From version {self.older} to {self.newer}: {len(self.changed)} cells prefer another item."]
+        lines = [
+            f"From version {self.older} to {self.newer}: another item is preferred in "
+            f"{count_text(len(self.changed), 'cell')}."
+        ]
         lines += [f"  {new.as_text()}; before, {old.item.called}" for old, new in self.changed]
         lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
         lines += [f"  {item.called}: new" for item in self.entered]
@@ -254,6 +258,14 @@ def read_model(
     Raises:
         HushstreamError: there is no such version.
     """
+    found = released_fields(system, values, version)
+    if system.config.release.form == "codes":
+        return _of_codes(system, found)
+    return _of_features(system, found, catalogue)
+
+
+def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
+    """What the record of a version says, of the newest if none is named; arguments and errors as of `read_model`."""
     found: dict[str, Any] | None = None
     records = [codec.decode(value) for value in values]
     for name, fields in records:
@@ -268,9 +280,18 @@ def read_model(
         raise HushstreamError(f"model: expected {asked} on topic models, got none: a version follows each window")
     if system.form.parts > 1:
         found[CONTENT] = _content(found, (fields for name, fields in records if name == PART))
-    if system.config.release.form == "codes":
-        return _of_codes(system, found)
-    return _of_features(system, found, catalogue)
+    return found
+
+
+def shown_rows(
+    system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None
+) -> tuple[NDArray[np.intp], list[ShownItem]]:
+    """Rows of a model that items stand in, (n,), and what these are called."""
+    if catalogue is None:
+        return np.arange(system.config.arms), _numbered(system.config.arms)
+    # Rows that never had an item are as every row begins: nothing was learned of them.
+    rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
+    return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
 
 
 def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> bytes:
@@ -287,12 +308,8 @@ def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> by
 
 def _of_features(system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None) -> ModelTable:
     means, variances, *_ = decode_model(system, fields).arrays
-    items: list[ShownItem] = _numbered(len(means))
-    if catalogue is not None:
-        # Rows that never had an item are as every row begins: nothing was learned of them.
-        rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
-        means, variances = means[rows], variances[rows]
-        items = [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
+    rows, items = shown_rows(system, fields, catalogue)
+    means, variances = means[rows], variances[rows]
     return ModelTable(
         fields["version"],
         fields["observations"],

@@ -7,16 +7,21 @@ had not heard of the item yet counts for the other rows alone.
 *The variance of a row.* With fresh noise it is the sum over its windows. Where windows run through a counter, each of
 them publishes what it adds to the counter's total: the sum from a window on is one total less another, and its variance
 is taken as that of both together, so what is left out counts twice with the part that it added.
+
+Where windows fade (`hushstream.systems.p2b.forgetting`) that holds as well: a row whose item entered after window s has
+the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.fading import Weights, Worth
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 Int64 = npt.NDArray[np.int64]
@@ -30,20 +35,22 @@ class ItemTotals:
     Attributes:
         catalogue: the newest version of the catalogue that a window named.
         entries: (K,) int32, the version at which each row's item entered; 0 for a row that never had one.
-        ones, zeros: (K, P) int64, the sums of each row since then.
+        ones, zeros: (K, P), the sums of each row since then: int64, or float64 where windows fade.
         variances: (K,) float64, of the noise in one sum of each row.
         slots: in all windows (public), nulls included.
     """
 
-    def __init__(self, rows: int, cells: int, carried: bool) -> None:
-        """Begin with none; ``carried``: windows run through a counter."""
+    def __init__(self, rows: int, cells: int, carried: bool, fade: float = 1.0) -> None:
+        """Begin with none; ``carried``: windows run through a counter; ``fade``: of weights, a window, in (0, 1]."""
         # All windows as one, for the checks, and for the variance that a row does without.
-        self._all = CrowdTotals(rows, cells)
+        self._all = CrowdTotals(rows, cells, fade)
         self._carried = carried
+        self._fade = fade
+        self._weights = None if fade == 1.0 else Weights(fade, rows)
         self.catalogue = 0
         self.entries: Int32 = np.zeros(rows, dtype=np.int32)
-        self.ones: Int64 = np.zeros((rows, cells), dtype=np.int64)
-        self.zeros: Int64 = np.zeros((rows, cells), dtype=np.int64)
+        self.ones: npt.NDArray[Any] = np.zeros_like(self._all.ones)
+        self.zeros: npt.NDArray[Any] = np.zeros_like(self._all.zeros)
         self.variances: Float64 = np.zeros(rows)
 
     @property
@@ -70,23 +77,36 @@ class ItemTotals:
         newer, older = entries > self.entries, entries < self.entries
         self.ones[newer], self.zeros[newer] = 0, 0
         self.variances[newer] = twice * before
+        if self._weights is not None:
+            self._weights.restart(newer)
+            self._weights.add(slots, ~older)
+            self.ones, self.zeros = self.ones * self._fade, self.zeros * self._fade
+            self.variances = self.variances * (self._fade * self._fade)
         self.ones[~older] += ones[~older]
         self.zeros[~older] += zeros[~older]
         self.variances += np.where(older, twice * variance, variance)
         self.entries = np.maximum(self.entries, entries)
         self.catalogue = max(self.catalogue, catalogue)
 
+    def worth(self, rows: Int64) -> Worth:
+        """The sums of some rows as a model is made of them."""
+        if self._weights is None:
+            return Worth(self.ones[rows], self.zeros[rows], self.variances[rows])
+        ones, zeros, variances = self._weights.worth(self.ones, self.zeros, self.variances)
+        return Worth(ones[rows], zeros[rows], np.asarray(variances)[rows])
+
     def dump(self) -> bytes:
         """The totals as bytes."""
         arrays = (
             self.entries.astype("<i4"),
             self.variances.astype("<f8"),
-            self.ones.astype("<i8"),
-            self.zeros.astype("<i8"),
+            self.ones.astype(self._sums),
+            self.zeros.astype(self._sums),
         )
         every = self._all.dump()
         head = json.dumps([self.catalogue, len(every)]).encode()
-        return len(head).to_bytes(4, "little") + head + every + b"".join(array.tobytes() for array in arrays)
+        weights = b"" if self._weights is None else self._weights.dump()
+        return len(head).to_bytes(4, "little") + head + every + b"".join(array.tobytes() for array in arrays) + weights
 
     def load(self, dumped: bytes) -> None:
         """Return to what `dump` wrote of totals of this shape.
@@ -97,15 +117,24 @@ class ItemTotals:
         start = 4 + int.from_bytes(dumped[:4], "little")
         try:
             catalogue, length = json.loads(dumped[4:start])
-            every = CrowdTotals.load(dumped[start : start + length])
+            every = CrowdTotals.load(dumped[start : start + length], self._fade)
         except (ValueError, TypeError):
             raise AggregationError("expected totals of items, got other bytes") from None
         rows, cells = self.ones.shape
         place = start + length
-        if every.ones.shape != (rows, cells) or len(dumped) != place + rows * (12 + 16 * cells):
+        end = place + rows * (12 + 16 * cells)
+        weights = 0 if self._weights is None else 16 * rows
+        if every.ones.shape != (rows, cells) or len(dumped) != end + weights:
             raise AggregationError(f"expected totals of shape {(rows, cells)}, got others")
         self._all, self.catalogue = every, catalogue
         self.entries = np.frombuffer(dumped, "<i4", rows, place).astype(np.int32)
         self.variances = np.frombuffer(dumped, "<f8", rows, place + 4 * rows).astype(np.float64)
-        sums = np.frombuffer(dumped, "<i8", 2 * rows * cells, place + 12 * rows).astype(np.int64)
+        sums = np.frombuffer(dumped, self._sums, 2 * rows * cells, place + 12 * rows).astype(self.ones.dtype)
         self.ones, self.zeros = sums.reshape(2, rows, cells)
+        if self._weights is not None:
+            self._weights.load(dumped[end:])
+
+    @property
+    def _sums(self) -> str:
+        """How sums are written."""
+        return "<i8" if self._weights is None else "<f8"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.fading import Weights, Worth
 
 Int64 = npt.NDArray[np.int64]
 
@@ -16,17 +18,21 @@ _ROUNDING = 1e-6
 _HEADER = struct.Struct("<4sBxxxIIqqd")
 _MAGIC = b"HTOT"
 _VERSION = 1
+_FADED_VERSION = 2
+"""Where windows fade: sums are float64, and weights stand behind them."""
 
 
 class CrowdTotals:
     """What all crowds so far say about every (code, arm)."""
 
-    def __init__(self, codes: int, arms: int) -> None:
+    def __init__(self, codes: int, arms: int, fade: float = 1.0) -> None:
+        """Begin with none; ``fade``: what earlier crowds are multiplied by when one comes, in (0, 1]."""
         if codes < 1 or arms < 1:
             raise AggregationError(f"expected at least one code and arm, got {codes} and {arms}")
-        self.ones: Int64 = np.zeros((codes, arms), dtype=np.int64)
-        """(k, K): sums of reward levels, with the noise of every crowd."""
-        self.zeros: Int64 = np.zeros((codes, arms), dtype=np.int64)
+        dtype = np.int64 if fade == 1.0 else np.float64
+        self.ones: npt.NDArray[Any] = np.zeros((codes, arms), dtype=dtype)
+        """(k, K): sums of reward levels, with the noise of every crowd; int64, or float64 where crowds fade."""
+        self.zeros: npt.NDArray[Any] = np.zeros((codes, arms), dtype=dtype)
         """(k, K): sums of M minus the level, likewise."""
         self.variance = 0.0
         """Of the noise in one sum; what crowds say of it adds up."""
@@ -34,6 +40,7 @@ class CrowdTotals:
         """How many crowds were added."""
         self.slots = 0
         """Slots in their windows (public), nulls included."""
+        self._weights = None if fade == 1.0 else Weights(fade, codes)
 
     def add(self, ones: Int64, zeros: Int64, variance: float, slots: int) -> None:
         """Add one crowd; nothing changes when it is refused.
@@ -42,7 +49,7 @@ class CrowdTotals:
             ones: (k, K) int64.
             zeros: (k, K) int64.
             variance: of the noise in one of its sums. Where sums run through a counter, it is how much the variance
-                of the total changes, which may be less than 0.
+                of the total changes beyond fading, which may be less than 0.
             slots: in its window.
 
         Raises:
@@ -52,27 +59,40 @@ class CrowdTotals:
             raise AggregationError(f"expected sums of shape {self.ones.shape}, got {ones.shape} and {zeros.shape}")
         if ones.dtype != np.int64 or zeros.dtype != np.int64:
             raise AggregationError(f"expected int64 sums, got {ones.dtype} and {zeros.dtype}")
-        together = self.variance + variance
+        weights = self._weights
+        kept = self.variance if weights is None else self.variance * (weights.fade * weights.fade)
+        together = kept + variance
         if not -_ROUNDING <= together < np.inf or slots < 0:
             raise AggregationError(f"expected a variance and slots of at least 0, got {together} and {slots}")
         for total, part in ((self.ones, ones), (self.zeros, zeros)):
             if max(_largest(total), _largest(part)) > _LIMIT:
                 raise AggregationError(f"expected totals within {_LIMIT} of zero, got larger ones")
+        if weights is not None:
+            self.ones, self.zeros = self.ones * weights.fade, self.zeros * weights.fade
+            weights.add(slots, np.ones(len(self.ones), dtype=np.bool_))
         self.ones = self.ones + ones
         self.zeros = self.zeros + zeros
         self.variance = max(0.0, together)
         self.crowds += 1
         self.slots += slots
 
+    def worth(self) -> Worth:
+        """The sums as a model is made of them."""
+        if self._weights is None:
+            return Worth(self.ones, self.zeros, self.variance)
+        return self._weights.worth(self.ones, self.zeros, self.variance)
+
     def dump(self) -> bytes:
-        """The totals as bytes: a header, then little-endian int64."""
+        """The totals as bytes: a header, then little-endian int64; where crowds fade float64, and the weights."""
         codes, arms = self.ones.shape
-        header = _HEADER.pack(_MAGIC, _VERSION, codes, arms, self.crowds, self.slots, self.variance)
-        return header + self.ones.astype("<i8").tobytes() + self.zeros.astype("<i8").tobytes()
+        version, dtype = (_VERSION, "<i8") if self._weights is None else (_FADED_VERSION, "<f8")
+        header = _HEADER.pack(_MAGIC, version, codes, arms, self.crowds, self.slots, self.variance)
+        weights = b"" if self._weights is None else self._weights.dump()
+        return header + self.ones.astype(dtype).tobytes() + self.zeros.astype(dtype).tobytes() + weights
 
     @classmethod
-    def load(cls, dumped: bytes) -> CrowdTotals:
-        """The totals that `dump` wrote.
+    def load(cls, dumped: bytes, fade: float = 1.0) -> CrowdTotals:
+        """The totals that `dump` wrote, of crowds that fade alike.
 
         Raises:
             AggregationError: not such bytes, or of another version or length.
@@ -80,17 +100,22 @@ class CrowdTotals:
         if len(dumped) < _HEADER.size:
             raise AggregationError(f"expected at least {_HEADER.size} bytes of totals, got {len(dumped)}")
         magic, version, codes, arms, crowds, slots, variance = _HEADER.unpack_from(dumped)
-        if magic != _MAGIC or version != _VERSION:
-            raise AggregationError(f"expected totals of version {_VERSION}, got something else")
-        if len(dumped) != _HEADER.size + 16 * codes * arms:
-            raise AggregationError(f"expected {_HEADER.size + 16 * codes * arms} bytes of totals, got {len(dumped)}")
-        totals = cls(codes, arms)
-        sums = np.frombuffer(dumped, dtype="<i8", offset=_HEADER.size).astype(np.int64)
+        expected, dtype = (_VERSION, "<i8") if fade == 1.0 else (_FADED_VERSION, "<f8")
+        if magic != _MAGIC or version != expected:
+            raise AggregationError(f"expected totals of version {expected}, got something else")
+        end = _HEADER.size + 16 * codes * arms
+        size = end + (0 if fade == 1.0 else 16 * codes)
+        if len(dumped) != size:
+            raise AggregationError(f"expected {size} bytes of totals, got {len(dumped)}")
+        totals = cls(codes, arms, fade)
+        sums = np.frombuffer(dumped, dtype, 2 * codes * arms, _HEADER.size).astype(totals.ones.dtype)
         totals.ones, totals.zeros = sums.reshape(2, codes, arms)
         totals.crowds, totals.slots, totals.variance = crowds, slots, variance
+        if totals._weights is not None:
+            totals._weights.load(dumped[end:])
         return totals
 
 
-def _largest(sums: Int64) -> int:
+def _largest(sums: npt.NDArray[Any]) -> int:
     """The largest distance from zero, as a Python integer (the least int64 has no absolute value)."""
     return max(int(sums.max()), -int(sums.min()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hushstream.privacy.amounts import count_text
 from hushstream.systems.pdap.algorithm.noise import block_variances
 from hushstream.systems.pdap.algorithm.pool import FLOOR, pool_size
 from hushstream.systems.pdap.configuration import PdapConfig
@@ -39,8 +40,10 @@ class Plan:
     def as_text(self) -> str:
         """One fact a line."""
         lines = [
-            f"{self.outcomes:,} outcomes: {self.windows} windows, the first model after {self.first_model:,}.",
-            f"A block has at least {self.least:,} outcomes; noise and scatter are equal at {self.noise_outcomes:,.0f}.",
+            f"{count_text(self.outcomes, 'outcome', ',')}: {count_text(self.windows, 'window')}, the first "
+            f"model after {self.first_model:,}.",
+            f"A block has at least {count_text(self.least, 'outcome', ',')}; noise and scatter are equal "
+            f"at {self.noise_outcomes:,.0f}.",
             f"At the end {self.pool:,} of {self.arms:,} arms may be shown.",
         ]
         return "\n".join([*lines, *(f"Warning: {warning}." for warning in self.warnings)]) + "\n"
@@ -79,13 +82,14 @@ def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: 
     found = []
     if share < least or not windows:
         found.append(
-            f"no block will ever be released: the smallest has {least:,} outcomes and closes with a window, of which"
+            f"no block will ever be released: the smallest has {count_text(least, 'outcome', ',')} and "
+            f"closes with a window, of which"
             f" {windows} close, and a counter takes {share:,}"
         )
     elif share < FLOOR * least:
         found.append(
             f"hardly any block will be released: {FLOOR} arms are tried from the start, which needs"
-            f" {FLOOR * least:,} outcomes a counter, and it takes {share:,}"
+            f" {count_text(FLOOR * least, 'outcome', ',')} a counter, and it takes {share:,}"
         )
     if arms - hidden < _ARMS_TOLD_APART * arms:
         found.append(f"{hidden:,} of {arms:,} arms will never be shown")

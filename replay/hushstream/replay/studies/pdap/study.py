@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hushstream.replay.studies.pdap.advice import play_plan
-from hushstream.replay.studies.pdap.audits.rows import audit_config, rows
+from hushstream.replay.studies.pdap.audits.configured import audit_config
+from hushstream.replay.studies.pdap.audits.rows import rows
 from hushstream.replay.studies.pdap.bench.compute import pdap_rows
 from hushstream.replay.studies.pdap.bench.stream import pdap_stream_rows
 from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS

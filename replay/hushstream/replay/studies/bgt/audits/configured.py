@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import count_text
+from hushstream.replay.audits.configured import Noise, gaussian_law, report_of
+from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.studies.bgt.audits.rows import Rig, audit_slots, audited_config
+from hushstream.replay.studies.bgt.audits.rows import (
+    Rig,
+    answers_of,
+    attacked_slots,
+    deviations,
+    stated_rho,
+    transcript,
+)
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 
+MOST_ITEMS = 4_096
+"""Items that nobody rates cost noise of their own, and show nothing."""
+
 
 def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: all three rounds at its epsilon, delta, shares and clips, on few items.
+    """Attack what a configuration releases: all three rounds, with its slots, clips, shares, items and top.
 
     Raises:
         HushstreamError: it adds no noise.
@@ -22,10 +38,59 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
         raise HushstreamError(
             "audit: expected release.mechanism gaussian, got exact, which promises nothing and is for public data alone"
         )
-    small = audited_config(release.shares)
-    same = {name: getattr(release, name) for name in ("epsilon", "delta", "clip", "factor_clip", "count_weight")}
-    attacked = replace(small, release=replace(small.release, **same))
-    result = audit_slots(Rig(attacked))(runs, false_alarm)
-    settings = {"system": config.system, "epsilon": release.epsilon, "shares": list(release.shares)}
-    seen = f"all three releases, of users who rate {attacked.release.pairs} of {attacked.items} items, up to each clip"
-    return AuditReport("three-slots", settings, result, epoch_guarantee(config), seen)
+    rig = Rig(replace(config, items=min(config.items, max(MOST_ITEMS, config.top)), features=0))
+    settings = {
+        "system": config.system,
+        "epsilon": release.epsilon,
+        "delta": release.delta,
+        "shares": list(release.shares),
+        "items": rig.config.items,
+        "top": config.top,
+        "pairs": release.pairs,
+    }
+    told = (
+        f"all three releases, of {rig.abreast} users side by side who each rate {rig.own} of {rig.config.items} items, "
+        f"up to each clip"
+    )
+    return report_of(
+        "three-slots",
+        settings,
+        attacked_slots(rig),
+        _noise_of(rig),
+        epoch_guarantee(config),
+        runs,
+        false_alarm,
+        told,
+        _reduced(config, rig),
+    )
+
+
+def _reduced(config: BgtConfig, rig: Rig) -> tuple[str, ...]:
+    fewer = config.items - rig.config.items
+    return (
+        *(
+            [f"{count_text(fewer, 'item')}, as each sum has noise of its own, of one size for all items"]
+            if fewer
+            else []
+        ),
+        *(["public features of items, as slots do not hold them"] if config.features else []),
+        *(
+            [f"{config.release.factors - 1} of {config.release.factors} factors of an item, as the clip is of all"]
+            if config.release.factors > 1
+            else []
+        ),
+    )
+
+
+def _noise_of(rig: Rig) -> Noise:
+    """All three rounds, of users who rated nothing."""
+    key, spreads = fresh_key(), deviations(rig.config)
+    sent = answers_of(rig, key, False)
+
+    def read() -> NDArray[np.float64]:
+        released = transcript(rig, key, sent)
+        return np.asarray(np.abs(np.concatenate([cells / one for cells, one in zip(released, spreads, strict=True)])))
+
+    # Epsilon is stated at half of delta.
+    law = gaussian_law(stated_rho(rig.config), float(rig.config.release.delta) / 2)
+    return Noise(read, law, epoch_guarantee(rig.config).cost)

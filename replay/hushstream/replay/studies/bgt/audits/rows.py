@@ -24,7 +24,7 @@ from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.replay.audits.roles.work import audit_of
-from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.row import Attacked, Audit, Recipe, Run, made
 from hushstream.replay.studies.bgt.audits.forks import fork_rows
 from hushstream.replay.studies.bgt.audits.work import works
 from hushstream.replay.studies.bgt.experiments.paper import EPSILON, PAPER_DELTA, PSEUDO, row_guarantee
@@ -37,6 +37,8 @@ from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots
 
 ABREAST, OWN_ITEMS = 10, 16
+"""Of the deployments of the table."""
+
 AUDITED_EPSILON = 8.0
 _DELTA = 1e-5
 _SEEN_ROUNDS, _ALL_ITEMS = 6, 1682
@@ -60,6 +62,16 @@ class Rig:
     agent: type[RatingAgent] = RatingAgent
     collector: type[Collector] = Collector
 
+    @property
+    def own(self) -> int:
+        """Items that each user rates: no more than a slot holds."""
+        return own_items(self.config)
+
+    @property
+    def abreast(self) -> int:
+        """Users side by side, each with items of the top to themselves."""
+        return self.config.top // self.own
+
 
 def audited_config(shares: tuple[float, float, float] = ReleaseConfig().shares) -> BgtConfig:
     """All items are of the top, and ratings lie far from what is expected of them."""
@@ -68,18 +80,30 @@ def audited_config(shares: tuple[float, float, float] = ReleaseConfig().shares) 
     return BgtConfig("audit", items, scale=ScaleConfig(0.0, 1.0, 0.0), release=release)
 
 
+def own_items(config: BgtConfig) -> int:
+    """Items that a user under attack rates: with so many equal values pairs come within 3 % of their bound."""
+    return min(OWN_ITEMS, config.release.pairs, config.top)
+
+
 def audited_rounds(config: BgtConfig) -> tuple[Round, ...]:
-    """Rounds at models under which every slot reaches its clip: one item in `OWN_ITEMS` has a factor."""
-    low = np.full(config.items, -1.0)
-    factor = (np.arange(config.items) % OWN_ITEMS == 0).astype(np.float64)[:, None]
-    top = np.arange(config.items, dtype=np.int64)
-    pairs = Round(1, "pairs", Model(low, np.zeros((config.items, 0))), top, np.ones(config.items))
-    return first_round(config), pairs, Round(2, "factors", Model(low, factor))
+    """Rounds at models under which every slot reaches its clip: of each user's items the first has a factor.
+
+    Every second item is rated as high as can be, and is expected below the scale; the others the other way round.
+    """
+    biases = np.where(_high(np.arange(config.items)), -1.0, 1.0)
+    factor = (np.arange(config.items) % own_items(config) == 0).astype(np.float64)[:, None]
+    top = np.arange(config.top, dtype=np.int64)
+    pairs = Round(1, "pairs", Model(biases, np.zeros((config.items, 0))), top, np.ones(config.top))
+    return first_round(config), pairs, Round(2, "factors", Model(biases, factor))
+
+
+def _high(items: NDArray[np.int64]) -> NDArray[np.bool_]:
+    return np.asarray(items % 2 == 0)
 
 
 def users_of(rig: Rig, key: Key) -> list[RatingAgent]:
     """The users abreast, before the first round."""
-    return [rig.agent(rig.config, key.derive("user", user), _forgets) for user in range(ABREAST)]
+    return [rig.agent(rig.config, key.derive("user", user), _forgets) for user in range(rig.abreast)]
 
 
 def _forgets(answered: int) -> None:
@@ -93,7 +117,7 @@ Answers = Sequence[Sequence[tuple[Slots, list[bytes]]]]
 def answers_of(rig: Rig, key: Key, present: bool) -> Answers:
     """What the users send in all rounds, rating before each answer or never."""
     users = users_of(rig, key)
-    return [[_answers(users, asked, rig.config, present) for _ in range(2)] for asked in audited_rounds(rig.config)]
+    return [[_answers(users, asked, rig, present) for _ in range(2)] for asked in audited_rounds(rig.config)]
 
 
 def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
@@ -109,13 +133,14 @@ def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
     return released
 
 
-def _answers(users: Sequence[RatingAgent], asked: Round, config: BgtConfig, present: bool) -> tuple[Slots, list[bytes]]:
+def _answers(users: Sequence[RatingAgent], asked: Round, rig: Rig, present: bool) -> tuple[Slots, list[bytes]]:
     """Everybody rates, answers and erases."""
-    answers = []
+    answers, scale = [], rig.config.scale
     for user, agent in enumerate(users):
         if present:
-            agent.rate(range(user * OWN_ITEMS, (user + 1) * OWN_ITEMS), [1.0] * OWN_ITEMS)
-        answers.append(agent.answer(asked, bgt_digest(config)))
+            items = np.arange(user * rig.own, (user + 1) * rig.own)
+            agent.rate(items.tolist(), np.where(_high(items), scale.highest, scale.lowest).tolist())
+        answers.append(agent.answer(asked, bgt_digest(rig.config)))
         agent.forget()
     slots = [one.slot for one in answers]
     columns = ("items", "values", "weights", "directions")
@@ -125,23 +150,24 @@ def _answers(users: Sequence[RatingAgent], asked: Round, config: BgtConfig, pres
 
 @lru_cache(maxsize=4)
 def _moves(config: BgtConfig) -> tuple[Float64, ...]:
-    """(ABREAST, cells) of each round: by how much each user of the product moves each cell, in deviations."""
+    """(users, cells) of each round: by how much each user of the product moves each cell, in deviations."""
     found = []
     product = Rig(config)
     for number, moved in enumerate(transcript(product, None, answers_of(product, fresh_key(), True))):
-        rows = np.zeros((ABREAST, len(moved)))
-        owners = _owners(audited_rounds(config)[number], config)
-        rows[owners, np.arange(len(moved))] = moved / _deviations(config)[number]
+        rows = np.zeros((product.abreast, len(moved)))
+        # What nobody rated is nobody's, and does not move.
+        owners = np.minimum(_owners(audited_rounds(config)[number], config), product.abreast - 1)
+        rows[owners, np.arange(len(moved))] = moved / deviations(config)[number]
         found.append(rows)
     return tuple(found)
 
 
 def _owners(asked: Round, config: BgtConfig) -> NDArray[np.int64]:
     """Whose each cell is; of a pair the later item's, as the other cells of a user are not moved by others."""
-    by_item = np.arange(config.items) // OWN_ITEMS
+    by_item = np.arange(config.items) // own_items(config)
     if asked.kind == "items":
         return np.concatenate((by_item, by_item))
-    return by_item[np.tril_indices(config.items, -1)[0]] if asked.kind == "pairs" else by_item
+    return by_item[np.tril_indices(config.top, -1)[0]] if asked.kind == "pairs" else by_item
 
 
 def slots_attack(rig: Rig) -> Attack:
@@ -149,25 +175,27 @@ def slots_attack(rig: Rig) -> Attack:
     key = fresh_key()
     moves = _moves(rig.config)
     squares = sum((rows**2).sum(axis=1) for rows in moves)
-    deviations = _deviations(rig.config)
+    spreads = deviations(rig.config)
     sent = {present: answers_of(rig, key, present) for present in (False, True)}
 
     def scores(present: bool) -> Float64:
         seen = transcript(rig, key, sent[present])
-        found = sum(rows @ (cells / one) for rows, cells, one in zip(moves, seen, deviations, strict=True))
+        found = sum(rows @ (cells / one) for rows, cells, one in zip(moves, seen, spreads, strict=True))
         return np.asarray(found - squares / 2, dtype=np.float64)
 
-    return side_by_side(scores, ABREAST)
+    return side_by_side(scores, rig.abreast)
 
 
-def _deviations(config: BgtConfig) -> Sequence[float]:
+def deviations(config: BgtConfig) -> Sequence[float]:
     """Of the noise that each round ought to have, worked out apart from the product's own calibration."""
     release = config.release
     bounds = (UNIT * release.clip, (UNIT * release.clip) ** 2 / 2**0.5, UNIT * release.factor_clip)
-    return [bound / (2 * share * _rho(config)) ** 0.5 for bound, share in zip(bounds, release.shares, strict=True)]
+    return [
+        bound / (2 * share * stated_rho(config)) ** 0.5 for bound, share in zip(bounds, release.shares, strict=True)
+    ]
 
 
-def _rho(config: BgtConfig) -> float:
+def stated_rho(config: BgtConfig) -> float:
     """What the stated epsilon leaves room for, at half of delta."""
     release = config.release
     stated = Cost(epsilon_micro(release.epsilon), delta_units(release.delta))
@@ -178,14 +206,19 @@ def slots_family(config: BgtConfig) -> Family:
     """Two normal laws, as far apart as all three releases together hold a user from null."""
     apart = float(np.sqrt(np.mean(sum((rows**2).sum(axis=1) for rows in _moves(config)))))
     # Epsilon is stated at half of delta.
-    return of_rho(lambda other: gaussian_curve(apart * (other / _rho(config)) ** 0.5), float(config.release.delta) / 2)
+    return of_rho(
+        lambda other: gaussian_curve(apart * (other / stated_rho(config)) ** 0.5), float(config.release.delta) / 2
+    )
 
 
 def audit_slots(rig: Rig) -> Run:
     """A user against null, all that is released seen."""
-    return lambda runs, false_alarm: audit_attack(
-        slots_attack(rig), epoch_guarantee(rig.config).cost, slots_family(rig.config), runs, false_alarm
-    )
+    return lambda runs, false_alarm: attacked_slots(rig)(runs, false_alarm)
+
+
+def attacked_slots(rig: Rig) -> Attacked:
+    """`audit_slots`, made."""
+    return Attacked(slots_attack(rig), epoch_guarantee(rig.config).cost, slots_family(rig.config))
 
 
 def audit_paper() -> Run:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.values import MAX_RECORD_BYTES
-from hushstream.privacy.audits.audit import audit_attack
 from hushstream.privacy.audits.laws import laplace_pair, pure
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import Reading, reading_family, reading_of
-from hushstream.replay.audits.row import Run
+from hushstream.replay.audits.row import Attacked
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
     CollaborationConfig,
@@ -64,7 +62,7 @@ def collaborative(
     return CollaborativeSystem.of(config, SocialGraph(users, np.zeros((len(users), len(users)))))
 
 
-def audit_counter_release(system: CollaborativeSystem, most: int) -> Run:
+def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
     """A trusted counter or one at the edge: the first reward of every user is 1 or 0.
 
     Args:
@@ -95,7 +93,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Run:
 
     family = reading_family(plan, reading, moved)
     claimed = epoch_guarantee(release, bounds, system.nodes).cost
-    return partial(audit_attack, side_by_side(scores, width), claimed, family)
+    return Attacked(side_by_side(scores, width), claimed, family)
 
 
 def runs_abreast(system: CollaborativeSystem) -> int:
@@ -136,7 +134,7 @@ def _first_rewards(users: int, groups: int, moved: int, dimension: int, entry: f
     return rows
 
 
-def audit_noisy_reward(system: CollaborativeSystem) -> Run:
+def audit_noisy_reward(system: CollaborativeSystem) -> Attacked:
     """Each reward is noised once: a reward of 1 or 0, of features that have one entry."""
     release, bounds = system.config.release, system.features
     key, law = fresh_key(), local_reward_of(release)
@@ -152,4 +150,4 @@ def audit_noisy_reward(system: CollaborativeSystem) -> Run:
     steps = law.levels if law.law == "laplace" else 1
     family = pure(lambda epsilon: laplace_pair(epsilon, 1, steps).power)
     claimed = epoch_guarantee(release, bounds, system.nodes).cost
-    return partial(audit_attack, side_by_side(scores, system.nodes), claimed, family)
+    return Attacked(side_by_side(scores, system.nodes), claimed, family)

@@ -7,16 +7,14 @@ moves all cells together. A run is one cell, as each has a slot of its own and n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.features.schema import declare
-from hushstream.privacy.audits.audit import audit_attack
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import reading_of
-from hushstream.replay.audits.row import Run
+from hushstream.replay.audits.row import Attacked
 from hushstream.replay.studies.p2b.audits.releases import ARMS, ONE_WINDOW, slots_family
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout
@@ -93,7 +91,7 @@ def published(system: P2BSystem, windows: Sequence[Sequence[bytes]]) -> NDArray[
     return np.array(found).reshape(len(windows), 2, *system.form.shape)
 
 
-def audit_linear_sums(system: P2BSystem, most: int, forge: Forge = as_it_is) -> Run:
+def audit_linear_sums(system: P2BSystem, most: int, forge: Forge = as_it_is) -> Attacked:
     """Fresh noise or a counter: a report moves one cell by U R and U (M - R), and nothing else.
 
     R is half of M, so that both sums move alike; where M is odd it is M, and one sum moves.
@@ -117,4 +115,4 @@ def audit_linear_sums(system: P2BSystem, most: int, forge: Forge = as_it_is) -> 
         return reading.clipped_score(seen.transpose(0, 2, 1), level * UNITS)
 
     attack = side_by_side(scores, cells)
-    return partial(audit_attack, attack, system.guarantee().cost, slots_family(system, reading))
+    return Attacked(attack, system.guarantee().cost, slots_family(system, reading))

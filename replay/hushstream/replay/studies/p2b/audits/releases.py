@@ -20,7 +20,7 @@ from hushstream.privacy.audits.laws import Family, Pair, laplace_pair, pure, sam
 from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import Reading, reading_family, reading_of
-from hushstream.replay.audits.row import Run
+from hushstream.replay.audits.row import Attacked, Run
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.contribution.slots import Report, pack
@@ -98,7 +98,7 @@ Publish = Callable[[P2BSystem, Key, Sequence[Contents]], NDArray[np.int64] | NDA
 """What is published of some windows, (windows, 2, codes, arms)."""
 
 
-def audit_slot_sums_release(system: P2BSystem, most: int, publish: Publish = published) -> Run:
+def audit_slot_sums_release(system: P2BSystem, most: int, publish: Publish = published) -> Attacked:
     """Fresh noise or a counter: a report moves the two sums of its cell by R and M - R, and nothing else.
 
     R is half of M, so that both sums move alike; where M is odd it is M, and one sum moves.
@@ -128,7 +128,7 @@ def audit_slot_sums_release(system: P2BSystem, most: int, publish: Publish = pub
         return reading.clipped_score(seen, step)
 
     attack = side_by_side(scores, len(cells))
-    return partial(audit_attack, attack, system.guarantee().cost, slots_family(system, reading))
+    return Attacked(attack, system.guarantee().cost, slots_family(system, reading))
 
 
 ONE_WINDOW = Reading((1,), np.eye(1), np.ones(1), np.ones(1), 1.0)

@@ -8,7 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.privacy.amounts import epsilon_float
 from hushstream.privacy.audits.audit import FALSE_ALARM, audit_slot_sums
+from hushstream.privacy.audits.laws import laplace_pair, pure
+from hushstream.privacy.audits.power import attack_power, reaching
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.privacy.mechanisms.noise import (
@@ -45,7 +48,10 @@ def audit(
     require_runs(runs, false_alarm)
     guarantee = slot_sums_guarantee(epsilon, levels)
     result = audit_slot_sums(_slot_sums(epsilon, levels), guarantee.cost, levels, runs, false_alarm)
-    return AuditReport(mechanism, {"epsilon": epsilon, "levels": levels}, result, guarantee)
+    family, rates = pure(lambda other: laplace_pair(other, 1, levels).power), reaching(levels)
+    claim = epsilon_float(guarantee.cost.epsilon_micro)
+    least = attack_power(family, claim, runs, false_alarm, rates)
+    return AuditReport(mechanism, {"epsilon": epsilon, "levels": levels}, result, guarantee, least=least)
 
 
 def _slot_sums(epsilon: float, levels: int) -> Callable[[int, int, int], NDArray[np.int64]]:

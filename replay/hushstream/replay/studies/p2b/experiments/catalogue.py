@@ -8,6 +8,7 @@ from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
 from hushstream.replay.studies.p2b.experiments import drawings
 from hushstream.replay.studies.p2b.experiments import features as p2b_features
 from hushstream.replay.studies.p2b.experiments import forecast as p2b_forecast
+from hushstream.replay.studies.p2b.experiments import forgetting as p2b_forgetting
 from hushstream.replay.studies.p2b.experiments import modes as p2b_modes
 from hushstream.replay.studies.p2b.experiments import paper as p2b_figures
 
@@ -17,6 +18,12 @@ EXPERIMENTS = (
         p2b_features.TITLE,
         lambda scale, progress: p2b_features.run(scale.quick, progress, scale.data_dir),
         (Picture("", "The share of the non-private gain that is kept", drawings.draw_features),),
+    ),
+    Experiment(
+        p2b_forgetting.NAME,
+        p2b_forgetting.TITLE,
+        lambda scale, progress: p2b_forgetting.run(scale.quick, progress),
+        (Picture("", "Reward of each generation, by half-life", drawings.draw_forgetting),),
     ),
     Experiment(
         p2b_forecast.NAME,

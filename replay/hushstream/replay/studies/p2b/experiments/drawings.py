@@ -23,6 +23,7 @@ MODE_PENS = {
     "paper": Pen(PURPLE, "-", "D"),
 }
 FEATURE_PENS = {"linear sums": Pen(BLUE, "-", "o"), "codes": Pen(PURPLE, "--", "D")}
+_HALF_LIFE_PENS = (Pen(GREY, ":", "s"), Pen(PURPLE, "--", "D"), Pen(BLUE, "-", "o"))
 _SWEEP = {0.5: SKY, 8.0: GREEN}
 _THRESHOLD_COLOURS = (SKY, PERIWINKLE, BLUE, BLACK)
 
@@ -65,6 +66,22 @@ def draw_forecast(rows: Sequence[Row], sheet: Sheet) -> None:
     axes.plot(gains, [row["forecast"] for row in rows], "o", color=BLUE, label="true spreads")
     axes.set(xlabel="Gain, whole simulation", ylabel="Gain, forecast", xlim=(0, most), ylim=(0, most))
     sheet.legend(axes)
+
+
+def draw_forgetting(rows: Sequence[Row], sheet: Sheet) -> None:
+    """A panel for each world: the reward of each generation, a line a half-life."""
+    rows = [row for row in rows if row["generation"]]
+    worlds = list(dict.fromkeys(row["world"] for row in rows))
+    grid = sheet.panels(len(worlds), height=280)
+    pens = dict(zip(dict.fromkeys(row["half_life"] for row in rows), _HALF_LIFE_PENS, strict=True))
+    for axes, world in zip(grid, worlds, strict=True):
+        for half_life, pen in pens.items():
+            chosen = [row for row in rows if (row["world"], row["half_life"]) == (world, half_life)]
+            line(axes, chosen, "generation", "reward", pen, f"half-life: {half_life}")
+        axes.set(xlabel="Generation of users", title=world)
+        ticks(axes, sorted({row["generation"] for row in rows}))
+    sheet.label_left(grid, "Mean reward of a visit")
+    sheet.legend(grid[0])
 
 
 def draw_users(rows: Sequence[Row], sheet: Sheet) -> None:

@@ -187,6 +187,65 @@ def _contribute(task: Task, users: int) -> _Contributed:
     return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, clear)
 
 
+class Acted(NamedTuple):
+    """What n users did.
+
+    Attributes:
+        rows, arms, clicks: (n,) what their slots hold.
+        earned: the rewards that they were to expect, summed over all visits.
+        shown: (K,) how often each item was shown.
+    """
+
+    rows: Rows
+    arms: Int64
+    clicks: Int64
+    earned: float
+    shown: Int64
+
+
+def act(
+    world: FeatureWorld,
+    seed: int,
+    users: Int64,
+    prior: NormalPrior,
+    explored: float = 0.0,
+    offered: NDArray[np.bool_] | None = None,
+) -> Acted:
+    """Let users act over T interactions, and fill their slots.
+
+    Args:
+        world, seed: of the population and its coins.
+        users: (n,) who.
+        prior: the model that all of them start from.
+        explored: share of decisions that go to any item on offer.
+        offered: (K,) items that may be shown; all if not given.
+    """
+    population = SparsePopulation(prior, len(users), ROUNDS)
+    seen = np.zeros((ROUNDS, len(users)), world.schema.layout)
+    shown, clicks = np.zeros((2, ROUNDS, len(users)), dtype=np.int64)
+    place, earned = np.arange(len(users)), 0.0
+    items = np.arange(world.arms) if offered is None else np.flatnonzero(offered)
+    hidden = np.full(world.arms, -np.inf)
+    hidden[items] = 0.0
+    for turn in range(ROUNDS):
+        visits = world.visits(users, turn)
+        contexts = written_out(world.schema, visits.rows)
+        coins = Draws(seed, "coins").uniforms(users, turn, world.arms + 1)
+        chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:] + hidden).argmax(axis=1))
+        if explored:
+            drawn = Draws(seed, "explore").uniforms(users, turn, 2)
+            anything = items[(drawn[:, 1] * len(items)).astype(np.int64)]
+            chosen = np.where(drawn[:, 0] < explored, anything, chosen)
+        chances = visits.chances[place, chosen]
+        clicked = (coins[:, 0] < chances).astype(np.int64)
+        population.learn(contexts, chosen, clicked.astype(np.float64))
+        seen[turn], shown[turn], clicks[turn] = visits.rows, chosen, clicked
+        earned += float(chances.sum())
+    turns = preferred(clicks, Draws(seed, "slot").uniforms(users, 0, 3), click_chance(world.click_rate))
+    times = np.bincount(shown.ravel(), minlength=world.arms)
+    return Acted(seen[turns, place], shown[turns, place], clicks[turns, place], earned, times)
+
+
 def preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
     """(n,) the turn that each slot holds, as `edge.candidates` chooses; clicks (T, n), coins (n, 2 or more)."""
     if chance is None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue, CatalogueRules, ItemChange
 from hushstream.learners.sparse import SparseModel
-from hushstream.learners.sparse_population import NormalPrior, SparsePopulation
+from hushstream.learners.sparse_population import NormalPrior
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import (
     KeyedStream,
@@ -24,9 +24,7 @@ from hushstream.privacy.mechanisms.noise import (
     laplace_scale,
     laplace_variance,
 )
-from hushstream.replay.studies.p2b.clear_model import written_out
-from hushstream.replay.studies.p2b.experiments.feature_play import CHUNK, ROUNDS, Task, preferred, world_of
-from hushstream.replay.worlds.draws import Draws
+from hushstream.replay.studies.p2b.experiments.feature_play import CHUNK, ROUNDS, Acted, Task, act, world_of
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
@@ -124,39 +122,15 @@ class _Deployment:
         """Let users act, each from the newest model, and release their window; what they earned."""
         prior = self._prior()
         parts = [self._act(users[low : low + CHUNK], prior) for low in range(0, len(users), CHUNK)]
-        rows, arms, clicks = (np.concatenate([part[place] for part in parts]) for place in (0, 1, 2))
+        rows = np.concatenate([part.rows for part in parts])
+        arms, clicks = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
         self._release(rows, arms, clicks, number)
         visits = len(users) * ROUNDS
-        return _Taught(sum(part[3] for part in parts) / visits, sum(part[4] for part in parts) / visits)
+        new = sum(int(part.shown[-1]) for part in parts)
+        return _Taught(sum(part.earned for part in parts) / visits, new / visits)
 
-    def _act(self, users: Int64, prior: NormalPrior) -> tuple[NDArray[np.void], Int64, Int64, float, int]:
-        """What their slots hold, the rewards that they were to expect, and how often the new item was shown."""
-        world, task = self._world, self._task
-        population = SparsePopulation(prior, len(users), ROUNDS)
-        seen = np.zeros((ROUNDS, len(users)), world.schema.layout)
-        shown, clicks = np.zeros((2, ROUNDS, len(users)), dtype=np.int64)
-        place, earned = np.arange(len(users)), 0.0
-        hidden = np.where(self._catalogue.offered, 0.0, -np.inf)
-        for turn in range(ROUNDS):
-            visits = world.visits(users, turn)
-            contexts = written_out(world.schema, visits.rows)
-            coins = Draws(task.seed, "coins").uniforms(users, turn, world.arms + 1)
-            chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:] + hidden).argmax(axis=1))
-            drawn = Draws(task.seed, "explore").uniforms(users, turn, 2)
-            anything = self._offered[(drawn[:, 1] * len(self._offered)).astype(np.int64)]
-            chosen = np.where(drawn[:, 0] < self._explored, anything, chosen)
-            chances = visits.chances[place, chosen]
-            clicked = (coins[:, 0] < chances).astype(np.int64)
-            population.learn(contexts, chosen, clicked.astype(np.float64))
-            seen[turn], shown[turn], clicks[turn] = visits.rows, chosen, clicked
-            earned += float(chances.sum())
-        turns = preferred(clicks, Draws(task.seed, "slot").uniforms(users, 0, 3), click_chance(world.click_rate))
-        new = int((shown == world.arms - 1).sum())
-        return seen[turns, place], shown[turns, place], clicks[turns, place], earned, new
-
-    @property
-    def _offered(self) -> Int64:
-        return np.flatnonzero(self._catalogue.offered)
+    def _act(self, users: Int64, prior: NormalPrior) -> Acted:
+        return act(self._world, self._task.seed, users, prior, self._explored, self._catalogue.offered)
 
     def _release(self, rows: NDArray[np.void], arms: Int64, clicks: Int64, number: int) -> None:
         layout, schema = self._layout, self._world.schema
@@ -194,7 +168,7 @@ class _Deployment:
         totals, start = self._totals, cold_start(self._world.arms, self._cells, len(self._world.schema.table))
         rows = np.flatnonzero(totals.entries > 0)
         layout = replace(self._layout, arms=int(rows.size))
-        found = effects(layout, totals.ones[rows], totals.zeros[rows], totals.variances[rows])
+        found = effects(layout, *totals.worth(rows))
         known = warm_start(found, click_chance(self._world.click_rate), ROUNDS)
         start.means[rows], start.variances[rows] = known.means, known.variances
         return start._replace(reward_variance=known.reward_variance)

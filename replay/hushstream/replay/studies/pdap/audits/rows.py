@@ -9,7 +9,7 @@ adversary says yes where each of them reaches 1, where the likelihood ratio is l
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,9 +21,8 @@ from hushstream.privacy.audits.laws import Family, laplace_pair, pure
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.replay.audits.draws import each_run, fresh_key, fresh_nonce, side_by_side
-from hushstream.replay.audits.report import AuditReport
 from hushstream.replay.audits.roles.work import audit_of
-from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.row import Attacked, Audit, Recipe, Run, made
 from hushstream.replay.studies.pdap.audits.forks import fork_rows
 from hushstream.replay.studies.pdap.audits.work import works
 from hushstream.replay.studies.pdap.experiments.paper import PaperRun, PaperTask, paper_guarantee
@@ -169,34 +168,61 @@ def audit_transcript(rig: Rig) -> Run:
     return partial(audit_attack, transcript_attack(rig), release_guarantee(rig.config).cost, family())
 
 
-def blocks_attack(release: BlockConfig, counter: Callable[[PdapConfig, KeyedBlockNoise], Counter] = Counter) -> Attack:
-    """Many arms abreast, one unit each: a reward moves its own arm's block, and noise of blocks is independent.
+@dataclass(frozen=True, slots=True, eq=False)
+class Abreast:
+    """Blocks side by side, one unit in each: a reward moves its own block, and noise of blocks is independent.
 
-    The adversary reads every release of an arm's block, also one that should not be there.
+    Attributes:
+        config: of the deployment.
+        counter: makes it.
+        level: of the blocks' cells.
+        arms: how many, one block each.
     """
-    config, key = config_of(release, ARMS_ABREAST), fresh_key()
-    size = config.least_counts[0]
-    arms = np.repeat(np.arange(config.arms), size)
-    units = np.arange(0, len(arms), size)
 
-    def scores(present: bool) -> NDArray[np.float64]:
-        one = counter(config, noise_of(config, key))
+    config: PdapConfig
+    counter: Callable[[PdapConfig, KeyedBlockNoise], Counter]
+    level: int
+    arms: int
+
+    def sums(self, key: Key, present: bool) -> NDArray[np.float64]:
+        """The least sum of each arm among all that is released of it, also of what should not be: (arms,)."""
+        size = self.config.least_counts[self.level]
+        cell, below = self._cells()
+        one = self.counter(self.config, noise_of(self.config, key))
+        arms = np.repeat(np.arange(self.arms), size)
         rewards = np.zeros(len(arms), dtype=np.int64)
-        rewards[units] = int(present) * release.reward_levels
-        _take(one, arms, rewards)
-        seen = [one.close(window).blocks for window in range(WINDOWS)]
-        least = np.full(config.arms, np.inf)
-        for blocks in seen:
+        rewards[::size] = int(present) * self.config.release.reward_levels
+        served, arrived = (np.full(len(arms), place, dtype=np.int64) for place in (cell, below))
+        one.take(Outcomes(served, arrived, arms, rewards, names(one.taken, len(arms))))
+        least = np.full(self.arms, np.inf)
+        for window in range(WINDOWS):
+            blocks = one.close(window).blocks
             np.minimum.at(least, blocks.arms, blocks.sums.astype(np.float64))
-        return least - release.reward_levels + 0.5
+        return least
 
-    return side_by_side(scores, config.arms)
+    def _cells(self) -> tuple[int, int]:
+        """The cell of the level in a corner of the space, and where contexts arrive in it."""
+        grid = self.config.grid
+        path = int(grid.paths(np.zeros((1, self.config.dimension)))[0])
+        return grid.cell_at(path, self.level), grid.cell_at(path, min(self.level + 1, grid.levels))
 
 
-def audit_blocks(release: BlockConfig) -> Run:
+def blocks_attack(blocks: Abreast) -> Attack:
+    """The adversary reads every release of an arm's block, also one that should not be there."""
+    key, levels = fresh_key(), blocks.config.release.reward_levels
+    return side_by_side(lambda present: blocks.sums(key, present) - levels + 0.5, blocks.arms)
+
+
+def audit_blocks(release: BlockConfig, counter: Callable[[PdapConfig, KeyedBlockNoise], Counter] = Counter) -> Attacked:
+    """All releases of a block of the only level."""
+    config = config_of(release, ARMS_ABREAST)
+    return attacked_blocks(Abreast(config, counter, 0, config.arms))
+
+
+def attacked_blocks(blocks: Abreast) -> Attacked:
     """All releases of a block, at the largest level's epsilon."""
-    claimed = release_guarantee(config_of(release, ARMS_ABREAST)).cost
-    return partial(audit_attack, blocks_attack(release), claimed, family(release.reward_levels))
+    config = blocks.config
+    return Attacked(blocks_attack(blocks), release_guarantee(config).cost, family(config.release.reward_levels))
 
 
 def family(levels: int = 1) -> Family:
@@ -218,19 +244,6 @@ def audit_paper() -> Run:
         return 1.0 if cell.shown[1] > 10 else -1.0
 
     return partial(audit_attack, each_run(score), paper_guarantee("P-DAP", PAPER_EPSILON).cost, None)
-
-
-def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: blocks of the level with the largest epsilon."""
-    largest = replace(config.release, epsilon=max(config.level_epsilons), level_growth=0.0)
-    settings = {
-        "system": config.system,
-        "epsilon": largest.epsilon,
-        "reward_levels": largest.reward_levels,
-        "least": config_of(largest, 1).least_counts[0],
-    }
-    promise = release_guarantee(config_of(largest, ARMS_ABREAST))
-    return AuditReport("blocks", settings, audit_blocks(largest)(runs, false_alarm), promise)
 
 
 def audits() -> tuple[Audit, ...]:

@@ -20,19 +20,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting import BufferedToeplitz, Concentrated, Plan
 from hushstream.privacy.amounts import Cost, epsilon_micro
-from hushstream.privacy.audits.audit import Attack, audit_attack
+from hushstream.privacy.audits.audit import Attack
 from hushstream.privacy.audits.laws import LAPLACE_STEPS, Family, gaussian_curve, laplace_pair, pure
 from hushstream.privacy.keys import Key
+from hushstream.replay.audits.configured import first_draw
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.mechanisms import of_rho
-from hushstream.replay.audits.row import Audit, Recipe, Run, made
+from hushstream.replay.audits.row import Attacked, Audit, Recipe, Run, made
 from hushstream.replay.studies.pdol.audits.forks import fork_rows
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate
 from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
@@ -106,6 +106,21 @@ class Domain:
     plan: Plan | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """Runs beside one another in one domain.
+
+    Attributes:
+        features: one run each, from the first on.
+        probes: records of each feature in each leaf but the first.
+        leaves: that are fed, and whose releases are seen.
+    """
+
+    features: int = ABREAST
+    probes: int = PROBES
+    leaves: int = SEEN
+
+
 def audited_config(counter: CounterName) -> PdolConfig:
     """One domain of `ABREAST` features whose weights follow the noised sums without a threshold."""
     sharing = SharingConfig(counter, EPSILON, DELTA, ABREAST * PROBES, HORIZON)
@@ -115,42 +130,55 @@ def audited_config(counter: CounterName) -> PdolConfig:
 def audit_domain(counter: CounterName, domain: Domain = Domain()) -> Run:
     """A record against null, everything that leaves a domain seen."""
     config = audited_config(counter)
-    return partial(audit_attack, domain_attack(config, domain), epoch_guarantee(config).cost, domain_family(config))
+    return Attacked(domain_attack(config, domain), epoch_guarantee(config).cost, domain_family(config))
 
 
-def domain_attack(config: PdolConfig, domain: Domain) -> Attack:
+def domain_attack(config: PdolConfig, domain: Domain, lanes: Lanes = Lanes()) -> Attack:
     """The likelihood ratio; see the module's docstring."""
     key = fresh_key()
-    plan = domain.plan or plan_of(config.sharing, ABREAST)
-    inverse = np.linalg.inv(_covariance(plan))
+    plan = domain.plan or plan_of(config.sharing, config.records.dimension)
+    inverse = np.linalg.inv(_covariance(plan, lanes.leaves))
 
     def attack(present: bool) -> NDArray[np.float64]:
-        seen = _transcript(config, domain, key, present, None)
+        seen = _transcript(config, domain, lanes, key, present, None)
         models = [model for _, model, _ in seen]
-        without, there = (_transcript(config, domain, None, guess, models) for guess in (False, True))
-        released = np.array([values for values, _, _ in seen], dtype=np.float64)
-        sums = [np.array([values for values, _, _ in guess], dtype=np.float64) for guess in (without, there)]
+        without, there = (_transcript(config, domain, lanes, None, guess, models) for guess in (False, True))
+        released = np.array([values[: lanes.features] for values, _, _ in seen], dtype=np.float64)
+        sums = [
+            np.array([values[: lanes.features] for values, _, _ in guess], dtype=np.float64)
+            for guess in (without, there)
+        ]
         centre, difference = (sums[0] + sums[1]) / 2, sums[1] - sums[0]
         score = np.einsum("tf,tu,uf->f", released - centre, inverse, difference)
         return np.asarray(score + _surely(seen, without, there), dtype=np.float64)
 
-    return side_by_side(attack, ABREAST)
+    return side_by_side(attack, lanes.features)
 
 
-def domain_family(config: PdolConfig) -> Family:
+def domain_family(config: PdolConfig, lanes: Lanes = Lanes()) -> Family:
     """Two normal laws, as far apart as the seen releases of the configured counter hold them for one record."""
-    plan = plan_of(config.sharing, ABREAST)
-    ones = np.full(SEEN, float(UNIT))
-    apart = math.sqrt(float(ones @ np.linalg.inv(_covariance(plan)) @ ones))
+    plan = plan_of(config.sharing, config.records.dimension)
+    ones, left = np.full(lanes.leaves, float(UNIT)), plan.factorisation(lanes.leaves).left
+    # Of the noise that the budget asks for, whatever the plan says of its own.
+    stated = left @ left.T * (first_draw(plan)[0] / float(left[0, 0])) ** 2
+    apart = math.sqrt(float(ones @ np.linalg.inv(stated + _ROUNDING * np.eye(lanes.leaves)) @ ones))
     assert isinstance(plan.budget, Concentrated)
     rho = float(plan.budget.rho)
-    return of_rho(lambda other: gaussian_curve(apart * math.sqrt(other / rho)), DELTA)
+    return of_rho(lambda other: gaussian_curve(apart * math.sqrt(other / rho)), config.sharing.delta)
 
 
-def _covariance(plan: Plan) -> NDArray[np.float64]:
-    left = plan.factorisation(SEEN).left
+def _covariance(plan: Plan, leaves: int) -> NDArray[np.float64]:
+    left = plan.factorisation(leaves).left
     fine = plan.fine_bits if isinstance(plan, BufferedToeplitz) else 0
-    return np.asarray(left @ left.T * plan.noise.variance * 4.0**-fine + _ROUNDING * np.eye(SEEN))
+    return np.asarray(left @ left.T * plan.noise.variance * 4.0**-fine + _ROUNDING * np.eye(leaves))
+
+
+def opened_node(config: PdolConfig, domain: Domain, key: Key | None) -> NodeState:
+    """A domain before its first slot, under a nonce that nobody else has; without a key its sums have no noise."""
+    plan = domain.plan or plan_of(config.sharing, config.records.dimension)
+    address = counter_address(config, pdol_digest(config), fresh_nonce(), 0, 0, 0)
+    counters = Counters(plan, key or fresh_key(), address, silent=key is None)
+    return domain.node(0, counters, config.slots_of(0))
 
 
 _Step = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]
@@ -158,18 +186,21 @@ _Step = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]
 
 
 def _transcript(
-    config: PdolConfig, domain: Domain, key: Key | None, present: bool, models: list[NDArray[np.int32]] | None
+    config: PdolConfig,
+    domain: Domain,
+    lanes: Lanes,
+    key: Key | None,
+    present: bool,
+    models: list[NDArray[np.int32]] | None,
 ) -> list[_Step]:
     """What leaves a domain; without a key its sums have no noise, and ``models`` were published by another."""
-    plan, aggregate = domain.plan or plan_of(config.sharing, ABREAST), Aggregate(config)
-    address = counter_address(config, pdol_digest(config), fresh_nonce(), 0, 0, 0)
-    counters = Counters(plan, key or fresh_key(), address, silent=key is None)
-    node, steps = domain.node(0, counters, config.slots_of(0)), []
-    for leaf in range(SEEN):
+    aggregate, node, steps = Aggregate(config), opened_node(config, domain, key), []
+    targets, probes = _targets(lanes, present), _probes(lanes.features, lanes.probes)
+    for leaf in range(lanes.leaves):
         model = aggregate.model.weights if models is None else models[leaf]
-        rows = _targets(present) if leaf == 0 else _probes(PROBES)
-        said = domain.predict(node, _probes(1), model)
-        node.fold(rows, model)
+        said = domain.predict(node, _probes(lanes.features, 1), model)
+        node.fold(probes if leaf else targets, model)
+        node.fold(null_rows(node.capacity_left), model)
         release = node.release()
         steps.append((release.values, model, said))
         if models is None:
@@ -180,28 +211,27 @@ def _transcript(
 
 def _surely(seen: list[_Step], without: list[_Step], there: list[_Step]) -> NDArray[np.float64]:
     """What predictions decide: those that one hypothesis does not give rule it out."""
-    score = np.zeros(ABREAST)
+    score = np.zeros(len(seen[0][2]))
     for (_, _, said), (_, _, no), (_, _, yes) in zip(seen, without, there, strict=True):
         score += np.where(said != no, 1e9, 0.0) - np.where(said != yes, 1e9, 0.0)
     return score
 
 
-def _probes(times: int) -> Rows:
-    """Records y = 1 on one feature each, all features so many times."""
-    count = times * ABREAST
+def _probes(features: int, times: int) -> Rows:
+    """Records y = 1 on one feature each, the first features so many times."""
+    count = times * features
     return Rows(
         np.arange(count + 1, dtype=np.int64),
-        np.tile(np.arange(ABREAST, dtype=np.int32), times),
+        np.tile(np.arange(features, dtype=np.int32), times),
         np.full(count, UNIT, dtype=np.int64),
         np.ones(count, dtype=np.int8),
     )
 
 
-def _targets(present: bool) -> Rows:
-    """The first leaf: a record of each feature or none, and null slots."""
-    rows = _probes(PROBES)
-    place = np.arange(len(rows))
-    return rows.without((place >= ABREAST) | (not present))
+def _targets(lanes: Lanes, present: bool) -> Rows:
+    """The first leaf: a record of each feature or null."""
+    rows = _probes(lanes.features, 1)
+    return rows.without(np.full(len(rows), not present))
 
 
 def gossip_config(gradient_at: str, epsilon: float = 1.0) -> PdolConfig:
@@ -222,15 +252,21 @@ def audit_gossip(
         epsilon: that the paper claims.
     """
     config = gossip_config(gradient_at, epsilon)
-    family = (
-        pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power) if gradient_at == "sent" else None
-    )
-    return partial(
-        audit_attack,
-        side_by_side(_GossipAttack(config, node, SURE[gradient_at] if sure is None else sure).scores, RUNS_ABREAST),
-        epoch_guarantee(config).cost,
-        family,
-    )
+    sure = SURE[gradient_at] if sure is None else sure
+    return Attacked(gossip_attack(config, node, sure), epoch_guarantee(config).cost, gossip_family(gradient_at))
+
+
+def gossip_attack(config: PdolConfig, node: type[GossipNode], sure: float) -> Attack:
+    """The likelihood ratio of `RUNS_ABREAST` first nodes with `FEATURES` features; see the module's docstring."""
+    return side_by_side(_GossipAttack(config, node, sure).scores, RUNS_ABREAST)
+
+
+def gossip_family(gradient_at: str) -> Family | None:
+    """Of all noise of the round that learned from the record: where gradients are taken at what was sent, no other
+    round tells of it."""
+    if gradient_at == "own":
+        return None
+    return pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power)
 
 
 class _GossipAttack:

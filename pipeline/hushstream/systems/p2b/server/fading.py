@@ -1,0 +1,84 @@
+"""Weights of windows that fade, and weighed sums as sums of as many slots as they are worth.
+
+See `hushstream.systems.p2b.forgetting` for what a worth is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hushstream.systems.p2b.server.errors import AggregationError
+
+Float64 = npt.NDArray[np.float64]
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Worth(NamedTuple):
+    """Sums as `server.effects` takes them.
+
+    Attributes:
+        ones, zeros: int64, the two sums.
+        variance: of the noise in one of them, or in one of each row.
+    """
+
+    ones: Int64
+    zeros: Int64
+    variance: float | Float64
+
+
+class Weights:
+    """What the windows behind each row of sums weigh together.
+
+    Attributes:
+        fade: f, what all weights are multiplied by when a window comes.
+        slots: (rows,) float64, sum of w n over windows of n slots with the weight w.
+        squares: (rows,) float64, sum of w^2 n.
+    """
+
+    def __init__(self, fade: float, rows: int) -> None:
+        """Begin with no window; ``fade`` in (0, 1)."""
+        self.fade = fade
+        self.slots: Float64 = np.zeros(rows)
+        self.squares: Float64 = np.zeros(rows)
+
+    def restart(self, rows: Bools) -> None:
+        """Forget what was behind some rows."""
+        self.slots[rows], self.squares[rows] = 0.0, 0.0
+
+    def add(self, slots: int, rows: Bools) -> None:
+        """Let all windows fade, and put one of so many slots behind some rows."""
+        self.slots = self.slots * self.fade + np.where(rows, float(slots), 0.0)
+        self.squares = self.squares * (self.fade * self.fade) + np.where(rows, float(slots), 0.0)
+
+    def worth(self, ones: Float64, zeros: Float64, variance: float | Float64) -> Worth:
+        """Weighed sums as those of as many slots as they are worth.
+
+        Args:
+            ones, zeros: (rows, cells) float64, weighed.
+            variance: of the noise in one of them; (rows,) where it differs.
+        """
+        # A row without slots is noise: it is worth what it is.
+        ratio = self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
+        ratio = np.where(self.squares > 0.0, ratio, 1.0)
+        whole = [np.rint(ratio[:, None] * one).astype(np.int64) for one in (ones, zeros)]
+        return Worth(whole[0], whole[1], ratio * ratio * variance)
+
+    def dump(self) -> bytes:
+        """The weights as little-endian float64."""
+        return self.slots.astype("<f8").tobytes() + self.squares.astype("<f8").tobytes()
+
+    def load(self, dumped: bytes) -> None:
+        """Return to what `dump` wrote of weights of as many rows.
+
+        Raises:
+            AggregationError: not such bytes.
+        """
+        rows = len(self.slots)
+        if len(dumped) != 16 * rows:
+            raise AggregationError(f"expected {16 * rows} bytes of weights, got {len(dumped)}")
+        values = np.frombuffer(dumped, "<f8").astype(np.float64)
+        self.slots, self.squares = values[:rows].copy(), values[rows:].copy()
