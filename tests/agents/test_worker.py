@@ -66,7 +66,7 @@ async def test_a_wrong_number_of_partitions_is_named(bench: Any, harness: Any, m
         worker = await run.start()
         assert await worker.exit_code() == 1
     name = run.settings.physical("journal-counting")
-    assert f"topic {name}: expected 1 partitions, found 3" in only_line(worker)
+    assert f"topic {name}: expected 1 partition, found 3" in only_line(worker)
 
 
 async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness: Any, machines: Any) -> None:

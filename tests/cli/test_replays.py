@@ -132,7 +132,7 @@ def test_a_dataset_without_an_address_is_replayed_from_a_local_folder(cli, refus
     write_mediamill(tmp_path / "mediamill", 120)
     write_criteo(tmp_path / "criteo", 400)
     document = cli(*arguments, *small, "--data-dir", tmp_path, "--report", tmp_path / "report", "--json").json
-    assert document["options"]["dataset"] == dataset
+    assert document["counts"]["decided"] > 0
     assert {check["status"] for check in document["verify"].values()} == {"equal"}
     with (tmp_path / "criteo" / "train.txt").open("a") as log:
         log.write("1\t2")
