@@ -178,6 +178,7 @@ def test_features_of_any_bounds_are_attacked(features, noise):
     assert audit_config(config, 200).result.passed
 
 
+@pytest.mark.timeout(900)
 def test_long_features_with_hardly_any_epsilon_take_no_more_room_than_there_is():
     """The curve of so wide a vector would be some 10^9 numbers; its bound is 0, and the claim's own bound stands."""
     config = collaborative(FeatureConfig(200), noise="k-norm", epsilon=0.1, horizon=1 << 20)
@@ -239,7 +240,7 @@ def declared():
 
 def pdol(**changes):
     sharing = SharingConfig(epsilon=0.5, delta=1e-7, slots_per_release=40, horizon=6)
-    return PdolConfig("audited", 4, RecordConfig(60), **{"sharing": sharing, **changes})
+    return PdolConfig("audited", 4, **{"records": RecordConfig(60), "sharing": sharing, **changes})
 
 
 def vendors(**release):

@@ -214,6 +214,7 @@ def is_noticed(rig: Rig, form: Form, state: dict[str, Any], field: str, start: A
 
 _DIVERGED = "set where a journal record is adopted that its inputs no longer give, and tested where that is"
 _PHASES = "of a system without phases"
+_WHOLE = "declared once for models that come whole as well, in whose recordings it changes"
 UNCHANGED: Mapping[tuple[str, str], str] = {
     ("a collector's state", "ended"): "set where the budget cannot pay for a round, and tested where that is",
     ("a rating aggregator's state", "stopped"): "set where a model cannot be made, and tested where that is",
@@ -224,6 +225,13 @@ UNCHANGED: Mapping[tuple[str, str], str] = {
     ("a board's state", "sealed_phase"): _PHASES,
     ("means", "seals"): _PHASES,
     ("means", "sealed_phase"): _PHASES,
+    ("an aggregator's state with parts", "seals"): _WHOLE,
+    ("an aggregator's state with parts", "sealed_phase"): _WHOLE,
+    **{
+        (f"a learner's state with {models}", field): _WHOLE
+        for models in ("models in parts", "a catalogue and models in parts")
+        for field in ("epoch", "lift", "spending")
+    },
 }
 """Fields, by the name of the state, that no recording changes, with the reason."""
 

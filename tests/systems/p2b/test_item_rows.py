@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue, ItemChange
 from hushstream.features.schema import declare
@@ -157,7 +158,7 @@ def test_a_rows_sums_begin_with_its_item_and_never_hold_the_windows_before(carri
     add(totals, 1_000, 2, 1, 2, 0)
     assert totals.ones[:, 0].tolist() == [1_111, 100, 1_111]
     assert totals.zeros[:, 0].tolist() == [2_222, 200, 2_222]
-    left_out = 2.0 * (8.0 + 4.0) if carried else 0.0
+    left_out = 2.0 * (8.0 + 16.0) if carried else 0.0
     assert totals.variances.tolist() == [16.0, 4.0 + left_out, 16.0]
     assert (totals.slots, totals.catalogue, totals.entries.tolist()) == (40, 3, [1, 3, 0])
     again = ItemTotals(ROWS, 2, carried)
@@ -237,11 +238,57 @@ def test_a_new_item_starts_from_those_that_are_most_like_it() -> None:
     take(policy, catalogue, "c", "red")
     assert mean_of(policy, 2) == pytest.approx(0.4)
     assert mean_of(policy, 0) == pytest.approx(0.4)
-    # A model that has heard of it says what is known; one that has not is told again.
-    adopt(policy, [0.4, 0.1, 0.25], [1, 2, 3])
-    assert mean_of(policy, 2) == pytest.approx(0.25)
+    # A model that has not heard of it is told again.
     adopt(policy, [0.4, 0.1, 9.0], [1, 2, 0])
     assert mean_of(policy, 2) == pytest.approx(0.4)
+
+
+def spread_of(policy: FeaturePolicy, row: int) -> list[float]:
+    return policy.shared("private").state.model.table[:, ROWS + row].tolist()
+
+
+def released(known: float, new: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of two known items whose cells differ by sign, and of a new one that has 0 in all of them."""
+    signs = np.resize([1.0, -1.0], LAYOUT.cells)
+    means, variances = np.outer([0.3, -0.3, 0.0], signs), np.full((ROWS, LAYOUT.cells), known)
+    means[:, 0], variances[2] = 0.5, new
+    return means, variances
+
+
+@pytest.mark.parametrize(
+    ("new", "kept"),
+    [pytest.param(0.2, 1.0, id="of-few-slots"), pytest.param(1e-7, 0.0, id="of-many-slots")],
+)
+def test_a_new_item_leans_on_those_like_it_until_windows_say_more(new: float, kept: float) -> None:
+    policy, catalogue = following(("a", "red"), ("b", "blue"))
+    means, variances = released(1e-4, new)
+    policy.adopt("private", 1, means, variances, np.array([1e-3]), np.array([1.0, 2.0, 0.0]))
+    take(policy, catalogue, "c", "red")
+    policy.adopt("private", 2, means, variances, np.array([1e-3]), np.array([1.0, 2.0, 3.0]))
+    table = policy.shared("private").state.model.table
+    assert table[1:, 2] == pytest.approx(kept * means[0, 1:], abs=1e-3)
+    assert np.allclose(table[:, :2].T, means[:2])
+    assert max(spread_of(policy, 2)) < 2e-4
+    # It still does behind a restart, and in the version behind that.
+    again, _ = following(("a", "red"), ("b", "blue"), ("c", "red"))
+    again.restore_models(policy.dump_models())
+    for one in (policy, again):
+        one.adopt("private", 3, means, variances, np.array([1e-3]), np.array([1.0, 2.0, 3.0]))
+        assert one.shared("private").state.model.table.tolist() == table.tolist()
+
+
+def test_no_item_leans_on_others_in_the_first_model_and_none_that_it_knew() -> None:
+    policy, catalogue = following(("a", "red"), ("b", "blue"), ("c", "red"))
+    means, variances = released(0.1, 0.2)
+    for version in (1, 2):
+        policy.adopt("private", version, means, variances, np.array([0.1]), np.array([1.0, 2.0, 3.0]))
+        table = policy.shared("private").state.model.table
+        assert np.allclose(table.T, np.concatenate([means, variances]))
+    # Another item in a row that leaned leans anew, on those that the model knows.
+    take(policy, catalogue, "c", offered=False)
+    take(policy, catalogue, "d", "blue")
+    policy.adopt("private", 3, means, variances, np.array([0.1]), np.array([1.0, 2.0, 5.0]))
+    assert policy.shared("private").state.model.table[1:, 2] == pytest.approx(means[1, 1:], rel=0.5)
 
 
 def test_an_item_without_features_starts_from_the_mean_of_all_and_as_uncertain_as_they_differ() -> None:

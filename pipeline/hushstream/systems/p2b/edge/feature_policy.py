@@ -6,7 +6,7 @@ from the bytes where one is learned from later: so a decision that waits keeps a
 Where items have names, a row of the model stands for one item after another. What was decided keeps the version of the
 catalogue behind its context: it goes into the slot, and what is older than its row's item is learned by nobody. What a
 user learned of an item is dropped when its row has another one; what models say of a row begins anew with an item
-(`FeaturePolicy.entered`).
+(`FeaturePolicy.entered`), from items that are like it (`new_items`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hushstream.learners.sparse import MOST_STEPS, SparseContext, SparseModel, S
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports
 from hushstream.systems.p2b.edge.feature_state import DatedSteps, FeatureState
+from hushstream.systems.p2b.edge.new_items import begin, lean, neighbours
 from hushstream.systems.p2b.edge.policy import UNSCORED
 from hushstream.systems.p2b.edge.shared import SharedModel, SharedModels
 
@@ -55,7 +56,7 @@ class FeaturePolicy:
         """Where items have names: decide among those of a catalogue, which changes under this policy."""
         self._catalogue = catalogue
         for track in self._models.tracks:
-            self._models.adopt(track, 0, FeatureState(self._cold.copy(), None, np.zeros(self.arms, dtype=np.int32)))
+            self._models.adopt(track, 0, _unknown(self._cold, self.arms))
 
     def entered(self, row: int) -> None:
         """Begin a row of every model anew: another item entered it."""
@@ -69,9 +70,12 @@ class FeaturePolicy:
         """See `SharedPolicy.adopt`: means and variances (K, P), the variance of a reward (1,); and entries (K,)."""
         means, variances, reward_variance, *entries = arrays
         model = SparseModel.of(means, variances, float(reward_variance[0]))
-        state = FeatureState(model, None, entries[0].astype(np.int32) if entries else None)
-        if self._catalogue is not None and state.entries is not None:
-            for row in np.flatnonzero(self._catalogue.offered & (state.entries < self._catalogue.entries)):
+        state = FeatureState(model)
+        if self._catalogue is not None and entries:
+            known = entries[0].astype(np.int32)
+            state = FeatureState(model, None, known, np.zeros(self.arms, dtype=np.bool_))
+            self._lean_rows(state, self._models.newest(track))
+            for row in np.flatnonzero(self._catalogue.offered & (known < self._catalogue.entries)):
                 self._begin_row(state, int(row))
         self._models.adopt(track, version, state)
 
@@ -79,7 +83,7 @@ class FeaturePolicy:
         model = self._models.hold(track)
         own = DatedSteps(self._layout.cells)
         own.catalogue = self._version
-        return model.version, FeatureState(model.state.model, own, model.state.entries)
+        return model.version, model.state._replace(own=own)
 
     def end(self, track: str, version: int) -> None:
         self._models.let_go(track, version)
@@ -164,7 +168,7 @@ class FeaturePolicy:
         own = DatedSteps.restored(arms, vectors, gains, told - count)
         own.catalogue = catalogue
         held = self._models.held(track, version)
-        return FeatureState(held.model, own, held.entries)
+        return held._replace(own=own)
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(_dump_model)
@@ -199,20 +203,35 @@ class FeaturePolicy:
         catalogue = self._catalogue
         assert catalogue is not None, "items have no names here"
         assert state.entries is not None, "a model of named items says when they entered"
+        assert state.late is not None, "a model of named items says which of them are new"
         if state.entries[row] >= catalogue.entries[row]:
             return
         known = catalogue.offered & (state.entries == catalogue.entries)
         known[row] = False
-        others, table, arms = np.flatnonzero(known), state.model.table, self.arms
+        others = np.flatnonzero(known)
         if others.size:
-            means, variances = table[:, others].astype(np.float64), table[:, arms + others].astype(np.float64)
-            weights = catalogue.likeness(row, others)
-            mean = means @ weights
-            table[:, row] = mean
-            table[:, arms + row] = variances @ weights + (means - mean[:, None]) ** 2 @ weights
+            begin(state.model, row, neighbours(state.model, others, catalogue.likeness(row, others)))
         else:
-            table[:, [row, arms + row]] = self._cold.table[:, [row, arms + row]]
-        state.entries[row] = catalogue.entries[row]
+            table = state.model.table
+            table[:, [row, self.arms + row]] = self._cold.table[:, [row, self.arms + row]]
+        state.entries[row], state.late[row] = catalogue.entries[row], bool(others.size)
+
+    def _lean_rows(self, state: FeatureState, before: SharedModel[FeatureState]) -> None:
+        """Let rows that the model before began from others lean on those in a newer one.
+
+        Before the first model nothing was known that a row could begin from.
+        """
+        catalogue = self._catalogue
+        assert catalogue is not None, "items have no names here"
+        assert state.entries is not None, "a model of named items says when they entered"
+        assert state.late is not None, "a model of named items says which of them are new"
+        if not before.version:
+            return
+        assert before.state.late is not None, "a model of named items says which of them are new"
+        state.late[:] = before.state.late & (before.state.entries == state.entries)
+        others = np.flatnonzero(catalogue.offered & (state.entries == catalogue.entries) & ~state.late)
+        for row in np.flatnonzero(state.late & catalogue.offered) if others.size else ():
+            lean(state.model, self._layout, int(row), others, catalogue.likeness(int(row), others))
 
     def _context(self, context: NDArray[np.uint8]) -> SparseContext:
         row = context[: self.context_dimension].tobytes()
@@ -228,14 +247,22 @@ class FeaturePolicy:
         return contexts_of(cells, np.concatenate([np.ones((size, 1)), blocks.values], axis=1))
 
 
+def _unknown(cold: SparseModel, arms: int) -> FeatureState:
+    """Of items with names, before any release: no row stands for an item yet."""
+    return FeatureState(cold.copy(), None, np.zeros(arms, dtype=np.int32), np.zeros(arms, dtype=np.bool_))
+
+
 def _dump_model(state: FeatureState) -> bytes:
-    table, entries = state.model.table, state.entries
-    dated = b"" if entries is None else entries.astype("<i4").tobytes()
+    table, entries, late = state.model.table, state.entries, state.late
+    dated = b"" if entries is None or late is None else entries.astype("<i4").tobytes() + late.tobytes()
     return _MODEL.pack(*table.shape, state.model.reward_variance) + table.astype("<f4").tobytes() + dated
 
 
 def _load_model(dumped: bytes) -> FeatureState:
     rows, columns, reward_variance = _MODEL.unpack_from(dumped)
     table = np.frombuffer(dumped, "<f4", rows * columns, _MODEL.size).reshape(rows, columns).astype(np.float32)
-    entries = np.frombuffer(dumped, "<i4", offset=_MODEL.size + 4 * table.size).astype(np.int32)
-    return FeatureState(SparseModel(table, reward_variance), None, entries if entries.size else None)
+    model, arms, place = SparseModel(table, reward_variance), columns // 2, _MODEL.size + 4 * table.size
+    if place == len(dumped):
+        return FeatureState(model)
+    entries = np.frombuffer(dumped, "<i4", arms, place).astype(np.int32)
+    return FeatureState(model, None, entries, np.frombuffer(dumped, np.bool_, offset=place + 4 * arms).copy())

@@ -18,11 +18,14 @@ class FeatureState(NamedTuple):
         own: what the user learned.
         entries: (K,) int32, the catalogue versions at which the items entered that the model's rows stand for; None
             where items have no names. It changes with the model's rows.
+        late: (K,) bool, rows whose items entered when the model knew others: it began them from those, and leans on
+            them as long as the item is there; None where items have no names. It changes with the model's rows.
     """
 
     model: SparseModel
     own: DatedSteps | None = None
     entries: NDArray[np.int32] | None = None
+    late: NDArray[np.bool_] | None = None
 
 
 class DatedSteps(OwnSteps):

@@ -6,7 +6,7 @@ had not heard of the item yet counts for the other rows alone.
 
 *The variance of a row.* With fresh noise it is the sum over its windows. Where windows run through a counter, each of
 them publishes what it adds to the counter's total: the sum from a window on is one total less another, and its variance
-is taken as that of both together, so what is left out counts twice with the part that it added.
+is taken as that of both together. A window that is left out is such a difference as well, of the totals around it.
 
 Where windows fade (`hushstream.systems.p2b.forgetting`) that holds as well: a row whose item entered after window s has
 the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
@@ -84,7 +84,7 @@ class ItemTotals:
             self.variances = self.variances * (self._fade * self._fade)
         self.ones[~older] += ones[~older]
         self.zeros[~older] += zeros[~older]
-        self.variances += np.where(older, twice * variance, variance)
+        self.variances += np.where(older, twice * self._all.variance, variance)
         self.entries = np.maximum(self.entries, entries)
         self.catalogue = max(self.catalogue, catalogue)
 

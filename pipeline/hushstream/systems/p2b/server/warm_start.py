@@ -28,7 +28,9 @@ from hushstream.systems.p2b.server.errors import AggregationError
 
 Float64 = NDArray[np.float64]
 
-_OWN_TASTE = 0.3
+OWN_TASTE = 0.3
+"""How far users differ by themselves in the log-odds of an item, in standard deviations."""
+
 _LEAST_DEVIATION = 0.02
 """Of an effect on log-odds: a variance of 0 would keep a user's own clicks from ever moving it."""
 
@@ -68,7 +70,7 @@ def warm_start(effects: Effects, chance: float | None, horizon: int) -> WarmStar
         rate = 1.0 - float(exp(log(unclicked) / horizon)[0])
     slope = rate * (1.0 - rate)
     means = np.concatenate([(rate + slope * effects.arms)[:, None], slope * effects.cells], axis=1)
-    own = (_OWN_TASTE * slope) ** 2
+    own = (OWN_TASTE * slope) ** 2
     least = (_LEAST_DEVIATION * slope) ** 2
     variances = np.concatenate(
         [
