@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 import matplotlib as mpl
 from live import LiveError, LiveRun, Series
@@ -140,6 +142,12 @@ def _legend(pattern: str, series: Series) -> str:
     return pattern
 
 
+def _end(number: int, _: FrameType | None) -> None:
+    """End as after an error, so that what was started is stopped; a second signal would cut that short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
     parser = argparse.ArgumentParser(description="Draw every dashboard from a live Prometheus.")
@@ -147,6 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--pace", type=float, default=30.0, help="interactions a second")
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of the pictures")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _end)
     with (
         tempfile.TemporaryDirectory(prefix="hushstream-live-") as folder,
         LiveRun(Path(folder), given.users, given.pace) as run,

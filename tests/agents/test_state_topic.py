@@ -329,6 +329,29 @@ async def test_what_was_never_folded_is_gone_on_without_by_the_word_that_the_ref
     assert again.recovered.machine.positions()[INPUT] == 17
 
 
+async def test_whoever_goes_on_without_lost_input_publishes_the_state_that_others_need_then(
+    partition: Partition,
+) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    assert await first.publish()
+    await first.work(VALUES[:4])
+    first.save()  # on its disk alone: the published state is a record behind
+    for _ in range(3):
+        await partition.broker.send_and_wait(partition.prefix + "events", b"lost", partition=0)
+    await partition.delete("events")
+    with pytest.raises(InputsDeleted, match=r"folded up to journal record 2, but the newest state .* ends with rec"):
+        await partition.worker("b").take_up()
+    accepting = await partition.worker("a", accept=("0:events/0:16-19",)).take_up()
+    state = accepting.recovered.machine.snapshot()
+    other = await partition.worker("b").take_up()
+    assert (other.recovered.sequence, other.recovered.machine.snapshot()) == (2, state)
+    assert other.recovered.begins == {INPUT: 19}
+    published = len(await partition.records(STATE))
+    await partition.worker("a", accept=("0:events/0:16-19",)).take_up()
+    assert len(await partition.records(STATE)) == published, "it is there"
+
+
 @pytest.mark.parametrize("written", [2, 20])
 async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_folded(
     partition: Partition, written: int, monkeypatch: Any
@@ -551,6 +574,25 @@ async def test_a_partition_moves_after_retention_between_real_workers(bench: Any
         assert second.log.read_text(encoding="utf-8").count("(0 replayed") == 2
         await run.append({("events", p): [(2_000_000, b"k1")] * 16 for p in range(2)})
         await _published(run, 76)
+        second.kill(signal.SIGTERM)
+        assert await second.exit_code() == 0
+
+
+async def test_a_worker_that_is_ended_leaves_its_last_state_to_others(bench: Any, harness: Any, machines: Any) -> None:
+    made = harness.Deployment(
+        bench, "ended", f"{machines.__file__}:counting", {"targets": 2}, machines.counting(targets=2),
+        {("events", p): EVENTS for p in range(2)}, 2,
+    )  # fmt: skip
+    async with made as run:
+        # No state is due within the hour.
+        first = await run.start(datadir=str(bench.directory / "ended-a"), snapshot_interval_seconds=3600.0)
+        await run.folded_all()
+        first.kill(signal.SIGTERM)
+        assert await first.exit_code() == 0
+        await run.delete_inputs()
+        second = await run.start(datadir=str(bench.directory / "ended-b"))
+        await run.taken_up(second)
+        assert second.log.read_text(encoding="utf-8").count("(0 replayed") == 2
         second.kill(signal.SIGTERM)
         assert await second.exit_code() == 0
 

@@ -175,6 +175,33 @@ async def inputs_lost(scene: Scene) -> str:
     return f"{len(words)} times --accept-loss, from when both learners were started with it"
 
 
+async def topics_made_again(scene: Scene) -> str:
+    """Inputs are deleted and made again, empty: the refusal names a command for each partition, and what follows it."""
+    await asyncio.sleep(PUBLISHED_SECONDS)  # more is folded than the new topic holds when it is asked for
+    await asyncio.gather(scene.first.end(), scene.second.end())
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([scene.topic("contexts")])
+    finally:
+        await admin.close()
+    await command(scene, "topics", "apply", "--no-acls")
+    await scene.first.start(REFUSED_SECONDS)
+    await scene.first.end()
+    resumed = scene.first.resuming()
+    for arguments in sorted(resumed):
+        await command(scene, "topics", "resume", *arguments)
+    await scene.first.start(REFUSED_SECONDS)
+    words = scene.first.accepting()
+    await scene.first.end()
+    scene.moved = time.monotonic()
+    await asyncio.gather(scene.first.start(), scene.second.start())
+    return (
+        f"contexts; {len(resumed)} times `topics resume`, {len(words)} times --accept-loss, from when both learners were "
+        f"started with it"
+    )
+
+
 async def stopped(scene: Scene) -> str:
     scene.first.signal(signal.SIGSTOP)
     await asyncio.sleep(60)
@@ -244,6 +271,7 @@ LAST = (
     Fault("partition moves after retention", 10, retention),
     Fault("partitions move after retention, no peer", 10, retention_and_start),
     Fault("inputs deleted before they were folded", 10, inputs_lost),
+    Fault("an input deleted and made again", 10, topics_made_again),
 )
 """Where they are not outlived nothing works after them."""
 AS_THREE_COME = (Fault("one of three brokers, which leads, killed for 5 s (broker session 9 s)", 10, leader_killed),)

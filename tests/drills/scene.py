@@ -74,6 +74,11 @@ class Learner:
             learner._command += [part for word in sorted(words) for part in ("--accept-loss", word)]
         return words
 
+    def resuming(self) -> set[tuple[str, ...]]:
+        """The arguments of each `topics resume` that a refusal of its log names, of whichever partition."""
+        said = self._log.read_text(encoding="utf-8")
+        return {tuple(found.split()) for found in re.findall(r"topics resume ([^`]*--write)", said)}
+
     @property
     def pid(self) -> int:
         """Of the process, which has been started."""

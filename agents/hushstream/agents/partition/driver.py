@@ -96,6 +96,8 @@ class PartitionDriver:
         self._drained.set()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
+        self._leaving_until: float | None = None
+        """Until when the last state may be published, once the worker is ending."""
         self._failed = False
         self._background_snapshots = BackgroundSnapshots(
             recovered, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
@@ -125,7 +127,7 @@ class PartitionDriver:
 
         Args:
             timeout_seconds: how long that may take; a snapshot that is being written then is left to itself.
-            snapshot: take a last one, however long it takes.
+            snapshot: take a last one, however long it takes, and publish it if that can be done in time.
 
         Returns:
             The machine in step with its journal, to be kept as a cache; None when it is not (a failure).
@@ -137,7 +139,7 @@ class PartitionDriver:
         if not await within(self._drained, deadline, self._clock) or not self._tasks[0].done():
             self._failed = True
         if snapshot and not self._failed:
-            await self._guarded(self._cut_last)
+            await self._guarded(partial(self._cut_last, deadline))
         await within(self._background_snapshots.idle, deadline, self._clock)
         await self._cancel()
         if self._failed:
@@ -391,7 +393,8 @@ class PartitionDriver:
     def _cut(self) -> None:
         """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
         states, folded = self._tools.states, sum(self._machine.positions().values())
-        if states is not None and states.due(self.partition, (self._sequence, folded)):
+        last_one = self._leaving_until is not None
+        if states is not None and states.due(self.partition, (self._sequence, folded), last_one=last_one):
             self._background_snapshots.again()
         cut = self._background_snapshots.begin(self._sequence)
         if cut is not None:
@@ -399,8 +402,9 @@ class PartitionDriver:
         elif self._background_snapshots.idle.is_set():
             self._tools.saved[self.partition] = self._clock()
 
-    async def _cut_last(self) -> None:
+    async def _cut_last(self, deadline: float) -> None:
         await self._background_snapshots.idle.wait()
+        self._leaving_until = deadline
         self._cut()
         await self._background_snapshots.idle.wait()
 
@@ -408,8 +412,13 @@ class PartitionDriver:
         await self._tools.snapshots.save_beside(self.partition, snapshot)
         self._tools.saved[self.partition] = self._clock()
         self._tools.observe("snapshot", self.partition, snapshot.sequence)
-        states = self._tools.states
-        if states is not None and await states.keep(self.partition, snapshot, lambda: not self._closing):
+        states, until = self._tools.states, self._leaving_until
+        left = None if until is None else max(0.0, until - self._clock())
+
+        def wanted() -> bool:
+            return left is not None or not self._closing
+
+        if states is not None and await states.keep(self.partition, snapshot, wanted, left):
             self._tools.observe("published", self.partition, snapshot.sequence)
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:

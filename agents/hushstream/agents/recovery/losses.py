@@ -6,6 +6,9 @@ note beside the chain of its journal (`hushstream.engine.journal.notes`) and fol
 batch begins where it would have begun without the loss, and holds only the records that are there. Its digest says so,
 so recoveries and `verify` compute the same; where no note covers the range, both refuse it as before.
 
+Before the note is written the state that the partition goes on with is published, where that has not been done: whoever
+takes the partition up later finds it there. From an older state it would have to read what is lost, and be refused.
+
 The loss costs no privacy. Nothing was released from input that was not folded, and a slot that was charged at the edge
 and is not counted costs its user what it would have cost.
 """
@@ -13,7 +16,7 @@ and is not counted costs its user what it would have cost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -42,11 +45,13 @@ class Losses:
         settings: of the worker; they hold an operator's words.
         keys: of the zone.
         sender: where notes go.
+        publish: publishes the state of a machine, so that other workers go on from there too.
     """
 
     settings: WorkerSettings
     keys: HoldsStateKeys
     sender: Sender
+    publish: Callable[[RecoveredMachine], Awaitable[None]]
     _seals: dict[int, NoteSeal] = field(default_factory=dict)
 
     async def accepted(
@@ -55,7 +60,7 @@ class Losses:
         """Whether the input before ``first`` that a machine has not folded is lost by an operator's word.
 
         Args:
-            held: the machine, on its journal.
+            recovered: the machine, on its journal.
             reader: opened; it forgets what it had open.
             source: the input.
             first: where its log begins.
@@ -82,6 +87,7 @@ class Losses:
                 f"with --accept-loss {word}: nothing will follow from them, and tombstones of users among them have to "
                 f"be sent again (`hushstream forget`); `verify` will say so"
             )
+        await self.publish(recovered)
         note = Note(LOST, source, low, first, after_ms, before_ms)
         value = self._seal(partition).pack(note)
         await (await self.sender.send(Output(*recovered.machine.journal, value)))

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from hushstream.agents.errors import InputsDeleted, replaced
+from hushstream.agents.errors import DiskRefused, InputsDeleted, replaced
 from hushstream.agents.kafka.commits import read_mark
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.beginning import Beginning
@@ -25,7 +25,7 @@ from hushstream.agents.recovery.journal_forks import published_ms, reach, sequen
 from hushstream.agents.recovery.losses import Losses
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
-from hushstream.agents.recovery.snapshots import SnapshotStore
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import NewerJournal
@@ -83,7 +83,7 @@ class Recovery:
         """Begin machines with the same tools."""
         tools = (self.settings, self.make_machine, self.sender, self.snapshots, self.marks, self.states)
         object.__setattr__(self, "beginning", Beginning(*tools))
-        object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender))
+        object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender, self._publish))
 
     async def run(
         self, partition: int, commits: Collection[str], cached: RecoveredMachine | None = None
@@ -233,6 +233,33 @@ class Recovery:
             f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data "
             f"directory of the last owner"
         )
+
+    async def _publish(self, recovered: RecoveredMachine) -> None:
+        """Save and publish the state that a machine has now, unless that was done.
+
+        Raises:
+            DiskRefused: it could not be kept on disk.
+            Superseded: the partition was taken away meanwhile.
+        """
+        partition, folded = recovered.machine.journal[1], sum(recovered.machine.positions().values())
+        place = (recovered.sequence, folded)
+        # What was not sent yet would never be: who begins with a state takes all that it contains as released.
+        released = recovered.released == recovered.sequence
+        if self.states is None or not released or not self.states.due(partition, place, last_one=True):
+            return
+        state = recovered.machine.snapshot()
+        snapshot = Snapshot(
+            recovered.sequence, recovered.journal_offset, recovered.genesis, state, folded, recovered.record
+        )
+        try:
+            await self.snapshots.save_beside(partition, snapshot)
+            published = await self.states.publish(partition, snapshot, self.still_owner)
+        except (ConnectionError, TimeoutError):
+            raise  # of the broker
+        except OSError as error:
+            raise DiskRefused(f"the state could not be kept on disk ({error.strerror or error})") from None
+        if not published:
+            raise Superseded
 
     async def _replay(
         self, recovered: RecoveredMachine, reader: LogReader, record: InputRecord, firsts: Mapping[tuple[str, int], int]

@@ -5,7 +5,9 @@ computed again, are deleted after days. So a copy of the snapshot goes to the to
 the worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
 
 A state is published with a snapshot, but rarely enough that the publications of a partition take `bytes_per_second` on
-average; and once a day in any case, so that a state with an erased user is replaced in all slots.
+average; and once a day in any case, so that a state with an erased user is replaced in all slots. A worker that is
+ended publishes its last state whatever the rate: input that the state before it needs may be gone when the next one
+starts.
 """
 
 from __future__ import annotations
@@ -193,31 +195,43 @@ class PublishedStates:
         sent = (last.sent for p in partitions if (last := self._last.get(p)) is not None and last.size)
         return max((self.clock() - moment for moment in sent), default=0.0)
 
-    def due(self, partition: int, place: tuple[int, int]) -> bool:
+    def due(self, partition: int, place: tuple[int, int], *, last_one: bool = False) -> bool:
         """Whether a state should be published now.
 
         Args:
             partition: the home partition, whose `candidates` were read.
             place: its last journal record, and how many input records it contains.
+            last_one: whether this worker publishes none after it.
         """
         last = self._last[partition]
         age = self.clock() - last.sent
+        if last_one:
+            return place[1] > 0 and place != last.place
         if place == last.place:
             return age >= REFRESH_SECONDS
         settings = self.settings
         least = max(settings.snapshot_interval_seconds, last.size / settings.state_bytes_per_second)
         return place[1] > 0 and age >= least
 
-    async def keep(self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool]) -> bool:
+    async def keep(
+        self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool], seconds_left: float | None = None
+    ) -> bool:
         """Publish what was just saved, if that is due; what the broker refuses is tried again with a later snapshot.
+
+        Args:
+            partition: the home partition.
+            snapshot: as it was saved.
+            wanted: see `publish`.
+            seconds_left: how long it may take, of the last one that this worker publishes; None for any other.
 
         Returns:
             Whether it was published.
         """
-        if not wanted() or not self.due(partition, snapshot.place):
+        if not wanted() or not self.due(partition, snapshot.place, last_one=seconds_left is not None):
             return False
         try:
-            return await self.publish(partition, snapshot, wanted)
+            async with asyncio.timeout(seconds_left):
+                return await self.publish(partition, snapshot, wanted)
         except OutOfOrderSequenceNumber:
             raise  # nothing more will be heard of this producer
         except (KafkaError, ConnectionError, TimeoutError, OSError) as error:
