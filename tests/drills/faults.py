@@ -197,8 +197,8 @@ async def topics_made_again(scene: Scene) -> str:
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
     return (
-        f"contexts; {len(resumed)} times `topics resume`, {len(words)} times --accept-loss, from when both learners were "
-        f"started with it"
+        f"contexts; {len(resumed)} times `topics resume` and {len(words)} times --accept-loss, from when both learners "
+        f"were started with it"
     )
 
 

@@ -41,6 +41,10 @@ MOST_STEPS = 256
 """Interactions of one user that are kept: 4 P + 12 bytes each, read by every decision of that user."""
 
 
+OWN_TASTE = 0.3
+"""How far users differ by themselves in the log-odds of an arm, in standard deviations: part of each constant's D."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseModel:
     """What all users of a model start from.

@@ -26,9 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.learners.sparse import SparseModel
+from hushstream.learners.sparse import OWN_TASTE, SparseModel
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
-from hushstream.systems.p2b.server.warm_start import OWN_TASTE
 
 Float64 = NDArray[np.float64]
 

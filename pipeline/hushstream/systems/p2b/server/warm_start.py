@@ -22,14 +22,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.learners.sparse import OWN_TASTE
 from hushstream.systems.p2b.server.effects import Effects
 from hushstream.systems.p2b.server.elementary import exp, log
 from hushstream.systems.p2b.server.errors import AggregationError
 
 Float64 = NDArray[np.float64]
-
-OWN_TASTE = 0.3
-"""How far users differ by themselves in the log-odds of an item, in standard deviations."""
 
 _LEAST_DEVIATION = 0.02
 """Of an effect on log-odds: a variance of 0 would keep a user's own clicks from ever moving it."""
