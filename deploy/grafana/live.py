@@ -7,6 +7,7 @@ of ``deploy/prometheus``, with other targets and a scrape every second. Everythi
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -178,11 +179,17 @@ class LiveRun:
         self._pages[name] = f"http://127.0.0.1:{port}/-/ready"
 
     def _spawn(self, name: str, arguments: list[str], program: str = sys.executable) -> None:
+        """Start a process, and hold SIGTERM back until it is noted: nobody would stop one that is not."""
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        with (self._folder / f"{name}.log").open("wb") as log:
-            self._processes[name] = subprocess.Popen(
-                [program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment
-            )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            with (self._folder / f"{name}.log").open("wb") as log:
+                self._processes[name] = subprocess.Popen(
+                    [program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment,
+                    preexec_fn=functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
+                )  # fmt: skip
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _await(self, name: str, ready: Any) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -134,7 +134,7 @@ def test_a_dataset_without_an_address_is_replayed_from_a_local_folder(cli, refus
     document = cli(*arguments, *small, "--data-dir", tmp_path, "--report", tmp_path / "report", "--json").json
     assert document["counts"]["decided"] > 0
     assert {check["status"] for check in document["verify"].values()} == {"equal"}
-    with (tmp_path / "criteo" / "train.txt").open("a") as log:
+    with (tmp_path / "criteo" / "train.txt").open("a", encoding="utf-8") as log:
         log.write("1\t2")
     if dataset == "criteo":
         assert "train.txt, line 401: expected 40 columns" in refused(*arguments, *small, "--data-dir", tmp_path)
