@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -166,8 +166,8 @@ class Client:
                 context for all arms: (d,), a histogram that sums to 1, d being ``features.dimension``. Features of each
                 arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
-                names those shown. Where features are declared by name: their values by name, a name that is absent or
-                None being missing.
+                names those shown; where items have names, (d,) of each item that may be shown, by its id. Where
+                features are declared by name: their values by name, a name that is absent or None being missing.
             eligible: arms that may be shown, numbered from 0, or the ids of items where items have names; None for all
                 that are offered.
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
@@ -186,6 +186,9 @@ class Client:
         if known is not None:
             _require_user(known.user, user)
             return known
+        if self._of_items(context):
+            eligible = list(context) if eligible is None else _of_context(eligible, context)
+            context = await self.items.matrix_of(context, self._rules)
         rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
         fallback = None if baseline is None else await self._fallback(event_id, user, baseline)
         question = self._waiting.get(event_id)
@@ -246,6 +249,8 @@ class Client:
         """
         if positions < 1:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
+        if eligible is None:
+            eligible = list(context) if self._of_items(context) else None
         left = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
@@ -269,6 +274,17 @@ class Client:
                 raise UnknownEvent("rank: expected an event of its own, got one that was decided among other arms")
             left.remove(item)
         return found
+
+    def _of_items(self, context: ArrayLike | Mapping[str, Any]) -> TypeGuard[Mapping[str, Any]]:
+        """Whether a context has the features of each item by its id.
+
+        Raises:
+            BadContext: it has none by id, and must: rows of a catalogue are nobody's business.
+        """
+        by_item = self._rules is not None and self._rules.item_numbers is not None
+        if by_item and self.items.named and not isinstance(context, Mapping):
+            raise BadContext("context: expected the features of each item that may be shown, by its id, got others")
+        return by_item and isinstance(context, Mapping)
 
     async def _all_items(self) -> Sequence[int | str]:
         """Every item that may be shown: ids where items have names, else the numbers of the arms.
@@ -590,6 +606,13 @@ class Client:
             self._answers.popitem(last=False)
         if not question.answer.done():
             question.answer.set_result(decision)
+
+
+def _of_context(eligible: Sequence[Any], context: Mapping[str, Any]) -> Sequence[Any]:
+    """Eligible items, of which the context has the features."""
+    if not all(item in context for item in eligible):
+        raise UnknownArm("eligible: expected items whose features the context has, got another")
+    return eligible
 
 
 def _refused() -> RequestRefused:
