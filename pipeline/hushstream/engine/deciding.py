@@ -20,7 +20,7 @@ from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.answering import AnsweredBatch, AnsweringRole
 from hushstream.engine.learner.arrivals import Arrivals, DecodedContexts
-from hushstream.engine.learner.batch import Batch, Changed, FeedbackCursor, PublicCursor, eligible_mask
+from hushstream.engine.learner.batch import Batch, Changed, FeedbackCursor, PublicCursor
 from hushstream.engine.learner.items import until_next_change
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
@@ -249,13 +249,11 @@ class DecisionRole(AnsweringRole):
         batch.counts[Outcome.ITEM_CHANGED] += 1
         return found
 
-    def offered_among(self, asked: bytes) -> NDArray[np.bool_] | None:
-        """(K,) which arms may be shown for a context that names eligible ones (b"": it names none); None for all."""
-        mask = eligible_mask(asked, self.arms) if asked else None
-        if self.items is None:
-            return mask
+    def offered_among(self, eligible: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """(K,) which of the arms that a context names (None: it names none) stand for items that are offered."""
+        assert self.items is not None, "nothing is offered where items have no names"
         offered = self.items.catalogue.offered
-        return offered if mask is None else mask & offered
+        return offered if eligible is None else eligible & offered
 
     def forget_events(self, user: str) -> None:
         """Take a user's name out of what is remembered of events."""

@@ -113,8 +113,7 @@ def test_a_row_has_another_item_when_no_decision_of_its_last_one_waits(tmp_path:
             try:
                 await client.items.add("d")
                 break
-            except CatalogueFull as full:
-                assert "the first is free in" in str(full)
+            except CatalogueFull:
                 assert number < 500
         late = await client.decide("late", "ann", {"d": FACES["c"]}, timeout=None)
         assert (late.arm, late.item) == (first.arm, "d")

@@ -32,8 +32,8 @@ Values: TypeAlias = Annotated[
     dict[str, Any],
     Field(
         max_length=MAX_ITEMS,
-        description="Values of declared features by name, as `GET /v1/schema` says; what is absent or null is missing. Or, "
-        "where a context has the features of each item and items have names, these by the item's id.",
+        description="Values of declared features by name, as `GET /v1/schema` says; what is absent or null is missing. "
+        "Or, where a context has the features of each item and items have names, these by the item's id.",
         examples=[{"country": "fr", "age": 31}],
     ),
 ]

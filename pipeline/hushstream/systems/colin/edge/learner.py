@@ -35,6 +35,7 @@ from hushstream.engine.learner.batch import (
     Forget,
     PhaseEnd,
     Published,
+    eligible_mask,
 )
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.models import ModelReader
@@ -297,10 +298,12 @@ class CollaborativeLearnerMachine(DecisionRole):
     def _decide(self, decoded: DecodedContexts, row: int, batch: Batch) -> None:
         system, columns = self.system, decoded.columns
         event_id, user = columns.event_ids[row], columns.users[row]
-        eligible = self.offered_among(columns.eligible[row])
-        if eligible is not None and self.items is not None and not eligible.any():
-            batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
-            return
+        eligible = eligible_mask(columns.eligible[row], self.arms) if columns.eligible[row] else None
+        if self.items is not None:
+            eligible = self.offered_among(eligible)
+            if not eligible.any():
+                batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
+                return
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
         scores = self.shared.scores(node, features.astype(np.float64), system.alpha)

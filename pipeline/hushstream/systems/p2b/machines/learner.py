@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, NOBODY, DecisionRole
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
@@ -444,7 +444,7 @@ class LearnerMachine(DecisionRole):
             batch.refuse(why, batch.contexts, columns.offsets[row], columns.rows[row])
 
     def _decide(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
-        columns, now_ms = decoded.columns, self.now_ms
+        columns, now_ms, mask = decoded.columns, self.now_ms, None
         event_id, user = columns.event_ids[row], columns.users[row]
         agent = self.agents.get(user)
         if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
@@ -456,10 +456,13 @@ class LearnerMachine(DecisionRole):
             if reason is not None:
                 batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
-        mask = self.offered_among(columns.eligible[row])
-        if mask is not None and self.items is not None and not mask.any():
-            batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
-            return
+            if columns.eligible[row]:
+                mask = eligible_mask(columns.eligible[row], self.arms)
+        if self.items is not None:
+            mask = self.offered_among(mask)
+            if not mask.any():
+                batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
+                return
         if agent is None:
             agent = self.agents.begin(user, columns.tracks[row])
         known = agent.known(event_id, now_ms)
