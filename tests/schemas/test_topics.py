@@ -41,6 +41,7 @@ TOPICS = {
     },
     "colin": {
         "contexts",
+        "items",
         "clicks",
         "decisions",
         "rewards",
