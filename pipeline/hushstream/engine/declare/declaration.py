@@ -113,6 +113,7 @@ class System:
         words: what it says of itself in the statement.
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
+        shadow: how what is released of its answers in the shadow is read; None where nothing is.
         models: how its released models are read by people; None where nobody wrote that.
         core: the system's own object, which its machines work from.
         requests: what applications may ask, in the form that the client of this conversation
@@ -144,6 +145,7 @@ class System:
     core: Any
     public_dataset: bool
     holdout: HoldoutView | None = None
+    shadow: HoldoutView | None = None
     models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
@@ -190,7 +192,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HoldoutView:
-    """How what is released over a hold-out is read.
+    """How what is released of a lift is read, over a hold-out or in the shadow.
 
     Attributes:
         topics: that hold it.
@@ -240,11 +242,11 @@ class Report(Protocol):
 
 
 class HoldoutReport(Report, Protocol):
-    """What is known of a model beside its hold-out."""
+    """What is known of a model beside its hold-out, or of its answers in the shadow."""
 
     @property
     def exit_code(self) -> int:
-        """0 where the uplift is known, 1 where too little was shown to tell it from the noise."""
+        """0 where the lift is known, 1 where too little was shown to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

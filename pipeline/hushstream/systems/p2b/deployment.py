@@ -31,6 +31,7 @@ from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_th
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
+from hushstream.systems.p2b.lift import required_lift
 from hushstream.systems.p2b.promise import (
     budgets_of,
     guarantee_of,
@@ -116,9 +117,9 @@ class P2BSystem:
         return cls.of(config, encoder.lattice, sealing, public_dataset)
 
     @property
-    def holdout(self) -> bool:
-        """Whether some users are never answered by a model, and the lift over them is released."""
-        return self.config.lift.holdout > 0
+    def counts_lift(self) -> bool:
+        """Whether learners release a lift, over a hold-out or in the shadow."""
+        return self.config.counted is not None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -166,7 +167,8 @@ class P2BSystem:
     @property
     def requests(self) -> ContextRules:
         """See `System.requests`."""
-        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules)
+        shadow = self.config.mode == "shadow"
+        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules, shadow=shadow)
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
@@ -233,13 +235,15 @@ class P2BSystem:
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
         """What names the noise of a learner partition's lift in one epoch."""
+        lift, levels, answers = required_lift(self.config)
+        by_answer = {"answers": answers} if answers else {}
         return NoiseAddress(
             purpose="lift",
             deployment=self.config.deployment,
             genesis_nonce=genesis_nonce,
             system="p2b",
             mechanism="lift",
-            parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
+            parameters={"levels": levels, "decisions": lift.decisions_per_user, **by_answer},
             config_digest=self.digest,
             epoch=epoch,
             partition=partition,
@@ -270,7 +274,7 @@ class P2BSystem:
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
         """What the releases cost that are entered on each ledger topic, and out of which limit."""
-        return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.holdout else {})}
+        return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.counts_lift else {})}
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
