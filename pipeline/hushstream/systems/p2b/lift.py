@@ -54,6 +54,9 @@ _MOMENTS = 256
 """Into so many moments the wait for a reward is cut."""
 _ITEM_BYTES = 4
 """Behind a user's, in the shadow: the item that was answered."""
+_WAITING, _WAITING_IN_SHADOW = (
+    struct.Struct(f"<q{width}s{SUMS}q") for width in (_USER_BYTES, _USER_BYTES + _ITEM_BYTES)
+)
 _COUNT = struct.Struct("<IQ")
 NORMAL_95 = 1.959963984540054
 
@@ -168,7 +171,6 @@ class LiftCounter:
         self._levels = levels
         self._answers = answers
         self._tree = lift_tree(lift, levels, answers)
-        self._packed = struct.Struct(f"<q{_USER_BYTES + (_ITEM_BYTES if answers else 0)}s{SUMS}q")
         self._key = key
         self._before = 0
         """Releases in earlier epochs of noise."""
@@ -176,6 +178,11 @@ class LiftCounter:
         self._moment_ms = max(1, wait_ms // _MOMENTS)
         self._waiting: dict[int, dict[bytes, list[int]]] = {}
         """Sums by the moment at which they count, and by user; in the shadow by user and answered item."""
+
+    @property
+    def _packed(self) -> struct.Struct:
+        """How what waits is packed."""
+        return _WAITING_IN_SHADOW if self._answers else _WAITING
 
     @property
     def leaves(self) -> int:
@@ -258,7 +265,8 @@ class LiftCounter:
     def dump(self) -> bytes:
         """The state; as sensitive as clicks."""
         items = sorted((moment, *item) for moment, users in self._waiting.items() for item in users.items())
-        waiting = [self._packed.pack(moment, who, *sums) for moment, who, sums in items]
+        packed = self._packed
+        waiting = [packed.pack(moment, who, *sums) for moment, who, sums in items]
         return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
 
     def load(self, state: bytes) -> None:

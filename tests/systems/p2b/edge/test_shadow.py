@@ -91,7 +91,9 @@ def test_one_decision_moves_one_pair_of_sums_by_all_levels_together(rigs: Any) -
     assert promise.sensitivity == levels * lift.decisions_per_user
     for agreed in (False, True):
         for reward in (0.0, 0.25, 1.0):
-            counter = LiftCounter(lift, levels, 5000, rigs.seeded_key(1, "edge"), system.lift_address(bytes(32), 0), items)
+            counter = LiftCounter(
+                lift, levels, 5000, rigs.seeded_key(1, "edge"), system.lift_address(bytes(32), 0), items
+            )
             for index in range(2 * lift.decisions_per_user):
                 counter.count_answer(bytes(16), 3, agreed, index, 0, reward)
             moved = np.array([sums for users in counter._waiting.values() for sums in users.values()])
