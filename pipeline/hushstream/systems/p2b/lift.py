@@ -209,7 +209,7 @@ class LiftCounter:
             deadline_ms: when its wait for a reward is over, in log time; it counts from the next moment on.
             reward: in [0, 1].
         """
-        if index >= self._lift.decisions_per_user:
+        if not self._counts(index):
             return
         place, sums = 2 if holdout else 0, self._waiting_of(user, deadline_ms)
         sums[place] += self._levels
@@ -223,12 +223,15 @@ class LiftCounter:
             item: what was answered.
             agreed: whether it was shown.
         """
-        if index >= self._lift.decisions_per_user:
+        if not self._counts(index):
             return
         place, sums = 0 if agreed else 2, self._waiting_of(user + _item_bytes(item), deadline_ms)
         rewarded = int(reward * self._levels)
         sums[place] += rewarded
         sums[place + 1] += self._levels - rewarded
+
+    def _counts(self, index: int) -> bool:
+        return index < self._lift.decisions_per_user
 
     def _waiting_of(self, who: bytes, deadline_ms: int) -> list[int]:
         users = self._waiting.setdefault(-(-deadline_ms // self._moment_ms) * self._moment_ms, {})

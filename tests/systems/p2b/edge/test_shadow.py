@@ -57,7 +57,7 @@ def test_what_leaves_are_the_sums_by_answer_agreement_and_reward_with_the_counte
     released = np.frombuffer(record["sums"], "<i8") - noise(rig)
     assert released.reshape(ARMS, SUMS).tolist() == by_hand.tolist()
     (entry,) = rig.seen.records("ledger-edge", "LedgerEntry")
-    promise = rig.system.promises().lift
+    promise = rig.system.promises.lift
     assert promise is not None
     assert entry["debit"]["epsilon_micro"] == promise.epsilon_micro == 20_000_000
     assert lift_tree(*required_lift(rig.system.config)).dimension == ARMS * SUMS
@@ -87,7 +87,7 @@ def test_one_decision_moves_one_pair_of_sums_by_all_levels_together(rigs: Any) -
     """So the sensitivity is M a decision, whatever was answered, shown and rewarded, and beyond the cap nothing."""
     system = rigs.make_system(shadow={**SHADOW, "epsilon": 1.0}, release={"levels": 4})
     lift, levels, items = required_lift(system.config)
-    promise = system.promises().lift
+    promise = system.promises.lift
     assert promise.sensitivity == levels * lift.decisions_per_user
     for agreed in (False, True):
         for reward in (0.0, 0.25, 1.0):
