@@ -40,6 +40,7 @@ MODEL = "model"
 
 SHARED: Mapping[str, str] = {
     "system": "which system this is a configuration of",
+    "mode": "whether its answers are shown, or recorded beside the application's own choice",
     "deployment": "its name; topics and consumer groups begin with it",
     ITEMS: "how many items there may be, or how many one context shows",
     NAMED_ITEMS: "whether items have names, and come and go in a catalogue while the deployment runs",
@@ -73,6 +74,7 @@ SHARED: Mapping[str, str] = {
 ORDER = (
     "system",
     "deployment",
+    "mode",
     "kind",
     "nodes",
     "vendors",

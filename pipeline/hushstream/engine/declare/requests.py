@@ -72,6 +72,7 @@ class ContextRules:
         events_are_users: whether each event is a user of its own.
         item_numbers: how many numbers of a context belong to each item, where it holds features of every one; else
             None. Where items have names too, an application gives them by id.
+        shadow: whether the application's own choice is shown, whatever is answered.
     """
 
     arms: int
@@ -88,6 +89,7 @@ class ContextRules:
     catalogue: CatalogueRules | None = None
     events_are_users: bool = False
     item_numbers: int | None = None
+    shadow: bool = False
 
     @property
     def form(self) -> RowForm | None:

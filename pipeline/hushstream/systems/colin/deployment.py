@@ -115,6 +115,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
             users=self.graph.index,
             catalogue=self.catalogue_rules,
             item_numbers=self.features.dimension,
+            shadow=self.config.mode == "shadow",
         )
 
     @property
