@@ -41,6 +41,7 @@ from hushstream.engine.declare.requests import (
     UnknownArm,
     UnknownEvent,
 )
+from hushstream.features.checks import is_number, type_name
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -346,6 +347,8 @@ class Client:
             BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
             UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
         """
+        if not is_number(reward):
+            raise BadReward(f"reward: expected a number in [0, 1], got {type_name(reward)}")
         if not 0.0 <= reward <= 1.0:
             raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
         await self._feedback("reward", event_id, user, arm, float(reward))
@@ -641,7 +644,8 @@ def _of_context(eligible: Sequence[Any], context: Mapping[str, Any]) -> Sequence
 def _refused() -> RequestRefused:
     return RequestRefused(
         "decide: the learner refused the context (another length than the configuration's, a histogram that does not "
-        "sum to 1, a user outside the graph); `hushstream dead-letters list edge` tells why"
+        "sum to 1, a user outside the graph, items of which none is on offer); `hushstream dead-letters list edge` "
+        "tells why"
     )
 
 
