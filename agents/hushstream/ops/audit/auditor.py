@@ -128,6 +128,11 @@ class Auditor:
         """Records that are changed, missing, or there without a reason."""
         return self.counts[Status.CHANGED]
 
+    @property
+    def uncheckable(self) -> int:
+        """Records that could not be checked."""
+        return self.counts[Status.UNCHECKABLE]
+
     async def run(self, stop: asyncio.Event, once: bool = False) -> int:
         """Check until it is told to stop, or, ``once``, until all is checked that was there at the start.
 
