@@ -25,6 +25,7 @@ from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy
+from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
 ROLES = ("learner", "shuffler", "aggregator")
@@ -194,6 +195,31 @@ async def test_a_trimmed_journal_is_followed_from_a_published_state(
     expected = verify(p2b.logs, p2b.system, p2b.keys, [role], From.LAST_CHECKPOINT)
     assert auditor.differences == 0
     assert expected.exit_code == 0
+
+
+async def test_a_record_of_nobody_on_the_journal_is_found_and_ends_nothing(
+    editor: Any, deployment: Any, live: Live
+) -> None:
+    """It names other topics, and more of an input than any batch covers."""
+    source = editor.holding("decisions", 3)[0]
+    records = deployment.copy.part(source).records
+    name, fields = codec.decode(records[2].value)
+    parts = [
+        {"topic": "state-learner", "partition": 0, "low": 0, "high": 9},
+        {"topic": "contexts", "partition": 0, "low": 0, "high": 1 << 40},
+    ]
+    forged = codec.encode(name, {**fields, "head": {**fields["head"], "inputs": parts}})
+    await live.put_copy(editor.with_records(source, _put_in(records, 3, forged)))
+    auditor = await live.once("learner")
+    expected = verify(deployment.copy, deployment.system, deployment.keys, ["learner"])
+    assert auditor.differences == 1
+    assert auditor.counts[Status.EQUAL] == expected.totals[Status.EQUAL], "what is on the chain is checked as before"
+
+
+def _put_in(records: Any, index: int, value: bytes) -> list[InputRecord]:
+    values = [record[1:] for record in records]
+    values.insert(index, (values[index][0], value))
+    return [InputRecord(offset, *stored) for offset, stored in enumerate(values)]
 
 
 async def test_without_the_zones_key_it_does_not_begin(deployment: Any, live: Live, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from typing import Any
 from aiokafka.errors import KafkaError
 
 from hushstream.agents.datadir import check_datadir
-from hushstream.agents.errors import InputsDeleted, TopicsReplaced, WorkerError
+from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import IN_FLIGHT, WorkerSettings
@@ -154,6 +154,9 @@ class Auditor:
                 except (InputsDeleted, TopicsReplaced) as error:
                     logger.warning("retention was faster than this auditor, which begins anew: %s", error)
                     self._begin_anew()
+                    await _pause(stop, PAUSE_SECONDS)
+                except DENIED as error:
+                    raise from_client(error, "reading what the role published") from None
                 except _ABSENT as error:
                     logger.warning("no broker answered (%s); trying again", type(error).__name__)
                     if once:

@@ -31,6 +31,8 @@ from hushstream.schemas.errors import HushstreamError
 
 PORTION_RECORDS = 256
 """Journal records that are read and recomputed at a time."""
+_RANGE_OFFSETS = 1 << 20
+"""No journal record covers more of an input; one that says so is nobody's, and its inputs are not read."""
 
 
 class CannotBegin(HushstreamError):
@@ -143,7 +145,8 @@ class Follower:
                 continue  # the walker says so
             for part in inputs:
                 source = (part.topic, part.partition)
-                if source in bounds.highs:
+                # A record that is nobody's may name what it likes.
+                if source in self.sources[1:] and part.high - part.low <= _RANGE_OFFSETS:
                     low, high = ranges.get(source, (part.low, part.high))
                     ranges[source] = (min(low, part.low), max(high, part.high))
                     ends[source] = part.high
