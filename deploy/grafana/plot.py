@@ -42,6 +42,7 @@ LINES = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#b877d9", "#5dc7c7", "#8ab
 """As the dark theme has them."""
 BAD = "#f2495c"
 """A limit that an alert has, and a value beyond it."""
+SECONDS_OF_AN_HOUR = 3600
 LIMIT_SHOWN = 8
 """A limit that is more than so many times the highest value is named alone: the lines would lie on the ground."""
 
@@ -123,7 +124,7 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
         axis.plot(times, values, label=name, linewidth=width, color=LINES[place % len(LINES)])
         highest = max(highest, *(value for value in values if math.isfinite(value)))
     if panel.limit is not None:
-        said = UNITS[panel.unit].format(panel.limit)
+        said = _limit_in_words(panel)
         highest = max(highest, panel.limit if panel.limit < LIMIT_SHOWN * highest or not panel.above else highest)
         axis.axhline(panel.limit, label=f"{panel.alert} at {said}", linewidth=1.2, linestyle="--", color=BAD)
     top = 1.08 * highest or 1.0
@@ -150,6 +151,13 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
         handlelength=1.2,
         **below,
     )
+
+
+def _limit_in_words(panel: Panel) -> str:
+    assert panel.limit is not None
+    if panel.unit == "s" and panel.limit >= SECONDS_OF_AN_HOUR:
+        return f"{panel.limit / SECONDS_OF_AN_HOUR:g} h"
+    return f"{panel.limit:,g}" if panel.unit == "short" else UNITS[panel.unit].format(panel.limit)
 
 
 def _is_bad(panel: Panel, value: float) -> bool:
