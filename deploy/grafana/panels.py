@@ -401,11 +401,11 @@ ZONE = Board(
             alert="DeadLettersRising",
         ),
         Panel(
-            "Rewarded decisions",
+            "Decisions with feedback",
             "zone-private",
             "percentunit",
-            "Decisions that were rewarded, as a share of those made in 5 minutes: what the model earns. What it "
-            "earns over no model is `hushstream lift`, which is released with noise.",
+            "Rewards that came, of whatever height, as a share of the decisions of 5 minutes: without them nothing is "
+            "learned. What the model earns is `hushstream lift`, which is released with noise.",
             (
                 Query(
                     f'sum by (role) (rate(hushstream_events_total{{outcome="rewarded", {HERE}}}[5m])) / '
@@ -480,6 +480,8 @@ GATEWAY = Board(
             "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
             (Query(f"hushstream:gateway_unlogged:ratio5m{{{HERE}}}", "{{deployment}}"),),
             "stat",
+            limit=0.05,
+            alert="GatewayOnBaseline",
         ),
         Panel(
             "Requests under way",
@@ -505,6 +507,8 @@ GATEWAY = Board(
                 Query(f"hushstream:gateway_seconds:p50_5m{{{HERE}}}", "{{step}} p50"),
                 Query(f"hushstream:gateway_seconds:p99_5m{{{HERE}}}", "{{step}} p99"),
             ),
+            limit=1.0,
+            alert="GatewaySlow",
         ),
         _REFUSED,
         Panel(

@@ -40,6 +40,8 @@ MOST_NAMED = 8
 CANVAS, PANEL, EDGE, TEXT, FAINT = "#111217", "#181b1f", "#2a2d33", "#d8d9da", "#9fa3ab"
 LINES = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#b877d9", "#5dc7c7", "#8ab8ff", "#ffa6b0", "#37872d", "#e0b400")
 """As the dark theme has them."""
+WIDTHS = 3
+"""Of lines: of more, lines would be bands."""
 BAD = "#f2495c"
 """A limit that an alert has, and a value beyond it."""
 SECONDS_OF_AN_HOUR = 3600
@@ -120,7 +122,7 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
     for place, (name, series) in enumerate(found):
         times, values = zip(*series.points, strict=True)
         # A later line is thinner than one before it: neither hides the other where they have the same values.
-        width = 1.3 + 0.9 * (min(len(found), MOST_NAMED) - 1 - min(place, MOST_NAMED - 1))
+        width = 1.3 + 0.9 * max(0, min(len(found), WIDTHS) - 1 - place)
         axis.plot(times, values, label=name, linewidth=width, color=LINES[place % len(LINES)])
         highest = max(highest, *(value for value in values if math.isfinite(value)))
     if panel.limit is not None:

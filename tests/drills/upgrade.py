@@ -191,6 +191,8 @@ async def _roll(name: str, deployment: Deployment, before: Release, now: Release
     for role in ORDER:
         await deployment.start(before, role)
     system = load(deployment.place)
+    if system.core.config.context.declared is None:
+        raise SystemExit(f"upgrade: expected a release whose deploy/examples/fast.yaml declares features, got {name}")
     async with connect(deployment.bootstrap, deployment.place) as client:
         traffic = Traffic(client, system.core.config, VISITORS, seed=1)
         await traffic.first()
