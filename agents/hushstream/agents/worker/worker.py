@@ -198,7 +198,7 @@ class RoleWorker:
 
     def _assemble(self) -> None:
         intake = Intake()
-        self._app = make_app(self._settings, self._topics.inputs, intake)
+        self._app = make_app(self._settings, self._topics.inputs, intake, self._sit())
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
             self._settings, self._make_machine, self._topics,
@@ -209,6 +209,15 @@ class RoleWorker:
         )
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
         self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
+
+    def _sit(self) -> str:
+        try:
+            return self._seat.sit()
+        except OSError as error:
+            raise self._no_seat(error) from None
+
+    def _no_seat(self, error: OSError) -> DatadirUnusable:
+        return DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}")
 
     async def _work(self) -> None:
         self._metrics.member(True)
@@ -245,7 +254,7 @@ class RoleWorker:
             try:
                 self._seat.take(self._app.consumer._thread.member_id)
             except OSError as error:
-                self._fatal(DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}"))
+                self._fatal(self._no_seat(error))
                 return
             await self._homes.on_assigned()
 

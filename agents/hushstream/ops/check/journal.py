@@ -305,8 +305,7 @@ class _Walker:
     def _intact(self, record: InputRecord, ranges: Sequence[InputRange]) -> bool:
         """Whether the inputs that a record names are those whose digest it holds."""
         slices = [self._slice(part) for part in ranges]
-        _, fields = codec.decode(record.value)
-        return bool(fields["head"]["input_digest"] == self._machine.input_digest(slices))
+        return self._machine.entry(record.value).input_digest == self._machine.input_digest(slices)
 
     def _why_not_those(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
         """Whether inputs that are not those of a record were taken out by an erasure, or changed."""
