@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -141,14 +141,16 @@ class Questions:
         ]
         self._open: dict[int, float] = {}
         self._waited: dict[int, tuple[float, float]] = {}
+        self._partition: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Ask until cancelled."""
         number = 0
         while True:
-            for user in self._users:
+            for partition, user in enumerate(self._users):
                 number += 1
+                self._partition[number] = partition
                 task = asyncio.create_task(self._ask(number, user))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -166,14 +168,21 @@ class Questions:
         del self._open[number]
         self._waited[number] = (began, time.monotonic() - began)
 
-    async def dark_since(self, moment: float, patience_seconds: float = GIVEN_UP_SECONDS) -> float:
+    async def dark_since(
+        self,
+        moment: float,
+        patience_seconds: float = GIVEN_UP_SECONDS,
+        partitions: Collection[int] = range(PARTITIONS),
+    ) -> float:
         """The longest wait of a question asked from a moment on, once all that are older than a second are answered."""
         deadline = time.monotonic() + patience_seconds
         await asyncio.sleep(2)
         while time.monotonic() < deadline and self._overdue():  # noqa: ASYNC110 - many answers are waited for
             await asyncio.sleep(0.05)
-        waiting = [time.monotonic() - began for began in self._open.values() if began >= moment]
-        return max([wait for began, wait in self._waited.values() if began >= moment] + waiting, default=0.0)
+        now = time.monotonic()
+        waited = {**self._waited, **{number: (began, now - began) for number, began in self._open.items()}}
+        of_those = {number for number, partition in self._partition.items() if partition in partitions}
+        return max((wait for n, (began, wait) in waited.items() if began >= moment and n in of_those), default=0.0)
 
     def _overdue(self) -> bool:
         """Whether some question has waited for a second."""
@@ -192,6 +201,8 @@ class Scene:
     log: KafkaEventLog
     questions: Questions
     moved: float = 0.0
+    further: list[tuple[str, float, float]] = field(default_factory=list)
+    """More rows of a fault: what, its aim and its dark time, both in seconds."""
 
     def topic(self, name: str) -> str:
         """The broker's name of a topic."""

@@ -141,10 +141,11 @@ class RoleWorker:
             self._serve_metrics()
             self._metrics.member(False)
             try:
-                self._metrics.homes(await check_topics(self._settings, self._topics))
+                homes = await check_topics(self._settings, self._topics)
+                self._metrics.homes(homes)
                 self._settings = await answered(self._settings, partial(with_session, self._settings))
                 (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
-                await self._work_on()
+                await self._work_on(homes)
             except HushstreamError as error:
                 self._failure = error
             if self._failure is not None:
@@ -154,8 +155,9 @@ class RoleWorker:
         if self._failure is not None:
             raise self._failure
 
-    async def _work_on(self) -> None:
+    async def _work_on(self, homes: int) -> None:
         self._assemble()
+        await answered(self._settings, partial(self._homes.require_begun_alike, homes))
         await self._work()
         while isinstance(self._failure, DatadirUnusable) and await self._has_room_again():
             self._assemble()
