@@ -8,7 +8,16 @@ from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, PartitionRule, letter_reader, physical
+from hushstream.schemas.topics import (
+    CLIENT,
+    DAY_MS,
+    MAX_MESSAGE_BYTES,
+    OPERATOR,
+    PUBLISHED,
+    PartitionRule,
+    letter_reader,
+    physical,
+)
 from hushstream.systems.catalogue import BUILTIN
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B
@@ -162,6 +171,14 @@ def test_journals_and_the_ledgers_are_never_dropped(kind):
     for name in journals | ledgers:
         assert kind.topic(name).settings()["retention.ms"] == "-1"
         assert kind.topic(name).settings()["cleanup.policy"] == "delete"
+
+
+def test_what_is_trimmed_of_a_journal_is_at_most_one_small_segment_that_stays_on_disk(kind):
+    """And a journal that nobody trims does not fill the broker's table of open files: 1,500 of them in a year."""
+    for role in kind.roles:
+        settings = kind.topic(role.journal).settings()
+        assert MAX_MESSAGE_BYTES < int(settings["segment.bytes"]) <= 16 << 20
+        assert DAY_MS >= int(settings["segment.ms"]) >= 365 * DAY_MS / 1_500
 
 
 def test_marks_are_kept_by_key_and_never_dropped(kind):
