@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import shutil
 import signal
@@ -33,7 +34,6 @@ PUBLISHED_SECONDS = 15.0
 DEAD_SECONDS = 5.0
 SUPERVISOR_SECONDS = 1.0
 """After which one starts again what has ended."""
-REFUSED_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,7 @@ async def inputs_lost(scene: Scene) -> str:
     await asyncio.gather(scene.first.end(), scene.second.end())
     await asyncio.sleep(1)
     await inputs_deleted(scene)
-    await scene.first.start(REFUSED_SECONDS)
-    words = scene.first.accepting()
-    await scene.first.end()
+    words = scene.first.accepting(await scene.first.refused())
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
     return f"{len(words)} times --accept-loss, from when both learners were started with it"
@@ -216,14 +214,10 @@ async def topics_made_again(scene: Scene) -> str:
     finally:
         await admin.close()
     await command(scene, "topics", "apply", "--no-acls")
-    await scene.first.start(REFUSED_SECONDS)
-    await scene.first.end()
-    resumed = scene.first.resuming()
+    resumed = set(re.findall(r"topics resume ([^`]*--write)", await scene.first.refused()))
     for arguments in sorted(resumed):
-        await command(scene, "topics", "resume", *arguments)
-    await scene.first.start(REFUSED_SECONDS)
-    words = scene.first.accepting()
-    await scene.first.end()
+        await command(scene, "topics", "resume", *arguments.split())
+    words = scene.first.accepting(await scene.first.refused())
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
     return (

@@ -64,20 +64,23 @@ class Learner:
         while self._said() == known and time.monotonic() < deadline:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.1)
 
+    async def refused(self) -> str:
+        """Start it where all partitions are refused, wait until it has ended by that, and give what it said."""
+        before = self._log.read_text(encoding="utf-8")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)  # noqa: ASYNC220 - it is awaited
+        await asyncio.to_thread(self._process.wait, 2 * GIVEN_UP_SECONDS)
+        return self._log.read_text(encoding="utf-8")[len(before) :]
+
     def _said(self) -> int:
         return self._log.read_text(encoding="utf-8").count("at journal record") if self._log.exists() else 0
 
-    def accepting(self) -> set[str]:
-        """Start from now on with every word that a refusal of its log names, of whichever partition."""
-        words = set(re.findall(r"--accept-loss (\S+):", self._log.read_text(encoding="utf-8")))
+    def accepting(self, refusal: str) -> set[str]:
+        """Start from now on with every word that a refusal names, of whichever partition."""
+        words = set(re.findall(r"--accept-loss (\S+):", refusal))
         for learner in {self, *self.peers}:
             learner._command += [part for word in sorted(words) for part in ("--accept-loss", word)]
         return words
-
-    def resuming(self) -> set[tuple[str, ...]]:
-        """The arguments of each `topics resume` that a refusal of its log names, of whichever partition."""
-        said = self._log.read_text(encoding="utf-8")
-        return {tuple(found.split()) for found in re.findall(r"topics resume ([^`]*--write)", said)}
 
     @property
     def pid(self) -> int:
