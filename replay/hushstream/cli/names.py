@@ -19,6 +19,10 @@ GATEWAY = "gateway"
 """In place of a role: applications' calls over HTTP (`hushstream.gateway`)."""
 
 
+AUDITOR = "auditor"
+"""In place of a role: checks what a role published (`hushstream.ops.audit`)."""
+
+
 def _kinds() -> Iterator[Kind]:
     """Every system, each imported when its turn comes: a command's help needs none, and a role's name mostly one."""
     from hushstream.systems.catalogue import in_turn
@@ -32,8 +36,8 @@ def role_names() -> Iterator[str]:
 
 
 def worker_names() -> Iterator[str]:
-    """Everything that ``hushstream worker`` runs: every role, and `GATEWAY`."""
-    return chain((GATEWAY,), role_names())
+    """Everything that ``hushstream worker`` runs: every role, `GATEWAY` and `AUDITOR`."""
+    return chain((GATEWAY, AUDITOR), role_names())
 
 
 def roles_or_all() -> Iterator[str]:
