@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, PlanView, System, Words
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
@@ -19,6 +19,7 @@ from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.planning import plan
+from hushstream.systems.p2b.planning.from_releases import released_plan
 from hushstream.systems.p2b.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
@@ -54,9 +55,16 @@ def declare(core: P2BSystem) -> System:
             change_of,
             partial(export_model, core),
         ),
+        ahead=_ahead(core),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
         shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
     )
+
+
+def _ahead(core: P2BSystem) -> PlanView | None:
+    if core.config.release.form != "features":
+        return None
+    return PlanView(("crowds",), partial(released_plan, core))
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:

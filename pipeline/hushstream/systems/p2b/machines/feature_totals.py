@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.journal.batch import EXACT
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fade_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.item_totals import ItemTotals
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
@@ -101,6 +103,10 @@ class FeatureTotals:
         self._totals = CrowdTotals.load(dumped[1:], self._fade)
         self._as_stated = dumped[:1] == b"\x01"
 
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """The sums as a model is made of them, and the layout of the items that they are of."""
+        return self._form.layout, self._totals.worth()
+
 
 class NamedTotals:
     """The running totals of a deployment whose items have names: `FeatureTotals`, each row since its item entered."""
@@ -161,6 +167,11 @@ class NamedTotals:
         """Back from packed."""
         self._totals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
+
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """See `FeatureTotals.released`: of rows that have had an item."""
+        rows = np.flatnonzero(self._totals.entries > 0)
+        return replace(self._form.layout, arms=int(rows.size)), self._totals.worth(rows)
 
 
 def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:
