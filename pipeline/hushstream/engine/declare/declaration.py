@@ -110,6 +110,7 @@ class System:
         holdout: how what is released over its hold-out is read; None where there is none.
         shadow: how what is released of its answers in the shadow is read; None where nothing is.
         ahead: how a plan follows from what was released; None where none does.
+        before: what was paid elsewhere for what it began with.
         models: how its released models are read by people; None where nobody wrote that.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
@@ -132,6 +133,7 @@ class System:
     holdout: HoldoutView | None = None
     shadow: HoldoutView | None = None
     ahead: PlanView | None = None
+    before: Sequence[Fact] = ()
     models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()

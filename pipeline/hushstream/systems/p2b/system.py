@@ -26,6 +26,7 @@ from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.reports.shadow_report import read_shadow
+from hushstream.systems.p2b.reports.start_facts import started_facts
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
 
@@ -47,6 +48,7 @@ def declare(core: P2BSystem) -> System:
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
+        before=started_facts(core.promises, core.start),
         requests=core.requests if hosted else None,
         outside={} if hosted else _RELAY,
         models=ModelView(
@@ -138,7 +140,13 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     declared = _FACTS[config.release.form](config)
-    return (*declared, *_renewal(config), *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
+    start = None if artefacts is None else files.read_start(artefacts)
+    return (
+        *declared,
+        *started_facts(priced(config).promises, start),
+        *_renewal(config),
+        *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
+    )
 
 
 def _renewal(config: P2BConfig) -> Sequence[Fact]:
@@ -195,7 +203,8 @@ KIND = Kind(
     prepare=files.prepare,
     assemble=_assemble,
     priced=_priced,
-    artefacts=(files.ENCODER, files.SEALING),
+    artefacts=(files.ENCODER, files.SEALING, files.START),
+    inputs=(files.STARTED_FROM,),
     resolved=_resolved,
     check=_check,
     facts=_facts,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.item_totals import ItemTotals
+from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
 from hushstream.systems.p2b.shuffler.windows import ItemRows
@@ -87,10 +90,15 @@ class FeatureTotals:
         """The model that follows from the totals."""
         form = self._form
         found = effects(form.layout, *self._totals.worth())
+        start, slots = warm_start(found, form.chance, self._horizon), found.slots
+        if form.start is not None:
+            # A product in order: powers are rounded differently by different machines.
+            faded = math.prod(repeat(self._fade, self._totals.crowds))
+            start, slots = pooled(form.start, start, found.slots, faded), found.slots + faded * form.start.slots
         return FeatureModelFields(
-            warm_start(found, form.chance, self._horizon),
+            start,
             form.layout_digest,
-            found.slots,
+            slots,
             self._system.stated(self._system.private_as_stated and self._as_stated),
         )
 
