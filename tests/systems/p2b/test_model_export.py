@@ -52,7 +52,8 @@ def released(rigs, system: P2BSystem, entries: Sequence[int] = ()) -> list[bytes
         rows = {"catalogue": 3, "entries": np.array(entries, "<i4").tobytes()} if entries else {}
         own = {"window_id": bytes([window]) * 16, "slots": 1_000, "variance": 1e6, "private_as_stated": True}
         sums = {"ones": clicked.astype("<i8").tobytes(), "zeros": (shown - clicked).astype("<i8").tobytes()}
-        crowds.append(codec.encode(system.form.crowd_record, {**terms_of(system).crowd, **own, **sums, **rows}))
+        said = {**terms_of(system).crowd, **system.price_fields, **own, **sums, **rows}
+        crowds.append(codec.encode(system.form.crowd_record, said))
     made = aggregator.give(crowds)
     assert not made.reasons
     return [step.journal for step in made.steps if step.journal is not None]
