@@ -17,8 +17,9 @@ from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, Relea
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.release import terms_of
-from hushstream.systems.p2b.reports.model_export import ExportedModel, export_model
+from hushstream.systems.p2b.reports.model_export import export_model
 
 ARMS = 4
 FEATURES = {
