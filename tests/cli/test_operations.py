@@ -403,8 +403,8 @@ def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, ri
 @pytest.mark.parametrize("form", ["json", "npz"])
 def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rigs, bootstrap, tmp_path, form):
     from hushstream.agents.worker.deployment import parse_config, prepare
-    from hushstream.systems.p2b.release import terms_of
     from hushstream.systems.p2b.model_file import ExportedModel
+    from hushstream.systems.p2b.release import terms_of
 
     name, file = f"exported-{form}", tmp_path / "model"
     features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
