@@ -8,10 +8,9 @@ from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.declare.gauges import budget_gauges, version_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import MetricClass, Role, RoleKeys
+from hushstream.engine.declare.role import MetricClass, RoleKeys, publishing_role, releasing_role
 from hushstream.engine.values import ConfigurationError
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
 from hushstream_poll.configuration import NAME, PollConfig
@@ -37,42 +36,26 @@ def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
     return TallyMachine(system, home, keys.own, keys.ring)
 
 
-def _board(system: PollSystem, track: int, keys: RoleKeys) -> BoardMachine:
-    return BoardMachine(system, track)
-
-
-def _tally_gauges(machine: TallyMachine, now_seconds: float) -> Mapping[str, float]:
-    return budget_gauges("vote", machine.spending, machine.refused)
-
-
 ROLES = (
-    Role(
-        name="tally",
-        zone=BALLOTS,
-        key_zone=BALLOTS,
+    releasing_role(
+        "tally",
+        BALLOTS,
+        _tally,
         inputs=("votes",),
         journal="journal-ballots",
-        writes=("tallies", "spent-on-votes", "dead-letters-ballots"),
-        marks="marks-ballots",
+        writes=("tallies", "spent-on-votes"),
         homes="ballots",
-        make=_tally,
-        gauges=_tally_gauges,
-        scope_classes=("vote",),
+        charges="vote",
         private_work=False,
         outcomes=_OUTCOMES,
         reasons=(UNKNOWN_OPTION,),
     ),
-    Role(
+    publishing_role(
+        BOARD,
+        BoardMachine,
         name="board",
-        zone=BOARD,
-        key_zone=None,
         inputs=("tallies",),
         journal="standings",
-        writes=("dead-letters-board",),
-        homes="tracks",
-        make=_board,
-        gauges=version_gauges,
-        private_work=False,
         outcomes=_OUTCOMES,
         reasons=(MALFORMED_TALLY,),
     ),

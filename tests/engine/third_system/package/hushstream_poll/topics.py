@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import OPERATOR, PUBLISHED, PartitionRule
 
 BALLOTS, BOARD = "ballots", "board"
 """Zones: whose operators see votes, and whose see what is published alone."""
 
-VOTES = Topic(
-    name="votes",
-    schemas=("Vote", "Forget", "Tick"),
-    zone=BALLOTS,
-    partition_rule=PartitionRule.USER,
-    count="ballots",
-    retention_ms=SHORT_MS,
-    noised=False,
-    names_users=True,
-    tombstones=True,
-    ticks=True,
-    private_lag=False,
-    client="writes",
-)
+VOTES = topics.asked("votes", ("Vote", "Forget", "Tick"), BALLOTS, "ballots", ticks=True, private_lag=False)
 
 TOPICS = (
     VOTES,
