@@ -87,7 +87,7 @@ def unnamed(
     ticks: bool,
     private_lag: bool,
 ) -> Topic:
-    """What one role hands to the next in clear, without a user's name: slots, rewards, interactions."""
+    """What one role hands to the next in clear and without a user's name: slots, outcomes, interactions."""
     flags = {**_PLAIN, "noised": noised, "ticks": ticks, "private_lag": private_lag}
     return Topic(
         name=name, schemas=schemas, zone=zone, partition_rule=rule, count=count, retention_ms=SHORT_MS, **flags

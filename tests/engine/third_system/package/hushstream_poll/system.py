@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.gauges import spending_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import MetricClass, RoleKeys, publishing_role, releasing_role
+from hushstream.engine.declare.role import MetricClass, Role, RoleKeys, publishing_role
 from hushstream.engine.values import ConfigurationError
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
 from hushstream_poll.configuration import NAME, PollConfig
@@ -37,15 +39,18 @@ def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
 
 
 ROLES = (
-    releasing_role(
-        "tally",
-        BALLOTS,
-        _tally,
+    Role(
+        name="tally",
+        zone=BALLOTS,
+        key_zone=BALLOTS,
         inputs=("votes",),
         journal="journal-ballots",
-        writes=("tallies", "spent-on-votes"),
+        writes=("tallies", "spent-on-votes", "dead-letters-ballots"),
+        marks="marks-ballots",
         homes="ballots",
-        charges="vote",
+        make=_tally,
+        gauges=partial(spending_gauges, "vote"),
+        scope_classes=("vote",),
         private_work=False,
         outcomes=_OUTCOMES,
         reasons=(UNKNOWN_OPTION,),

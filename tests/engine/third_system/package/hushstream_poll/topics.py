@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import OPERATOR, PUBLISHED, PartitionRule
+from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
 
 BALLOTS, BOARD = "ballots", "board"
 """Zones: whose operators see votes, and whose see what is published alone."""
 
-VOTES = topics.asked("votes", ("Vote", "Forget", "Tick"), BALLOTS, "ballots", ticks=True, private_lag=False)
+VOTES = Topic(
+    name="votes",
+    schemas=("Vote", "Forget", "Tick"),
+    zone=BALLOTS,
+    partition_rule=PartitionRule.USER,
+    count="ballots",
+    retention_ms=SHORT_MS,
+    noised=False,
+    names_users=True,
+    tombstones=True,
+    ticks=True,
+    private_lag=False,
+    client="writes",
+)
 
 TOPICS = (
     VOTES,
