@@ -242,7 +242,7 @@ test("keys follow from the agreement's, and none that was seen may be gone", asy
   gateway.model = await signed(world, { version: 5 }, next);
   assert.equal((await device.sync()).model, 5);
   gateway.model = await signed(world, { version: 6 });
-  assert.match((await device.sync()).refused, /signing keys known/);
+  assert.match((await device.sync()).refused, /keys that are known/);
   gateway.model = await signed(world, { version: 6 }, { ...next, signer: "first" });
   assert.match((await device.sync()).refused, /newest key/);
   gateway.model = await signed(world, { version: 6 }, { signing: [{ from: 5, by: "other" }], sealing: next.sealing });

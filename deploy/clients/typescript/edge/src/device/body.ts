@@ -10,6 +10,8 @@ const INFO = utf8("hushstream slot 1");
 /** A sealing key of the shuffler, and the first report period whose slots are sealed to it. */
 export interface SealingKey {
   readonly publicKey: Uint8Array;
+  /** As it stands in a model, with what vouches for it. */
+  readonly entry: Uint8Array;
   readonly fromPeriod: number;
 }
 

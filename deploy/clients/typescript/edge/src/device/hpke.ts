@@ -55,6 +55,18 @@ export async function seal(recipient: Uint8Array, message: Message, keys?: Crypt
   return joined([shown, new Uint8Array(await crypto.subtle.encrypt(parameters, key, message.content as BufferSource))]);
 }
 
+/** Whether a secret can be agreed with a public key: with a point of small order everyone knows it. */
+export async function agrees(recipient: Uint8Array): Promise<boolean> {
+  const { privateKey } = await ephemeralKeys();
+  try {
+    const other = await crypto.subtle.importKey("raw", recipient as BufferSource, ALGORITHM, false, []);
+    await crypto.subtle.deriveBits({ ...ALGORITHM, public: other }, privateKey, 8 * HASH_BYTES);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function extract(suite: Uint8Array, salt: Uint8Array, label: string, content: Uint8Array): Promise<Uint8Array> {
   return hmac(salt.length ? salt : new Uint8Array(HASH_BYTES), joined([utf8("HPKE-v1"), suite, utf8(label), content]));
 }

@@ -6,10 +6,13 @@ import { canonical } from "../features/canonical.js";
 import { sha256 } from "../hashes.js";
 import { SparseModel } from "../learner/sparse.js";
 import type { SealingKey } from "./body.js";
+import { agrees } from "./hpke.js";
 
 /** A key that signs models, and the first version that it signs. */
 export interface SigningKey {
   readonly publicKey: Uint8Array;
+  /** As it stands in a model, with what vouches for it. */
+  readonly entry: Uint8Array;
   readonly fromVersion: number;
 }
 
@@ -33,17 +36,20 @@ export interface TakenModel {
 
 /** Before any model: the agreement's own keys. */
 export function unseen(agreement: Agreement): SeenModel {
+  const { signingKey, sealingKey, vouchKey } = agreement;
+  const first = new Uint8Array(8 + SIGNATURE_BYTES);
   return {
     version: 0,
     statement: new Uint8Array(0),
     tag: "",
-    signing: [{ publicKey: agreement.signingKey, fromVersion: 0 }],
-    sealing: [{ publicKey: agreement.sealingKey, fromPeriod: 0 }],
+    signing: [{ publicKey: signingKey, fromVersion: 0, entry: joined([signingKey, first]) }],
+    sealing: [{ publicKey: sealingKey, fromPeriod: 0, entry: joined([sealingKey, vouchKey, first]) }],
   };
 }
 
 const MAGIC = "hushmdl1";
 const MOST_STATEMENT = 65536;
+const SIGNATURE_BYTES = 64;
 /** Bytes of all that stands beside statement and content, with 255 keys of each kind. */
 const MOST_KEYS = 8 + 4 + 1 + 64 + 2 + 255 * (104 + 136);
 const SIGNED = utf8("hushstream model statement 1\0");
@@ -95,13 +101,12 @@ export async function takeModel(
   expect(size <= MOST_STATEMENT, `a statement of at most ${MOST_STATEMENT} bytes`);
   const text = reader.take(size);
   const [by, signature] = [reader.take(1)[0]!, reader.take(64)];
-  const signing = await signingKeys(agreement, reader);
-  const sealing = await sealingKeys(agreement, reader);
+  const signing = await signingKeys(reader);
+  const sealing = await sealingKeys(reader);
   const digest = await sha256(body.subarray(0, reader.place));
   const found = `"${hex(digest).slice(0, 32)}"`;
   expect(tag === null || tag === found, "the tag that follows from the content");
-  expect(seen.signing.every((key, at) => at < signing.length && sameSigning(key, signing[at]!)), "all signing keys known");
-  expect(seen.sealing.every((key, at) => at < sealing.length && sameSealing(key, sealing[at]!)), "all sealing keys known");
+  expect(follows(signing, seen.signing) && follows(sealing, seen.sealing), "all keys that are known");
   const said = statementOf(text);
   const signer = signing.findLastIndex((key) => key.fromVersion <= said.version);
   expect(by === signer, "the signature of the newest key");
@@ -164,54 +169,46 @@ function requireAgreed({ deployment, configuration, layout, promise }: Agreement
   expect(agreed && said.epsilon_micro <= promise.epsilon_micro, "a price no higher than agreed");
 }
 
-async function signingKeys(agreement: Agreement, reader: Reader): Promise<SigningKey[]> {
+/** Whether a chain begins with one that is known; the first known one is the agreement's. */
+function follows(found: readonly { entry: Uint8Array }[], known: readonly { entry: Uint8Array }[]): boolean {
+  return known.every(({ entry }, at) => at < found.length && equal(entry, found[at]!.entry));
+}
+
+async function signingKeys(reader: Reader): Promise<SigningKey[]> {
   const keys: SigningKey[] = [];
   for (let left = reader.take(1)[0]!; left > 0; left -= 1) {
-    const [publicKey, fromVersion, signature] = [reader.take(32), reader.uint64(), reader.take(64)];
+    const from = reader.place;
+    const [publicKey, fromVersion, signature] = [reader.take(32), reader.uint64(), reader.take(SIGNATURE_BYTES)];
     const before = keys.at(-1);
-    if (before === undefined) requireFirst(publicKey, agreement.signingKey, fromVersion, signature);
-    else {
+    if (before !== undefined) {
       const said = joined([SIGNING, publicKey, littleEndian(fromVersion)]);
-      expect(fromVersion > before.fromVersion && (await verified(before.publicKey, signature, said)), "signing keys that follow");
+      const vouched = await verified(before.publicKey, signature, said);
+      expect(fromVersion > before.fromVersion && vouched, "signing keys that follow");
     }
-    keys.push({ publicKey, fromVersion });
+    keys.push({ publicKey, fromVersion, entry: reader.since(from) });
   }
-  expect(keys.length > 0, "a signing key");
   return keys;
 }
 
-async function sealingKeys(agreement: Agreement, reader: Reader): Promise<SealingKey[]> {
+async function sealingKeys(reader: Reader): Promise<SealingKey[]> {
   const keys: SealingKey[] = [];
-  let vouch = agreement.vouchKey;
+  let vouch: Uint8Array | null = null;
   for (let left = reader.take(1)[0]!; left > 0; left -= 1) {
-    const [publicKey, vouchKey, fromPeriod, signature] = [reader.take(32), reader.take(32), reader.uint64(), reader.take(64)];
-    const before = keys.at(-1);
-    if (before === undefined) {
-      requireFirst(publicKey, agreement.sealingKey, fromPeriod, signature);
-      expect(equal(vouchKey, vouch), "the agreement's vouch key");
-    } else {
-      const number = joined([Uint8Array.of(0x69), littleEndian(wholeBytes(fromPeriod).length), wholeBytes(fromPeriod)]);
-      const said = joined([encode("hushstream sealing key", publicKey, vouchKey), number]);
-      expect(fromPeriod > before.fromPeriod && (await verified(vouch, signature, said)), "sealing keys that follow");
+    const from = reader.place;
+    const [publicKey, vouchKey, fromPeriod] = [reader.take(32), reader.take(32), reader.uint64()];
+    const signature = reader.take(SIGNATURE_BYTES);
+    if (vouch !== null) {
+      const number = wholeBytes(fromPeriod);
+      const end = [Uint8Array.of(0x69), littleEndian(number.length), number];
+      const said = joined([encode("hushstream sealing key", publicKey, vouchKey), ...end]);
+      const vouched = await verified(vouch, signature, said);
+      expect(fromPeriod > keys.at(-1)!.fromPeriod && vouched, "sealing keys that follow");
+      expect(await agrees(publicKey), "sealing keys of full order");
     }
-    keys.push({ publicKey, fromPeriod });
+    keys.push({ publicKey, fromPeriod, entry: reader.since(from) });
     vouch = vouchKey;
   }
-  expect(keys.length > 0, "a sealing key");
   return keys;
-}
-
-function requireFirst(key: Uint8Array, agreed: Uint8Array, from: number, signature: Uint8Array): void {
-  const first = equal(key, agreed) && from === 0 && signature.every((byte) => byte === 0);
-  expect(first, "the agreement's key first");
-}
-
-function sameSigning(one: SigningKey, other: SigningKey): boolean {
-  return equal(one.publicKey, other.publicKey) && one.fromVersion === other.fromVersion;
-}
-
-function sameSealing(one: SealingKey, other: SealingKey): boolean {
-  return equal(one.publicKey, other.publicKey) && one.fromPeriod === other.fromPeriod;
 }
 
 async function verified(publicKey: Uint8Array, signature: Uint8Array, message: Uint8Array): Promise<boolean> {
@@ -256,6 +253,10 @@ class Reader {
     const found = Number(this.#view.getBigUint64(this.place - 8, true));
     expect(Number.isSafeInteger(found), "numbers below 2^53");
     return found;
+  }
+
+  since(place: number): Uint8Array {
+    return this.body.slice(place, this.place);
   }
 
   rest(): Uint8Array {
