@@ -51,7 +51,7 @@ def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
 @pytest.mark.slow
 async def test_it_gives_what_the_agent_gives(gateways: Any, built_edge: Path) -> None:
     said = await gateways.node(built_edge, "--test", "tests/golden.test.mjs")
-    assert gateways.passed(said) == 11
+    assert gateways.passed(said) == 13
 
 
 @pytest.mark.slow

@@ -360,6 +360,8 @@ def _life(
         "calls": calls,
         "scores": [_floats(policy.scores(agent.knows(), row)) for row in rows[:6]],
         "allowance": list(agent.allowance()),
+        "resolved": [[item["slot"], item["index"]] for item in dumped["resolved"]],
+        "candidates": sorted([item["slot"], item["count"]] for item in dumped["candidates"]),
         "open": sorted(item["event_id"] for item in dumped["open"]),
         "answered": [item["event_id"] for item in dumped["answered"]],
         "steps": base64.b64encode(dumped["state"][: 4 + 4 * agent.steps]).decode(),
@@ -371,12 +373,12 @@ def _calls(
 ) -> Iterator[dict[str, Any]]:
     now, taken = 1_000_000, 0
     for number in range(60):
-        now += rng.choice([500, 2_000, 11_000])
+        now += rng.choice([500, 2_000, 9_000, 11_000])
         if number in (8, 30):
             version = 1 if number == 8 else 2
             _adopt(policy, version, models[version - 1])
             yield {"call": "adopt", "version": version}
-        over = sorted(event for event, decision in agent.open.items() if decision.deadline_ms <= now)
+        over = [event for event, decision in agent.open.items() if decision.deadline_ms <= now]
         if over:
             yield {"call": "advance", "now": now, "outcomes": {event: str(agent.expire(event)) for event in over}}
         row, event = rng.randrange(len(rows)), f"e{number if rng.random() < 0.9 else max(0, number - 1)}"

@@ -77,6 +77,8 @@ for (const clicks of [false, true]) {
     const { nextMs } = await device.sync();
     assert.equal(nextMs, clock.now + 30 * MINUTE + 30 * MINUTE);
     assert.equal(gateway.slots.length, 0);
+    clock.now = nextMs - 1;
+    assert.equal((await device.sync()).handedIn, 0);
     clock.now = nextMs;
     assert.equal((await device.sync()).handedIn, 1);
     clock.now += 1000 * MINUTE;
@@ -243,6 +245,10 @@ test("keys follow from the agreement's, and none that was seen may be gone", asy
   assert.equal((await device.sync()).model, 5);
   gateway.model = await signed(world, { version: 6 });
   assert.match((await device.sync()).refused, /keys that are known/);
+  gateway.model = await signed(world, { version: 6 }, { sealing: next.sealing });
+  assert.match((await device.sync()).refused, /keys that are known/);
+  gateway.model = await signed(world, { version: 6 }, { signing: next.signing });
+  assert.match((await device.sync()).refused, /keys that are known/);
   gateway.model = await signed(world, { version: 6 }, { ...next, signer: "first" });
   assert.match((await device.sync()).refused, /newest key/);
   gateway.model = await signed(world, { version: 6 }, { signing: [{ from: 5, by: "other" }], sealing: next.sealing });
@@ -258,10 +264,18 @@ test("keys follow from the agreement's, and none that was seen may be gone", asy
 test("another agreement is refused until it is asked for, and a weaker one for good", async () => {
   const { store, mark, open, gateway, clock } = await placed();
   await live(await open(), 10);
-  const costlier = (await agreed({ promise: { epsilon_micro: 1_000_001 } }, "other")).file;
   const other = (await agreed({}, "other")).file;
   await assert.rejects(open({ agreement: other }), Refused);
-  await assert.rejects(open({ agreement: costlier, agreeAnew: true }), /weaker/);
+  for (const more of [
+    { epsilon_micro: 1_000_001 },
+    { exchange_epsilon_micro: 2_000_001 },
+    { delta_units: "1" },
+    { exchange_delta_units: "1" },
+    { lifetime_slots: 2 },
+  ]) {
+    const costlier = (await agreed({ promise: more }, "other")).file;
+    await assert.rejects(open({ agreement: costlier, agreeAnew: true }), /weaker/, JSON.stringify(more));
+  }
   const device = await open({ agreement: other, agreeAnew: true });
   assert.deepEqual([device.status.decided, device.status.due, device.status.sent], [10, 1, 0]);
   clock.now += 1000 * MINUTE;
