@@ -22,6 +22,7 @@ from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
@@ -30,6 +31,7 @@ from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
 from hushstream.systems.p2b.lift import required_lift
+from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.promise import lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
@@ -73,13 +75,13 @@ class P2BSystem(Core[P2BConfig]):
         return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
 
     @classmethod
-    def declared(cls, config: P2BConfig, public_dataset: bool = False) -> P2BSystem:
-        """A deployment of declared features: nothing is fitted for it.
+    def declared(cls, config: P2BConfig, public_dataset: bool = False, start: ExportedModel | None = None) -> P2BSystem:
+        """A deployment of declared features: nothing is fitted for it; ``start``: what new users begin with.
 
         Raises:
-            ConfigurationError: a record would be too large, or the budget pays for nothing.
+            ConfigurationError: a record would be too large, the budget pays for nothing, or the start is of others.
         """
-        return cls._joined(config, FeaturesForm(config), None, public_dataset, compared=False)
+        return cls._joined(config, FeaturesForm(config, start), None, public_dataset, compared=False)
 
     @classmethod
     def _joined(
@@ -225,6 +227,17 @@ class P2BSystem(Core[P2BConfig]):
         by_answer = {"answers": answers} if answers else {}
         parameters = {"levels": levels, "decisions": lift.decisions_per_user, **by_answer}
         return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)
+
+    @property
+    def start(self) -> ExportedModel | None:
+        """What new users begin with; None where they begin with nothing."""
+        return self.form.start if isinstance(self.form, FeaturesForm) else None
+
+    @property
+    def paid(self) -> Prices:
+        """What one person pays at most for all that its models are made of, in other deployments, too."""
+        own = self.promises.together
+        return own if self.start is None else own + self.start.paid
 
     @property
     def lifetime_slots(self) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.role import Role, RoleKeys
+from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
@@ -23,10 +23,6 @@ def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     sealing = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
-
-
-def _aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
-    return AggregatorMachine(system, track)
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -52,52 +48,35 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
     }
 
 
-LEARNER = Role(
-    name="learner",
-    zone=EDGE_ZONE,
-    key_zone=EDGE_ZONE,
+LEARNER = answering_role(
+    "learner",
+    EDGE_ZONE,
+    _learner,
     inputs=("contexts", "clicks"),
     journal="decisions",
-    writes=("reports", "dead-letters-edge", "interactions", "lift", "ledger-edge"),
-    broadcasts=("models",),
+    writes=("reports", "interactions", "lift", "ledger-edge"),
     marks="marks-edge",
     homes="learner",
-    make=_learner,
     gauges=_learner_gauges,
     scope_classes=("lift",),
-    private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
 )
 
-SHUFFLER = Role(
-    name="shuffler",
-    zone=SHUFFLER_ZONE,
-    key_zone=SHUFFLER_ZONE,
+SHUFFLER = releasing_role(
+    "shuffler",
+    SHUFFLER_ZONE,
+    _shuffler,
     inputs=("reports",),
     journal="journal-shuffler",
-    writes=("crowds", "ledger", "dead-letters-shuffler"),
-    marks="marks-shuffler",
+    writes=("crowds", "ledger"),
     homes="shuffler",
-    make=_shuffler,
+    charges="slot",
     gauges=_shuffler_gauges,
-    scope_classes=("slot",),
     private_work=False,
     outcomes=OUTCOMES,
 )
 
-AGGREGATOR = Role(
-    name="aggregator",
-    zone=SERVER_ZONE,
-    key_zone=None,
-    inputs=("crowds", "interactions"),
-    journal="models",
-    writes=("dead-letters-server",),
-    homes="tracks",
-    make=_aggregator,
-    gauges=version_gauges,
-    private_work=False,
-    outcomes=OUTCOMES,
-)
+AGGREGATOR = publishing_role(SERVER_ZONE, AggregatorMachine, inputs=("crowds", "interactions"), outcomes=OUTCOMES)
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 """Where items have names: it follows the catalogue."""
