@@ -28,6 +28,7 @@ from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold
+from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
@@ -55,6 +56,8 @@ class P2BSystem:
     digest: bytes
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
+    signing: SigningKeys | None = None
+    """The aggregator's public keys, where models are signed for devices."""
     public_dataset: bool = False
     """See `System.public_dataset`."""
     non_private_arm: bool = False
@@ -83,28 +86,48 @@ class P2BSystem:
                 or the budget pays for nothing.
         """
         compared = public_dataset and non_private_arm is not False
-        return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
+        return cls._joined(config, CodesForm.of(config, lattice), sealing, None, public_dataset, compared)
 
     @classmethod
-    def declared(cls, config: P2BConfig, public_dataset: bool = False) -> P2BSystem:
+    def declared(
+        cls,
+        config: P2BConfig,
+        public_dataset: bool = False,
+        sealing: Recipients | None = None,
+        signing: SigningKeys | None = None,
+    ) -> P2BSystem:
         """A deployment of declared features: nothing is fitted for it.
 
+        Args:
+            config: the configuration.
+            public_dataset: whether it is a replay of a public dataset.
+            sealing: the shuffler's public keys; given exactly where slots are sealed.
+            signing: the aggregator's; given exactly where devices take models.
+
         Raises:
-            ConfigurationError: a record would be too large, or the budget pays for nothing.
+            ConfigurationError: keys do not fit the configuration, a record would be too large, or the budget pays for
+                nothing.
         """
-        return cls._joined(config, FeaturesForm(config), None, public_dataset, compared=False)
+        return cls._joined(config, FeaturesForm(config), sealing, signing, public_dataset, compared=False)
 
     @classmethod
     def _joined(
-        cls, config: P2BConfig, form: SlotForm, sealing: Recipients | None, public_dataset: bool, compared: bool
+        cls,
+        config: P2BConfig,
+        form: SlotForm,
+        sealing: Recipients | None,
+        signing: SigningKeys | None,
+        public_dataset: bool,
+        compared: bool,
     ) -> P2BSystem:
         budgets_of(config)
         hosted = config.kind == "hosted" or not public_dataset
         require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
-        _require_sealing(config, sealing)
-        pinned = b"" if sealing is None else sealing.pinned
+        _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
+        _require_keys("devices", config.devices, signing, "the aggregator")
+        pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
         digest = configuration_digest(config, form.fitted, pinned, public_dataset)
-        return cls(config, form, digest, sealing, public_dataset, compared)
+        return cls(config, form, digest, sealing, signing, public_dataset, compared)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -296,9 +319,9 @@ def _guarantee(system: P2BSystem) -> Guarantee:
     return guarantee_of(system.config, system.non_private_arm)
 
 
-def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:
-    if config.slot.sealed != (sealing is not None):
-        expected, got = ("the", "none") if config.slot.sealed else ("no", "one")
+def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -> None:
+    if wanted != (keys is not None):
+        expected, got = ("the", "none") if wanted else ("no", "one")
         raise ConfigurationError(
-            f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
+            f"{setting} {str(wanted).lower()}: expected {expected} public key of {whose}, got {got}"
         )

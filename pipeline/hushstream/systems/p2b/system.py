@@ -32,9 +32,12 @@ from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.roles import ROLES, roles_of
-from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
+from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, STATEMENTS, TOPICS, topics_of
 
 NAME = "p2b"
+
+_DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMENTS.name: "Read"}
+"""What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
 
 _RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
 """What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
@@ -49,8 +52,10 @@ def declare(core: P2BSystem) -> System:
         kind=NAME,
         config=config,
         digest=core.digest,
-        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts),
-        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts),
+        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
+        topics=topics_of(
+            core.non_private_arm, core.holdout, hosted, config.named_items, in_parts, config.devices
+        ),
         counts=core.counts,
         promises=core.promises(),
         budgets=core.budgets,
@@ -61,7 +66,8 @@ def declare(core: P2BSystem) -> System:
         core=core,
         requests=core.requests if hosted else None,
         public_dataset=core.public_dataset,
-        outside={} if hosted else _RELAY,
+        outside={} if hosted or config.devices else _RELAY,
+        devices=_DEVICES if config.devices else {},
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             partial(read_model, core),
@@ -199,7 +205,7 @@ KIND = Kind(
     assemble=_assemble,
     promises=_promises,
     budgets=_budgets,
-    artefacts=(files.ENCODER, files.SEALING),
+    artefacts=(files.ENCODER, files.SEALING, files.SIGNING),
     resolved=_resolved,
     check=_check,
     facts=_facts,
