@@ -60,9 +60,7 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
         ConfigurationError: one is missing, damaged, or belongs to another configuration.
     """
     if not summed_of(config).fits_encoder:
-        return P2BSystem.declared(
-            config, artefacts.public_dataset is not None, *_published_keys(config, artefacts)
-        )
+        return P2BSystem.declared(config, artefacts.public_dataset is not None, *_published_keys(config, artefacts))
     where = artefacts.path(ENCODER)
     content = artefacts.json(ENCODER, "the fitted encoder")
     try:

@@ -53,9 +53,7 @@ def declare(core: P2BSystem) -> System:
         config=config,
         digest=core.digest,
         roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
-        topics=topics_of(
-            core.non_private_arm, core.holdout, hosted, config.named_items, in_parts, config.devices
-        ),
+        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts, config.devices),
         counts=core.counts,
         promises=core.promises(),
         budgets=core.budgets,

@@ -52,7 +52,9 @@ def seal_content(content: bytes, place: SlotPlace, recipient: bytes) -> bytes:
     try:
         return _SUITE.encrypt(content, X25519PublicKey.from_public_bytes(recipient), _info(place))
     except ValueError:
-        raise BadSeal(f"sealing: expected a public key of 32 bytes and full order, got {len(recipient)} bytes") from None
+        raise BadSeal(
+            f"sealing: expected a public key of 32 bytes and full order, got {len(recipient)} bytes"
+        ) from None
 
 
 class ContentOpener:

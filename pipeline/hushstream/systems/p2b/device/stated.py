@@ -116,7 +116,9 @@ class ModelBody(NamedTuple):
     @property
     def head(self) -> bytes:
         """All before the content."""
-        signing = [_SIGNING.pack(one.public_key, one.from_version, one.vouched or _UNSIGNED) for one in self.signing.keys]
+        signing = [
+            _SIGNING.pack(one.public_key, one.from_version, one.vouched or _UNSIGNED) for one in self.signing.keys
+        ]
         sealing = [
             _SEALING.pack(one.public_key, one.vouch_key, one.from_period, one.vouched or _UNSIGNED)
             for one in self.sealing.keys

@@ -35,7 +35,7 @@ def body_of(place: SlotPlace, sealed: bytes) -> bytes:
     return _FORMAT + place.report_id + place.period + place.config_digest + sealed
 
 
-def read_body(body: bytes, size: int) -> Mapping[str, Any]:
+def read_slot(body: bytes, size: int) -> Mapping[str, Any]:
     """The fields of `SLOT_RECORD`.
 
     Args:

@@ -64,7 +64,13 @@ class AggregatorMachine(PublishingRole):
     """The aggregator of one model track."""
 
     state = _IN_PARTS
-    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "rounding": FIXED, "_kinds": FIXED, "state": FIXED, "_signer": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {
+        "track": FIXED,
+        "rounding": FIXED,
+        "_kinds": FIXED,
+        "state": FIXED,
+        "_signer": FIXED,
+    }
     system: P2BSystem
 
     def __init__(self, system: P2BSystem, track: int, signer: Signer | None = None) -> None:
