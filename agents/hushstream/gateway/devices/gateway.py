@@ -27,7 +27,7 @@ from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.device.agreeing import agreement_of
+from hushstream.systems.p2b.reports.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import REPORTS, STATEMENTS
 
 

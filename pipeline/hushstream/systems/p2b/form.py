@@ -47,12 +47,14 @@ class SlotForm(Protocol):
     Attributes:
         slot_record: the schema of a slot.
         sealed_record: that of a sealed one.
-        opener: opens those.
     """
 
     slot_record: str
     sealed_record: str
-    opener: type[Opener]
+
+    @property
+    def opener(self) -> type[Opener]:
+        """Opens sealed slots."""
 
     @property
     def crowd_record(self) -> str:

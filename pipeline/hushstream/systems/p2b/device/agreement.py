@@ -202,9 +202,8 @@ def configuration_of(canonical: str, pinned: bytes) -> bytes:
 
 def _agreement(values: Mapping[str, Any]) -> Agreement:
     terms, slot, layout, promise = (values[name] for name in ("terms", "slot", "layout", "promise"))
-    sealing = Recipients(
-        (Recipient(*(bytes.fromhex(values["sealing"][name]) for name in ("public_key", "vouch_key"))),)
-    )
+    public, vouch = (bytes.fromhex(values["sealing"][name]) for name in ("public_key", "vouch_key"))
+    sealing = Recipients((Recipient(public, vouch),))
     signing = SigningKeys((SigningKey(bytes.fromhex(values["signing_key"])),))
     configuration = bytes.fromhex(values["configuration"])
     if configuration != configuration_of(values["canonical"], sealing.pinned + signing.pinned):

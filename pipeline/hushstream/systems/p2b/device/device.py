@@ -100,7 +100,7 @@ class Device:
             HushstreamError: a feature that is not declared, or a value of another type; or no item is eligible.
         """
         agent, schema = self._agent, self.agreement.layout.schema
-        row = np.frombuffer(schema.encode(values).row, np.uint8)
+        row: Any = np.frombuffer(schema.encode(values).row, np.uint8)
         self._expire(now_ms)
         known = agent.known(event_id, now_ms)
         if known is not None:

@@ -19,7 +19,7 @@ from hushstream.engine.journal.batch import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputRecord, InputSlice, Output, Step
+from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.release_parts import (
     MODEL_PARTS,
@@ -115,20 +115,18 @@ class AggregatorMachine(PublishingRole):
             except Refused as error:
                 gathered.refuse(error.reason, record)
             if due:
-                self._publish(record, gathered)
+                high, version = record.offset + 1, self._version()
+                if self._signer is not None:
+                    self._publish_signed(high, version, gathered, record.timestamp_ms, self._signer)
+                else:
+                    publish = self._publish_in_parts if self.system.form.parts > 1 else self.publish
+                    publish(high, version, gathered)
         return self.finished(slices, gathered)
 
-    def _publish(self, record: InputRecord, gathered: Gathered) -> None:
-        """Publish the version that follows from a record of the input."""
-        high, fields = record.offset + 1, self._version()
-        if self.system.form.parts > 1:
-            self._publish_in_parts(high, fields, gathered)
-            return
-        signer = self._signer
-        if signer is None:
-            self.publish(high, fields, gathered)
-            return
-        now_ms = record.timestamp_ms
+    def _publish_signed(
+        self, high: int, fields: dict[str, Any], gathered: Gathered, now_ms: int, signer: Signer
+    ) -> None:
+        """Publish a version, and what devices take of it behind it."""
         self.publish(high, fields, gathered, lambda stands: (self._stated(stands, now_ms, signer),))
 
     def _stated(self, fields: Mapping[str, Any], now_ms: int, signer: Signer) -> Output:
