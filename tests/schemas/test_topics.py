@@ -28,6 +28,7 @@ TOPICS = {
         "ledger-edge",
         "models",
         "model-parts",
+        "statements",
         "items",
         "ledger",
         "marks-edge",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import SpendingTerms
+from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
-from hushstream.privacy.mechanisms.guarantee import Guarantee
 from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
@@ -32,34 +30,22 @@ from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
-from hushstream.systems.p2b.promise import (
-    budgets_of,
-    guarantee_of,
-    lifetime_slots_of,
-    lift_terms_of,
-    promises_of,
-    slot_terms_of,
-    window_tree_of,
-)
+from hushstream.systems.p2b.promise import lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model tracks, by partition of crowds and models. The second one exists in replays of public datasets alone."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class P2BSystem:
+@dataclass(frozen=True, eq=False)
+class P2BSystem(Core[P2BConfig]):
     """A configuration with what was fitted for it: what every role of the deployment works from."""
 
-    config: P2BConfig
     form: SlotForm
-    digest: bytes
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
     signing: SigningKeys | None = None
     """The aggregator's public keys, where models are signed for devices."""
-    public_dataset: bool = False
-    """See `System.public_dataset`."""
     non_private_arm: bool = False
     """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
 
@@ -120,14 +106,14 @@ class P2BSystem:
         public_dataset: bool,
         compared: bool,
     ) -> P2BSystem:
-        budgets_of(config)
+        found = priced(config, compared)
         hosted = config.kind == "hosted" or not public_dataset
         require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
         _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
         _require_keys("devices", config.devices, signing, "the aggregator")
         pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
         digest = configuration_digest(config, form.fitted, pinned, public_dataset)
-        return cls(config, form, digest, sealing, signing, public_dataset, compared)
+        return cls(config, digest, found, form, sealing, signing, compared, public_dataset=public_dataset)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -256,24 +242,9 @@ class P2BSystem:
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
         """What names the noise of a learner partition's lift in one epoch."""
-        return NoiseAddress(
-            purpose="lift",
-            deployment=self.config.deployment,
-            genesis_nonce=genesis_nonce,
-            system="p2b",
-            mechanism="lift",
-            parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
-            config_digest=self.digest,
-            epoch=epoch,
-            partition=partition,
-        )
-
-    def guarantee(self) -> Guarantee:
-        """What the configured release promises, to whom, over a user's lifetime."""
-        return _guarantee(self)
-
-    def promises(self) -> Promises:
-        return promises_of(self.config, self.non_private_arm)
+        levels, decisions = self.config.release.levels, self.config.lift.decisions_per_user
+        parameters = {"levels": levels, "decisions": decisions}
+        return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)
 
     @property
     def lifetime_slots(self) -> int:
@@ -283,22 +254,12 @@ class P2BSystem:
     @property
     def slot_terms(self) -> SpendingTerms:
         """What the shuffler's releases cost, and out of which limit."""
-        return slot_terms_of(self.config)
+        return self.ledgers["ledger"]
 
     @property
     def lift_terms(self) -> SpendingTerms:
         """What the lift's releases cost, and out of which limit."""
-        return lift_terms_of(self.config)
-
-    @property
-    def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """What the releases cost that are entered on each ledger topic, and out of which limit."""
-        return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.holdout else {})}
-
-    @property
-    def budgets(self) -> tuple[BudgetFacts, ...]:
-        """What may be spent, and how much of what is planned fits."""
-        return budgets_of(self.config)
+        return self.ledgers["ledger-edge"]
 
 
 def reuse_after_ms(config: P2BConfig) -> int:
@@ -312,11 +273,6 @@ def reuse_after_ms(config: P2BConfig) -> int:
     slot, seconds = config.slot, config.release.window_seconds or 0.0
     wait = config.feedback.attribution_window_seconds + 2 * (slot.settle_seconds + slot.period_seconds)
     return round((wait + seconds) * 1000)
-
-
-@lru_cache(maxsize=64)
-def _guarantee(system: P2BSystem) -> Guarantee:
-    return guarantee_of(system.config, system.non_private_arm)
 
 
 def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -> None:

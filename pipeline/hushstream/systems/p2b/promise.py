@@ -22,6 +22,7 @@ from hushstream.engine.noise.budget import (
     require_fits,
 )
 from hushstream.engine.noise.caps import with_cap
+from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
@@ -142,6 +143,18 @@ def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
     """
     lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
     return Promises(guarantee_of(config, public_dataset), lift)
+
+
+@lru_cache(maxsize=64)
+def priced(config: P2BConfig, public_dataset: bool = False) -> Priced:
+    """What slots promise and cost and, where there is a hold-out, what the lift does; as `promises_of`.
+
+    Raises:
+        ConfigurationError: the budget cannot pay for one slot, or for the lift.
+    """
+    lift = {"ledger-edge": lift_terms_of(config)} if config.lift.holdout else {}
+    ledgers = {"ledger": slot_terms_of(config), **lift}
+    return Priced(promises_of(config, public_dataset), budgets_of(config), ledgers)
 
 
 @lru_cache(maxsize=64)

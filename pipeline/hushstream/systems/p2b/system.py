@@ -11,8 +11,7 @@ from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Ki
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
+from hushstream.engine.system import Priced
 from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -20,13 +19,7 @@ from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.planning import plan
-from hushstream.systems.p2b.promise import (
-    budgets_of,
-    life_prices,
-    lifetime_slots_of,
-    promises_of,
-    window_tree_of,
-)
+from hushstream.systems.p2b.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
@@ -49,21 +42,13 @@ def declare(core: P2BSystem) -> System:
     config = core.config
     hosted, in_parts = config.kind == "hosted", core.form.parts > 1
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
         topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts, config.devices),
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
-        core=core,
         requests=core.requests if hosted else None,
-        public_dataset=core.public_dataset,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
         models=ModelView(
@@ -80,12 +65,8 @@ def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
     return declare(files.assemble(config, artefacts))
 
 
-def _promises(config: P2BConfig, artefacts: Artefacts) -> Promises:
-    return promises_of(config, artefacts.non_private_arm)
-
-
-def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return budgets_of(config)
+def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
+    return priced(config, artefacts.non_private_arm)
 
 
 _SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
@@ -201,8 +182,7 @@ KIND = Kind(
     roles=ROLES,
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=_priced,
     artefacts=(files.ENCODER, files.SEALING, files.SIGNING),
     resolved=_resolved,
     check=_check,

@@ -86,5 +86,5 @@ def _terms(system: P2BSystem) -> dict[str, Any]:
 
 def _words(system: P2BSystem) -> list[str]:
     """The promise in a sentence, and what it does not cover."""
-    promises = system.promises()
+    promises = system.promises
     return [promises.sentence(), *(f"Not protected: {one}" for one in promises.releases.not_protected)]
