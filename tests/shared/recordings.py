@@ -21,6 +21,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hpke
 import numpy as np
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
@@ -45,6 +46,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
@@ -309,7 +311,7 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
 
 
 def _p2b_devices(name: str) -> Variant:
-    """Learners are agents on devices: a gateway puts their sealed slots into the log, and models are signed for them."""
+    """Learners are agents on devices: their sealed slots come through a gateway, and models are signed for them."""
 
     def record(folder: Path) -> Loop:
         values = {
@@ -327,23 +329,30 @@ def _p2b_devices(name: str) -> Variant:
         loop.junk("reports", "crowds")
         source, context = random.Random(1), _declared()
         agreement = Agreement.read(agreement_of(loop.system.core))
-        size, draw = agreement.body_bytes, source.randbytes
         for number in range(10):
-            device, now_ms = Device.begun(agreement, draw), START_MS - 60_000
+            device, now_ms = Device.begun(agreement, source.randbytes), START_MS - 60_000
             for turn in range(2):
                 item = device.decide(str(turn), context(source), now_ms).arm
                 device.shown(str(turn), item, now_ms)
                 if source.random() < 0.5:
                     device.reward(str(turn), item, 1.0, now_ms)
             (slot,) = device.outgoing(START_MS)
-            loop.put("reports", SLOT_RECORD, **read_slot(slot.body, size))
+            fields = _sealed_again(device, dict(read_slot(slot.body, agreement.body_bytes)), source)
+            loop.put("reports", SLOT_RECORD, **fields)
             if number % 3 == 0:
-                loop.put("reports", SLOT_RECORD, **read_slot(slot.body, size))
-                forged = {**read_slot(slot.body, size), "report_id": source.randbytes(16)}
-                loop.put("reports", SLOT_RECORD, **forged)
+                loop.put("reports", SLOT_RECORD, **fields)
+                loop.put("reports", SLOT_RECORD, **{**fields, "report_id": source.randbytes(16)})
         return loop
 
     return Variant("p2b", name, record)
+
+
+def _sealed_again(device: Device, fields: dict[str, Any], source: random.Random) -> dict[str, Any]:
+    """A slot sealed under a key that follows from the seed: a device draws one."""
+    place = SlotPlace(*(fields[name] for name in SlotPlace._fields))
+    recipient = device.agreement.sealing.at(0)
+    info = b"hushstream slot 1" + b"".join(place)
+    return {**fields, "sealed": hpke.sealed(device._owed[0].content, recipient, info, source.randbytes(32))}
 
 
 def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:

@@ -205,6 +205,6 @@ def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ)
         key = str(found["loc"][0]) if found["loc"] else ""
         place = ".".join(str(part) for part in found["loc"])
         where = ": ".join(part for part in (origin.get(key, str(path or ENVIRONMENT_PREFIX)), place) if part)
-        model = GatewaySettings if len(found["loc"]) == 1 else _PARTS[key]
+        model = GatewaySettings if len(found["loc"]) < 2 else _PARTS[key]
         known = f"; known are {', '.join(model.model_fields)}" if found["type"] == "extra_forbidden" else ""
         raise ConfigurationError(f"{where}: {found['msg']}{known}") from None
