@@ -16,6 +16,7 @@ from typing import Any
 from hushstream.client import (
     BadContext,
     BadReward,
+    BaselineMissing,
     DecisionTimeout,
     PredictionTimeout,
     RequestRefused,
@@ -144,6 +145,13 @@ _TABLE = (
         "The header `Date` has the time: seal the same content under the same id for its period.",
     ),
     ProblemKind("bad-context", 422, "The deployment takes no such context", "`detail` says what it takes."),
+    ProblemKind(
+        "baseline-missing",
+        422,
+        "The request names no baseline",
+        "The deployment is in the shadow (`mode: shadow`): say what you show yourself, or set `baseline` in the "
+        "gateway's settings.",
+    ),
     ProblemKind("unknown-item", 422, "There is no such item", "`GET /v1/items` lists them."),
     ProblemKind("bad-item", 422, "The deployment takes no such item", "`detail` says what it takes."),
     ProblemKind(
@@ -232,6 +240,7 @@ class LogBusy(HushstreamError):
 
 
 _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
+    (BaselineMissing, "baseline-missing"),
     (BadContext, "bad-context"),
     (UnknownArm, "unknown-item"),
     (UnknownUser, "unknown-user"),

@@ -108,6 +108,7 @@ class System:
         words: what it says of itself in the statement.
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
+        shadow: how what is released of its answers in the shadow is read; None where nothing is.
         models: how its released models are read by people; None where nobody wrote that.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
@@ -128,6 +129,7 @@ class System:
     words: Words
     facts: Mapping[str, str | float]
     holdout: HoldoutView | None = None
+    shadow: HoldoutView | None = None
     models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
@@ -223,7 +225,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HoldoutView:
-    """How what is released over a hold-out is read.
+    """How what is released of a lift is read, over a hold-out or in the shadow.
 
     Attributes:
         topics: that hold it.
@@ -273,11 +275,11 @@ class Report(Protocol):
 
 
 class HoldoutReport(Report, Protocol):
-    """What is known of a model beside its hold-out."""
+    """What is known of a model beside its hold-out, or of its answers in the shadow."""
 
     @property
     def exit_code(self) -> int:
-        """0 where the uplift is known, 1 where too little was shown to tell it from the noise."""
+        """0 where the lift is known, 1 where too little was shown to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -112,6 +112,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
             expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
             tracks=(TRACK,),
             users=self.graph.index,
+            shadow=self.config.mode == "shadow",
         )
 
     def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -57,6 +57,8 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
 def _lift(config: P2BConfig) -> Iterator[Content]:
     if config.lift.holdout:
         yield _content("lift", "running counts of what was shown and rewarded, by group", Form.NOISED)
+    elif config.counted is not None:
+        yield _content("lift", "running counts of answers, by item, by agreement and by reward", Form.NOISED)
 
 
 def _items(config: P2BConfig) -> Iterator[Content]:

@@ -30,6 +30,7 @@ from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
+from hushstream.systems.p2b.lift import required_lift
 from hushstream.systems.p2b.promise import lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
@@ -125,9 +126,9 @@ class P2BSystem(Core[P2BConfig]):
         return cls.of(config, encoder.lattice, sealing, public_dataset)
 
     @property
-    def holdout(self) -> bool:
-        """Whether some users are never answered by a model, and the lift over them is released."""
-        return self.config.lift.holdout > 0
+    def counts_lift(self) -> bool:
+        """Whether learners release a lift, over a hold-out or in the shadow."""
+        return self.config.counted is not None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -175,7 +176,8 @@ class P2BSystem(Core[P2BConfig]):
     @property
     def requests(self) -> ContextRules:
         """See `System.requests`."""
-        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules)
+        shadow = self.config.mode == "shadow"
+        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules, shadow=shadow)
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
@@ -242,8 +244,9 @@ class P2BSystem(Core[P2BConfig]):
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
         """What names the noise of a learner partition's lift in one epoch."""
-        levels, decisions = self.config.release.levels, self.config.lift.decisions_per_user
-        parameters = {"levels": levels, "decisions": decisions}
+        lift, levels, answers = required_lift(self.config)
+        by_answer = {"answers": answers} if answers else {}
+        parameters = {"levels": levels, "decisions": lift.decisions_per_user, **by_answer}
         return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)
 
     @property

@@ -24,6 +24,7 @@ from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
+from hushstream.systems.p2b.reports.shadow_report import read_shadow
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, STATEMENTS, TOPICS, topics_of
 
@@ -44,7 +45,7 @@ def declare(core: P2BSystem) -> System:
     return System(
         core=core,
         roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
-        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts, config.devices),
+        topics=topics_of(core.non_private_arm, core.counts_lift, hosted, config.named_items, in_parts, config.devices),
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
@@ -57,7 +58,8 @@ def declare(core: P2BSystem) -> System:
             change_of,
             partial(export_model, core),
         ),
-        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
+        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
+        shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
     )
 
 
@@ -140,7 +142,7 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
     if every is None:
         return ()
     one, life = (life_prices(config, count) for count in (1, slots))
-    lift = ", the hold-out's lift included" if config.lift.holdout else ""
+    lift = ", the lift's included" if config.counted is not None else ""
     return (
         Fact(
             "renew_every_seconds",
@@ -154,8 +156,14 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A counter whose windows the clock may use up, and a plan that says no."""
+    """A hold-out in the shadow, a counter whose windows the clock may use up, and a plan that says no."""
     found = plan.warnings(config)
+    if config.mode == "shadow" and config.lift.holdout:
+        found = (
+            *found,
+            "holdout.share: in the shadow everybody sees the application's own choice, and its decisions count beside "
+            "those that come live; take the hold-out into the deployment that goes live, and shadow.epsilon here",
+        )
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
         return found

@@ -92,14 +92,12 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(
-    public: bool, holdout: bool, hosted: bool, named: bool, in_parts: bool, devices: bool
-) -> tuple[Topic, ...]:
+def topics_of(public: bool, lift: bool, hosted: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
     """Those that a deployment has.
 
-    On public data, with a hold-out, learner workers, items by name, models in parts, or devices, it has some more.
+    On public data, with a lift, learner workers, items by name, models in parts, or devices, it has some more.
     """
-    left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
+    left_out = (() if public else (INTERACTIONS,)) + (() if lift else (LIFT, LEDGER_EDGE))
     left_out += () if devices else (STATEMENTS,)
     left_out += (() if named else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
     edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)

@@ -87,6 +87,7 @@ class PdapSystem(Core[PdapConfig]):
             items=self.config.items,
             good_reward=lambda reward: self.within_levels(reward) is not None,
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (feedback.reward_levels)",
+            shadow=self.config.mode == "shadow",
         )
 
     @cached_property
