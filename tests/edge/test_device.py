@@ -6,12 +6,13 @@ import json
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import hpke
 import numpy as np
 import pytest
 
-from hushstream.agents.worker.deployment import KeySource, parse_config
+from hushstream.agents.worker.deployment import KeySource, artefacts_of, parse_config
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
@@ -24,6 +25,7 @@ from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.errors import BadAgreement, WeakerAgreement
 from hushstream.systems.p2b.device.travelling import BadBody, read_slot
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.system import KIND
 
 OPENER = ContentOpener(KeySource(seed=5).key("sealing"))
 PLACE = SlotPlace(b"i" * 16, b"p" * 8, b"c" * 16)
@@ -183,6 +185,22 @@ def test_an_agreement_that_does_not_hold_together_is_refused(devices, system, pl
     said = json.loads(agreement_of(system.core))
     with pytest.raises(BadAgreement):
         Agreement.read(json.dumps({**said, place: value}))
+
+
+def test_the_guarantee_says_what_devices_show_and_what_such_a_deployment_cannot_have(devices):
+    config = parse_config(devices.VALUES)
+    said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
+    assert {"devices_see", "devices_cleared", "devices_have_no", "devices_flooded"} <= said.keys()
+    assert "never what a slot holds" in said["devices_see"]
+    hosted = parse_config({**devices.VALUES, "kind": "hosted", "slot": {}})
+    assert not any("devices" in fact.name for fact in KIND.facts(hosted, artefacts_of(Path("nowhere"))))
+
+
+def test_prepare_writes_the_agreement_that_applications_ship(devices, system, tmp_path):
+    prepared = devices.deployed(tmp_path / "deployment")
+    shipped = Agreement.read((tmp_path / "deployment" / "agreement.json").read_bytes())
+    assert shipped == devices.agreed(system)
+    assert shipped.configuration == prepared.digest
 
 
 def test_a_body_of_another_size_or_format_is_no_slot(agreement):

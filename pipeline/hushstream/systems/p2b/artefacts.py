@@ -2,7 +2,7 @@
 
 ``encoder.json``: the centroids that were fitted once, as whole numbers, since another machine's k-means may find
 others. ``sealing.json`` (where slots are sealed): the shuffler's public keys. ``signing.json`` (where devices take
-models): the aggregator's.
+models): the aggregator's; ``agreement.json``: what applications ship to devices, which follows from all of these.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.errors import BadModel
 from hushstream.systems.p2b.device.signing import SigningKey, SigningKeys
+from hushstream.systems.p2b.reports.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
-ENCODER, SEALING, SIGNING = "encoder.json", "sealing.json", "signing.json"
+ENCODER, SEALING, SIGNING, AGREEMENT = "encoder.json", "sealing.json", "signing.json", "agreement.json"
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
@@ -44,8 +45,9 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if config.devices and given.keys is not None:
         ring = given.keys(SIGNING_ZONE)
         made |= _signed_by(ring.of(ring.current), artefacts)
-    if not summed_of(config).fits_encoder and config.slot.sealed:
-        _published_keys(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
+    if config.devices:
+        there = Artefacts(artefacts.where, {**artefacts.files, **made})
+        made[AGREEMENT] = agreement_of(P2BSystem.declared(config, False, *_published_keys(config, there)))
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
         files = {**artefacts.files, **made}
         sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None

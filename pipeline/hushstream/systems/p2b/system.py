@@ -134,7 +134,41 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     declared = _FACTS[config.release.form](config)
-    return (*declared, *_renewal(config), *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
+    return (
+        *declared,
+        *(_OF_DEVICES if config.devices else ()),
+        *_renewal(config),
+        *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
+    )
+
+
+_OF_DEVICES = (
+    Fact(
+        "devices_see",
+        1.0,
+        "Who sees what of a device: the gateway an address, a time and an opaque id, and never what a slot holds; the "
+        "broker's operator sealed slots of one size; who has the shuffler's sealing key what a slot holds, without an "
+        "address; who has both sides puts them together. The device itself holds all that its user did.",
+    ),
+    Fact(
+        "devices_cleared",
+        1.0,
+        "A device that was cleared, and each further device of one person, is another user: D of them cost D lives, "
+        "and nobody can know it. One that is restored from an older copy numbers its slots anew; none counts twice.",
+    ),
+    Fact(
+        "devices_have_no",
+        1.0,
+        "Decisions are on devices alone: there is no lift over a hold-out, no shadow, and no evaluation on a log.",
+    ),
+    Fact(
+        "devices_flooded",
+        1.0,
+        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount. In the model n "
+        "forged slots weigh as n users do; a gateway limits how many come from one address (devices.slots_per_hour), "
+        "so m addresses send m times as many. A slot that is refused for that is sent later, whatever it holds.",
+    ),
+)
 
 
 def _renewal(config: P2BConfig) -> Sequence[Fact]:
@@ -191,7 +225,7 @@ KIND = Kind(
     prepare=files.prepare,
     assemble=_assemble,
     priced=_priced,
-    artefacts=(files.ENCODER, files.SEALING, files.SIGNING),
+    artefacts=(files.ENCODER, files.SEALING, files.SIGNING, files.AGREEMENT),
     resolved=_resolved,
     check=_check,
     facts=_facts,
