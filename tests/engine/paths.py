@@ -79,7 +79,7 @@ SIZES: Mapping[str, tuple[int, int]] = {
     "members of the widest base class": (23, 20),
     "abstract members of a base class": (8, 6),
     "files in the fullest folder": (16, 16),
-    "code lines of the toy (meanarm)": (365, 300),
+    "code lines of the toy (meanarm)": (337, 300),
     "code lines of the product": (68_600, 47_000),
     "words of the README": (1_200, 1_200),
 }

@@ -22,6 +22,7 @@ from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.noise import NoiseAddress
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
@@ -31,6 +32,7 @@ from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
 from hushstream.systems.p2b.lift import required_lift
+from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.promise import lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
@@ -80,6 +82,7 @@ class P2BSystem(Core[P2BConfig]):
         cls,
         config: P2BConfig,
         public_dataset: bool = False,
+        start: ExportedModel | None = None,
         sealing: Recipients | None = None,
         signing: SigningKeys | None = None,
     ) -> P2BSystem:
@@ -88,14 +91,17 @@ class P2BSystem(Core[P2BConfig]):
         Args:
             config: the configuration.
             public_dataset: whether it is a replay of a public dataset.
+            start: what new users begin with.
             sealing: the shuffler's public keys; given exactly where slots are sealed.
             signing: the aggregator's; given exactly where devices take models.
 
         Raises:
-            ConfigurationError: keys do not fit the configuration, a record would be too large, or the budget pays for
-                nothing.
+            ConfigurationError: keys do not fit the configuration, a record would be too large, the budget pays for
+                nothing, or the start is of others.
         """
-        return cls._joined(config, FeaturesForm(config), sealing, signing, public_dataset, compared=False)
+        if config.devices and start is not None:
+            raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
+        return cls._joined(config, FeaturesForm(config, start), sealing, signing, public_dataset, compared=False)
 
     @classmethod
     def _joined(
@@ -248,6 +254,17 @@ class P2BSystem(Core[P2BConfig]):
         by_answer = {"answers": answers} if answers else {}
         parameters = {"levels": levels, "decisions": lift.decisions_per_user, **by_answer}
         return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)
+
+    @property
+    def start(self) -> ExportedModel | None:
+        """What new users begin with; None where they begin with nothing."""
+        return self.form.start if isinstance(self.form, FeaturesForm) else None
+
+    @property
+    def paid(self) -> Prices:
+        """What one person pays at most for all that its models are made of, in other deployments, too."""
+        own = self.promises.together
+        return own if self.start is None else own + self.start.paid
 
     @property
     def lifetime_slots(self) -> int:

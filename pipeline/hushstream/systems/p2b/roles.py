@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.role import Role, RoleKeys
+from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.signing import Signer
@@ -34,9 +34,8 @@ def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
 
 
-def _aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
-    if system.signing is None:
-        return AggregatorMachine(system, track)
+def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+    assert system.signing is not None, "devices take models that are signed"
     held = keys.others[SIGNING_ZONE].kept() if SIGNING_ZONE in keys.others else ()
     return AggregatorMachine(system, track, Signer(system.signing, held))
 
@@ -64,52 +63,35 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
     }
 
 
-LEARNER = Role(
-    name="learner",
-    zone=EDGE_ZONE,
-    key_zone=EDGE_ZONE,
+LEARNER = answering_role(
+    "learner",
+    EDGE_ZONE,
+    _learner,
     inputs=("contexts", "clicks"),
     journal="decisions",
-    writes=("reports", "dead-letters-edge", "interactions", "lift", "ledger-edge"),
-    broadcasts=("models",),
+    writes=("reports", "interactions", "lift", "ledger-edge"),
     marks="marks-edge",
     homes="learner",
-    make=_learner,
     gauges=_learner_gauges,
     scope_classes=("lift",),
-    private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
 )
 
-SHUFFLER = Role(
-    name="shuffler",
-    zone=SHUFFLER_ZONE,
-    key_zone=SHUFFLER_ZONE,
+SHUFFLER = releasing_role(
+    "shuffler",
+    SHUFFLER_ZONE,
+    _shuffler,
     inputs=("reports",),
     journal="journal-shuffler",
-    writes=("crowds", "ledger", "dead-letters-shuffler"),
-    marks="marks-shuffler",
+    writes=("crowds", "ledger"),
     homes="shuffler",
-    make=_shuffler,
+    charges="slot",
     gauges=_shuffler_gauges,
-    scope_classes=("slot",),
     private_work=False,
     outcomes=OUTCOMES,
 )
 
-AGGREGATOR = Role(
-    name="aggregator",
-    zone=SERVER_ZONE,
-    key_zone=None,
-    inputs=("crowds", "interactions"),
-    journal="models",
-    writes=("dead-letters-server",),
-    homes="tracks",
-    make=_aggregator,
-    gauges=version_gauges,
-    private_work=False,
-    outcomes=OUTCOMES,
-)
+AGGREGATOR = publishing_role(SERVER_ZONE, AggregatorMachine, inputs=("crowds", "interactions"), outcomes=OUTCOMES)
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 """Where items have names: it follows the catalogue."""
@@ -118,7 +100,10 @@ OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """Where slots are sealed: it opens them with a key of its own."""
 
 SIGNING_AGGREGATOR = replace(
-    AGGREGATOR, further_key_zones=(SIGNING_ZONE,), writes=(*AGGREGATOR.writes, STATEMENTS.name)
+    AGGREGATOR,
+    make=_signing_aggregator,
+    further_key_zones=(SIGNING_ZONE,),
+    writes=(*AGGREGATOR.writes, STATEMENTS.name),
 )
 """Where devices take models: it signs them with a key of its own."""
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, PlanView, System, Words
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
@@ -19,12 +19,14 @@ from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.planning import plan
+from hushstream.systems.p2b.planning.from_releases import released_plan
 from hushstream.systems.p2b.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.reports.shadow_report import read_shadow
+from hushstream.systems.p2b.reports.start_facts import started_facts
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, STATEMENTS, TOPICS, topics_of
 
@@ -49,6 +51,7 @@ def declare(core: P2BSystem) -> System:
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
+        before=started_facts(core.promises, core.start),
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
@@ -58,9 +61,16 @@ def declare(core: P2BSystem) -> System:
             change_of,
             partial(export_model, core),
         ),
+        ahead=_ahead(core),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
         shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
     )
+
+
+def _ahead(core: P2BSystem) -> PlanView | None:
+    if core.config.release.form != "features":
+        return None
+    return PlanView(("crowds",), partial(released_plan, core))
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
@@ -134,8 +144,10 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     declared = _FACTS[config.release.form](config)
+    start = None if artefacts is None else files.read_start(artefacts)
     return (
         *declared,
+        *started_facts(priced(config).promises, start),
         *(_OF_DEVICES if config.devices else ()),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
@@ -225,7 +237,8 @@ KIND = Kind(
     prepare=files.prepare,
     assemble=_assemble,
     priced=_priced,
-    artefacts=(files.ENCODER, files.SEALING, files.SIGNING, files.AGREEMENT),
+    artefacts=(files.ENCODER, files.SEALING, files.START, files.SIGNING, files.AGREEMENT),
+    inputs=(files.STARTED_FROM,),
     resolved=_resolved,
     check=_check,
     facts=_facts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 """Whose operators may see what; the server's workers hold no key."""
@@ -11,30 +11,24 @@ EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 SEALING_ZONE = "sealing"
 """Of the shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
 
-REPORTS = Topic(
-    name="reports",
-    schemas=("SlotReport", "SealedSlot", "FeatureSlot", "SealedFeatureSlot", "ItemRows", "Seal", "Tick"),
-    zone=SHUFFLER_ZONE,
-    partition_rule=PartitionRule.ANY,
-    count="shuffler",
-    retention_ms=SHORT_MS,
+REPORTS = topics.unnamed(
+    "reports",
+    ("SlotReport", "SealedSlot", "FeatureSlot", "SealedFeatureSlot", "ItemRows", "Seal", "Tick"),
+    SHUFFLER_ZONE,
+    PartitionRule.ANY,
+    "shuffler",
     noised=True,
-    names_users=False,
-    tombstones=False,
     ticks=True,
     private_lag=False,
 )
 
-INTERACTIONS = Topic(
-    name="interactions",
-    schemas=("Interactions", "Seal"),
-    zone=SERVER_ZONE,
-    partition_rule=PartitionRule.TRACK,
-    count="tracks",
-    retention_ms=SHORT_MS,
+INTERACTIONS = topics.unnamed(
+    "interactions",
+    ("Interactions", "Seal"),
+    SERVER_ZONE,
+    PartitionRule.TRACK,
+    "tracks",
     noised=False,
-    names_users=False,
-    tombstones=False,
     ticks=False,
     private_lag=True,
 )
