@@ -50,6 +50,7 @@ TOPICS = {
     },
     "colin": {
         "contexts",
+        "items",
         "clicks",
         "decisions",
         "rewards",
