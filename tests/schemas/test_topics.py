@@ -51,6 +51,7 @@ TOPICS = {
     },
     "colin": {
         "contexts",
+        "items",
         "clicks",
         "decisions",
         "rewards",
