@@ -14,6 +14,7 @@ from typing import Self
 
 from aiohttp import web
 
+from hushstream.agents.observe.collection import collect_in_steps
 from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.security import Security
 from hushstream.client.kafka import KafkaEventLog
@@ -159,11 +160,19 @@ def run_gateway(make: Callable[[], Gateway]) -> int:
 
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     try:
-        asyncio.run(_until_signal(make))
+        asyncio.run(_without_long_collections(make))
     except HushstreamError as error:
         print(f"hushstream worker gateway: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+async def _without_long_collections(make: Callable[[], Gateway]) -> None:
+    collecting = asyncio.create_task(collect_in_steps())
+    try:
+        await _until_signal(make)
+    finally:
+        collecting.cancel()
 
 
 async def _until_signal(make: Callable[[], Gateway]) -> None:

@@ -16,6 +16,7 @@ from aiohttp import web
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from hushstream.agents.observe.collection import collect_whole
 from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.connections import Limits, Server
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 
 _JSON = "application/json"
 _MAX_ERRORS = 16
+_CLOSED = 10_000
+"""After so many closed connections all memory is looked at: of one that lived for a while a cycle is left."""
 _ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
 """What a fault's place names behind an item, which is a number or an id, and a request does not."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
@@ -105,6 +108,7 @@ class GatewayServer:
         self._rate = Rate(settings.requests_per_second, settings.burst)
         self._busy = Busy(settings.in_flight)
         self._stopping = False
+        self._connections = Limits(settings.connections, settings.read_seconds)
         self._posted: dict[str, _Posted] = {}
         for call in answers.calls:
             answer = answers.answer_of(call)
@@ -131,7 +135,7 @@ class GatewayServer:
         settings = self._settings
         return Server(
             self._handle,
-            Limits(settings.connections, settings.read_seconds),
+            self._connections,
             self._request,
             keepalive_timeout=settings.idle_seconds,
             access_log=None,
@@ -267,6 +271,8 @@ class GatewayServer:
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request.writer.output_size = 0
+            if request.content.is_eof():
+                return await request.read()  # All of it is here: nobody is waited for.
             return await asyncio.wait_for(request.read(), self._settings.read_seconds)
         except TimeoutError:
             raise Problem("slow-request", close=True) from None
@@ -330,8 +336,11 @@ class GatewayServer:
         return _text(self._metrics.text().decode())
 
     def measure(self) -> None:
-        """Bring the gauges up to date."""
+        """Bring the gauges up to date, and look after what connections leave behind."""
         self._metrics.set_now(self._busy.now, self._log.waiting)
+        if self._connections.closed >= _CLOSED:
+            self._connections.closed = 0
+            collect_whole()
 
 
 class _GoneAway(ConnectionError):

@@ -11,7 +11,6 @@ Where the package vowpalwabbit is installed, what a team would write without all
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys

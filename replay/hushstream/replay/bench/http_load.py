@@ -84,7 +84,7 @@ class _Server:
 
     def __init__(self, url: str, found: Answered, most: int) -> None:
         address = urlsplit(url)
-        self._address = address.hostname, address.port
+        self._host, self._port = address.hostname or "", address.port or 80
         self._found = found
         self._most = most
         self._free: list[_Connection] = []
@@ -121,7 +121,7 @@ class _Server:
     async def _opened(self, due: _Due) -> None:
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self), *self._address
+                lambda: _Connection(self), self._host, self._port
             )
         except OSError:
             self._count(due, logged=False)
