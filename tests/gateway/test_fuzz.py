@@ -127,7 +127,8 @@ async def _sent(port: int, request: bytes, whole: bool) -> tuple[int, bytes]:
         if not whole:
             writer.write_eof()
         answer = await asyncio.wait_for(reader.read(), 120)
-    except ConnectionError:
+    except OSError:
+        # It was closed before all of it was sent: by then the end cannot be told either.
         return 0, b""
     finally:
         writer.close()

@@ -273,9 +273,10 @@ class Client:
                 unanswered = decided.policy
             found.append(decided)
             item = decided.arm if decided.item is None else decided.item
-            if position == 1 and eligible is None:
-                # As they are now that this was decided; what was decided may have been retired since.
-                left = [one for one in self._all_items() if one != item]
+            if eligible is None:
+                # All that are offered now: what was decided before may have been retired since.
+                shown = {one.arm if one.item is None else one.item for one in found}
+                left = [one for one in self._all_items() if one not in shown]
             elif item in left:
                 left.remove(item)
             else:
