@@ -19,8 +19,9 @@ from hushstream.gateway.conversation.decisions import (
     RewardTold,
     ShownTold,
 )
-from hushstream.gateway.problems import Problem
+from hushstream.gateway.problems import Problem, problem_of
 from hushstream.gateway.settings import GatewaySettings
+from hushstream.schemas.errors import HushstreamError
 from recordings import KEYS, Loop
 
 VALUES: dict[str, Any] = {
@@ -133,3 +134,27 @@ def test_ids_that_nobody_knows_share_a_reading_and_wait_no_longer_than_for_an_an
         assert (await answers.rank(RankAsked(event_id="i", user="ann", context={"country": "fr"}))).logged
 
     answered(tmp_path, play, answer_seconds=5.0)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"canary": 1},
+        {"country": "fr", "canary": "x"},
+        {"country": ["fr"]},
+        {"country": {"canary": 1}},
+        {"country": "canary" * 1000},
+        {f"canary{number}": number for number in range(60)},
+        [0.5],
+    ],
+)
+def test_values_of_no_declared_feature_are_refused_and_not_repeated(tmp_path: Path, context: Any) -> None:
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        with pytest.raises(HushstreamError) as refused:
+            await answers.decide(DecisionAsked(event_id="a", user="ann", context=context))
+        problem = problem_of(refused.value)
+        assert problem.kind.code == "bad-context"
+        assert b"canary" not in problem.body()
+        assert (await answers.decide(asked("a"))).logged, "its event id is free"
+
+    answered(tmp_path, play)
