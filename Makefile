@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts drill-upgrade lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -145,6 +145,10 @@ chaos: $(VENV)/.installed-dev
 # What a partition's users notice of each fault, on Apache Kafka: prints the table of the runbook.
 drill: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/run.py
+
+# An earlier release's deployment is rolled to this one with the state that it wrote; three minutes a release.
+drill-upgrade: $(VENV)/.installed-dev
+	$(BIN)/python tests/drills/upgrade.py
 
 # Which alerts fire when it happens: a real Prometheus on the real rules, faults done to live workers.
 drill-alerts: $(VENV)/.installed-dev

@@ -47,7 +47,7 @@ def made():
         mechanism="negative-digit",
         noise_at="server",
         users=2,
-        privacy=StatedGuarantee.of(system.promises().releases.under_key(reproducible=True)),
+        privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
         rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
         mean_reward=0.4375,
         counts={"decided": 20, "release": 5, "records_releases": 6},

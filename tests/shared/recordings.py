@@ -487,6 +487,12 @@ VARIANTS = (
         holdout={"share": 0.3, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
     ),
     _p2b(
+        "p2b-declared-shadow",
+        features=FEATURES,
+        release={"form": "features", "window_units": 5, "sums": "fresh"},
+        shadow={"epsilon": 0.5, "every_seconds": 8.0, "decisions_per_user": 3, "releases": 8},
+    ),
+    _p2b(
         "p2b-declared-named",
         features=FEATURES,
         items={"named": True},

@@ -55,6 +55,10 @@ REMEMBERED_USERS = 200_000
 """For how many users the client keeps the offset of their last click."""
 
 
+class BaselineMissing(HushstreamError):
+    """The deployment is in the shadow (mode: shadow), and the caller did not say what the application shows itself."""
+
+
 class DecisionTimeout(HushstreamError):
     """No decision came in time and the caller gave no baseline arm: no learner runs, or it is behind."""
 
@@ -171,7 +175,8 @@ class Client:
             eligible: arms that may be shown, numbered from 0, or the ids of items where items have names; None for all
                 that are offered.
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
-                question is then not sent, but for one a second that asks whether somebody is there again.
+                question is then not sent, but for one a second that asks whether somebody is there again. In the shadow
+                (mode: shadow) it is what the application chose by itself, and what it gets back.
             timeout: seconds; None waits for ever.
             track: the shared model this user starts from, when not the client's default.
 
@@ -179,15 +184,21 @@ class Client:
             BadContext, UnknownArm, UnknownUser, UnknownTrack: the deployment's rules refuse it; it was not sent.
             UnknownEvent: the event id is another user's.
             RequestRefused: the learner refused it, and there is no baseline.
+            BaselineMissing: the deployment is in the shadow, and there is no baseline.
             DecisionTimeout: no answer in time and no baseline.
             HushstreamError: an argument is impossible, or the log refused the record.
         """
+        fallback = None if baseline is None else await self._fallback(event_id, user, baseline)
+        if fallback is None and self._in_shadow:
+            raise BaselineMissing(
+                "baseline: expected the application's own choice, which is shown as long as this deployment is in the "
+                "shadow (mode: shadow), got none"
+            )
         known = self._answers.get(event_id)
         if known is not None:
             _require_user(known.user, user)
-            return known
+            return self._to_show(known, fallback)
         rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
-        fallback = None if baseline is None else await self._fallback(event_id, user, baseline)
         question = self._waiting.get(event_id)
         silent = baseline is not None and self._is_silent(user)
         if question is None:
@@ -202,7 +213,7 @@ class Client:
                 await asyncio.wait((question.answer,), timeout=timeout)
             if not question.answer.done():
                 raise TimeoutError
-            return question.answer.result()
+            return self._to_show(question.answer.result(), fallback)
         except RequestRefused:
             if fallback is None:
                 raise
@@ -242,7 +253,7 @@ class Client:
             positions: how many are asked for; as many come as there are eligible arms.
             eligible: arms that may be shown; None for all (then the client needs the deployment's rules).
             baseline: what to show, in this order, from the first position on that no learner answers in time; the slate
-                ends where these do.
+                ends where these do. In the shadow it is the application's own slate.
             timeout: seconds for the whole slate; None waits for ever.
 
         Raises:
@@ -260,9 +271,9 @@ class Client:
             if not left:
                 break
             event, own = position_event(event_id, position), next((item for item in baseline if item in left), None)
-            if unanswered is not None:
-                if own is None:
-                    break
+            if own is None and (unanswered is not None or (found and self._in_shadow)):
+                break
+            if unanswered is not None and own is not None:
                 # What was not asked for position by position is not asked for at all: its chance would be unknown.
                 decided = self._unasked(replace(await self._fallback(event, user, own), policy=unanswered))
             else:
@@ -296,6 +307,17 @@ class Client:
                 "eligible: expected arms, as this client does not know the deployment's rules, got none"
             )
         return range(self._rules.arms)
+
+    @property
+    def _in_shadow(self) -> bool:
+        """Whether the application's own choice is shown, and the learner's answer is in the log alone."""
+        return self._rules is not None and self._rules.shadow
+
+    def _to_show(self, answer: Decision, fallback: Decision | None) -> Decision:
+        """What an answer of the learner comes to for the application: in the shadow its own choice, marked."""
+        if fallback is None or not self._in_shadow:
+            return answer
+        return replace(fallback, policy="shadow", model_version=answer.model_version)
 
     async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
         """What the caller's own baseline is as an answer."""

@@ -14,6 +14,7 @@ from typing import Any
 from hushstream.client import (
     BadContext,
     BadReward,
+    BaselineMissing,
     DecisionTimeout,
     PredictionTimeout,
     RequestRefused,
@@ -109,6 +110,13 @@ _TABLE = (
         "through a browser.",
     ),
     ProblemKind("bad-context", 422, "The deployment takes no such context", "`detail` says what it takes."),
+    ProblemKind(
+        "baseline-missing",
+        422,
+        "The request names no baseline",
+        "The deployment is in the shadow (`mode: shadow`): say what you show yourself, or set `baseline` in the "
+        "gateway's settings.",
+    ),
     ProblemKind("unknown-item", 422, "There is no such item", "`GET /v1/items` lists them."),
     ProblemKind("bad-item", 422, "The deployment takes no such item", "`detail` says what it takes."),
     ProblemKind(
@@ -197,6 +205,7 @@ class LogBusy(HushstreamError):
 
 
 _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
+    (BaselineMissing, "baseline-missing"),
     (BadContext, "bad-context"),
     (UnknownArm, "unknown-item"),
     (UnknownUser, "unknown-user"),

@@ -23,7 +23,7 @@ from hushstream.engine.noise.spending import Spending
 from hushstream.engine.records import Awaited, InputSlice, Step
 from hushstream.engine.state.declared import FIXED, Field, Several, Single, integer, remembered
 from hushstream.engine.state.parts import EARLY_FEEDBACK, PAST, array
-from hushstream.engine.system import DecidingCore
+from hushstream.engine.system import Core, DecidingValues
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.keys import Key
@@ -114,7 +114,7 @@ class DecisionRole(AnsweringRole):
 
     def __init__(
         self,
-        system: DecidingCore,
+        system: Core[DecidingValues],
         partition: int,
         key: Key,
         models: Sequence[ModelReader],

@@ -39,6 +39,7 @@ MODEL = "model"
 
 SHARED: Mapping[str, str] = {
     "system": "which system this is a configuration of",
+    "mode": "whether its answers are shown, or recorded beside the application's own choice",
     "deployment": "its name; topics and consumer groups begin with it",
     ITEMS: "how many items there may be, or how many one context shows",
     DIMENSION: "numbers that describe a visit, an item or a record",
@@ -71,6 +72,7 @@ SHARED: Mapping[str, str] = {
 ORDER = (
     "system",
     "deployment",
+    "mode",
     "kind",
     "nodes",
     "vendors",

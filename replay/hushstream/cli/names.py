@@ -18,6 +18,10 @@ GATEWAY = "gateway"
 """In place of a role: applications' calls over HTTP (`hushstream.gateway`)."""
 
 
+AUDITOR = "auditor"
+"""In place of a role: checks what a role published (`hushstream.ops.audit`)."""
+
+
 def _kinds() -> Iterable[Kind]:
     """Every system; a command's help needs none, and they take seconds to import."""
     from hushstream.systems.catalogue import kinds
@@ -31,8 +35,8 @@ def role_names() -> tuple[str, ...]:
 
 
 def worker_names() -> tuple[str, ...]:
-    """Everything that ``hushstream worker`` runs: every role, and `GATEWAY`."""
-    return (*role_names(), GATEWAY)
+    """Everything that ``hushstream worker`` runs: every role, `GATEWAY` and `AUDITOR`."""
+    return (*role_names(), GATEWAY, AUDITOR)
 
 
 def roles_or_all() -> tuple[str, ...]:

@@ -167,7 +167,8 @@ def test_a_release_that_is_not_private_as_stated_does_not_run_live(system: Any, 
     promises = system.promises
     open_content = replace(promises.releases.contents[1], form=promises.releases.contents[0].form)
     releases = promises.releases.with_contents((promises.releases.contents[0], open_content))
-    leaking = replace(system, promises=replace(promises, releases=releases))
+    priced = system.core.priced._replace(promises=replace(promises, releases=releases))
+    leaking = replace(system, core=replace(system.core, priced=priced))
     require_live(system, KeySource(tmp_path))
     with pytest.raises(ConfigurationError, match="content leaves un-noised on tallies"):
         require_live(leaking, KeySource(tmp_path))

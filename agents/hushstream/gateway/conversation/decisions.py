@@ -54,7 +54,8 @@ class DecisionAnswered(Answered):
         PolicyName,
         Field(
             description="`model`; `baseline`: what everybody gets; `repeated`: this event had been decided; "
-            "`no_learner`, `timeout`: the request's own baseline, as no learner answered."
+            "`no_learner`, `timeout`: the request's own baseline, as no learner answered; `shadow`: the request's own "
+            "baseline, as the deployment is in the shadow and its answer is in the log alone."
         ),
     ]
     model_version: int

@@ -70,6 +70,7 @@ class ContextRules:
         features: the declared features that a context gives the values of, by name; None where contexts are numbers.
         catalogue: what the catalogue may hold, where items have names; None where they are numbers.
         events_are_users: whether each event is a user of its own.
+        shadow: whether the application's own choice is shown, whatever is answered.
     """
 
     arms: int
@@ -85,6 +86,7 @@ class ContextRules:
     features: FeatureSchema | None = None
     catalogue: CatalogueRules | None = None
     events_are_users: bool = False
+    shadow: bool = False
 
     @property
     def form(self) -> RowForm | None:

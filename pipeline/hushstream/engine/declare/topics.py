@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 from hushstream.engine.catalogue import ITEMS
 from hushstream.engine.release_parts import MODEL_PARTS, PART
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.schemas.topics import (
     DAY_MS,
     LONG_MS,
@@ -28,6 +30,21 @@ _PLAIN: dict[str, Any] = {
 
 EVENTS_STAY = "event ids in the decisions journal, which names no user; an event id should not name one either"
 """What an erasure leaves of a user wherever there are `decisions`."""
+
+
+def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, str, Form], Content]:
+    """What a guarantee says of a topic's content, from its name, the content in words, and the form of that.
+
+    Args:
+        topics: of the system; who may read a topic follows from its declaration.
+        trusted: zones that the guarantee trusts with content.
+    """
+    zones = {topic.name: topic.zone for topic in topics}
+
+    def content(topic: str, what: str, form: Form) -> Content:
+        return Content(topic, what, form, zones[topic], zones[topic] in trusted)
+
+    return content
 
 
 def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:

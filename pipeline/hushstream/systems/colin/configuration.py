@@ -16,11 +16,14 @@ from hushstream.engine.configuration import (
     LARGEST_EPSILON,
     ExplorationConfig,
     FeedbackConfig,
+    Mode,
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
     later,
+    mode_said_aside,
     renamed,
+    require_mode,
     said_aside,
 )
 from hushstream.engine.noise.budget import BudgetConfig
@@ -220,6 +223,8 @@ class CollaborativeConfig:
         budget: limits what one reward may cost over all epochs of noise, of which privacy.epochs are planned; null for
             what these cost.
         privacy: what the operator says of the promise in words; no digest follows from it.
+        mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
+            digest follows from it, so a deployment goes live by this word alone.
         system: which system this is a configuration of.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
     """
@@ -236,12 +241,14 @@ class CollaborativeConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = said_aside()
+    mode: Mode = mode_said_aside()
     system: Literal["colin"] = "colin"
     exploration: ExplorationConfig = later(ExplorationConfig())
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
+        require_mode(self.mode)
         whole("items.capacity", self.arms, 1, 4096)
         object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         shufflers = self.partitions.shuffler

@@ -11,8 +11,7 @@ from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Ki
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
+from hushstream.engine.system import Priced
 from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -20,17 +19,12 @@ from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.planning import plan
-from hushstream.systems.p2b.promise import (
-    budgets_of,
-    life_prices,
-    lifetime_slots_of,
-    promises_of,
-    window_tree_of,
-)
+from hushstream.systems.p2b.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
+from hushstream.systems.p2b.reports.shadow_report import read_shadow
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
 
@@ -46,21 +40,13 @@ def declare(core: P2BSystem) -> System:
     config = core.config
     hosted, in_parts = config.kind == "hosted", core.form.parts > 1
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts),
-        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts),
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
+        topics=topics_of(core.non_private_arm, core.counts_lift, hosted, config.named_items, in_parts),
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
-        core=core,
         requests=core.requests if hosted else None,
-        public_dataset=core.public_dataset,
         outside={} if hosted else _RELAY,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
@@ -68,7 +54,8 @@ def declare(core: P2BSystem) -> System:
             change_of,
             partial(export_model, core),
         ),
-        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
+        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
+        shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
     )
 
 
@@ -76,12 +63,8 @@ def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
     return declare(files.assemble(config, artefacts))
 
 
-def _promises(config: P2BConfig, artefacts: Artefacts) -> Promises:
-    return promises_of(config, artefacts.non_private_arm)
-
-
-def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return budgets_of(config)
+def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
+    return priced(config, artefacts.non_private_arm)
 
 
 _SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
@@ -155,7 +138,7 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
     if every is None:
         return ()
     one, life = (life_prices(config, count) for count in (1, slots))
-    lift = ", the hold-out's lift included" if config.lift.holdout else ""
+    lift = ", the lift's included" if config.counted is not None else ""
     return (
         Fact(
             "renew_every_seconds",
@@ -169,8 +152,14 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A counter whose windows the clock may use up, and a plan that says no."""
+    """A hold-out in the shadow, a counter whose windows the clock may use up, and a plan that says no."""
     found = plan.warnings(config)
+    if config.mode == "shadow" and config.lift.holdout:
+        found = (
+            *found,
+            "holdout.share: in the shadow everybody sees the application's own choice, and its decisions count beside "
+            "those that come live; take the hold-out into the deployment that goes live, and shadow.epsilon here",
+        )
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
         return found
@@ -197,8 +186,7 @@ KIND = Kind(
     roles=ROLES,
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=_priced,
     artefacts=(files.ENCODER, files.SEALING),
     resolved=_resolved,
     check=_check,

@@ -72,12 +72,12 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(public: bool, holdout: bool, hosted: bool, named: bool, in_parts: bool) -> tuple[Topic, ...]:
+def topics_of(public: bool, lift: bool, hosted: bool, named: bool, in_parts: bool) -> tuple[Topic, ...]:
     """Those that a deployment has.
 
-    On public data, with a hold-out, learner workers, items by name, or models in parts, it has some more.
+    On public data, with a lift, learner workers, items by name, or models in parts, it has some more.
     """
-    left_out = (() if public else (INTERACTIONS,)) + (() if holdout else (LIFT, LEDGER_EDGE))
+    left_out = (() if public else (INTERACTIONS,)) + (() if lift else (LIFT, LEDGER_EDGE))
     left_out += (() if named else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
     edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -31,7 +31,6 @@ from hushstream.engine.release_parts import (
     whole_digest,
 )
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
@@ -127,9 +126,7 @@ class AggregatorMachine(PublishingRole):
             "arms": self.system.config.arms,
             **fields,
             "observations": model.observations,
-            "epsilon_micro": model.epsilon_micro,
-            "delta_units": model.delta_units,
-            "private_as_stated": model.private_as_stated,
+            **model.stated,
             "digest": self.chain.digester.digest(*model.digested(fields)),
         }
 
@@ -183,9 +180,7 @@ class ModelFields:
     moment: NDArray[np.float64]
     features: str
     observations: float
-    epsilon_micro: int
-    delta_units: bytes
-    private_as_stated: bool
+    stated: Mapping[str, Any]
 
     def fields(self) -> dict[str, Any]:
         """What its record alone has."""
@@ -211,11 +206,11 @@ class PrivateTotals:
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config, price = system.config, system.guarantee()
+        config = system.config
         self._config = config
         self._domain = (system.codes, config.arms, config.release.levels)
         self._centroids = system.encoder.centroids
-        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
+        self._system = system
         self._totals = CrowdTotals(system.codes, config.arms)
         self._as_stated = True
 
@@ -250,15 +245,12 @@ class PrivateTotals:
                 self._centroids,
                 config.learner.ridge,
             )
-        epsilon_micro, delta_units, as_stated = self._price
         return ModelFields(
             sums.gram,
             sums.moment,
             config.encoder.features,
             sums.observations,
-            epsilon_micro,
-            delta_units,
-            as_stated and self._as_stated,
+            self._system.stated(self._system.private_as_stated and self._as_stated),
         )
 
     def dump(self) -> bytes:
@@ -269,6 +261,10 @@ class PrivateTotals:
         """Back from packed."""
         self._totals = CrowdTotals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
+
+
+_NO_PRICE: Mapping[str, Any] = {"epsilon_micro": 0, "delta_units": b"", "private_as_stated": False}
+"""What a model of exact interactions says."""
 
 
 class RawTotals:
@@ -300,7 +296,7 @@ class RawTotals:
         gram, features = sums.gram, "raw"
         if self._system.config.encoder.features == "onehot":
             gram, features = np.ascontiguousarray(np.diagonal(gram, axis1=1, axis2=2)), "onehot"
-        return ModelFields(gram, sums.moment, features, sums.observations, 0, b"", False)
+        return ModelFields(gram, sums.moment, features, sums.observations, _NO_PRICE)
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""

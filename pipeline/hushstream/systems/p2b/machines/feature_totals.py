@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.journal.batch import EXACT
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fade_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
@@ -29,9 +28,7 @@ class FeatureModelFields:
     start: WarmStart
     layout_digest: bytes
     observations: float
-    epsilon_micro: int
-    delta_units: bytes
-    private_as_stated: bool
+    stated: Mapping[str, Any]
     item_rows: ItemRows | None = None
     """Which items its rows stand for, where items have names."""
 
@@ -61,13 +58,13 @@ class FeatureTotals:
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config, price = system.config, system.guarantee()
+        config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
         self._fade = fade_of_crowds(config)
         self._totals = CrowdTotals(*self._form.shape, self._fade)
         self._as_stated = True
+        self._system = system
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
@@ -88,14 +85,11 @@ class FeatureTotals:
         """The model that follows from the totals."""
         form = self._form
         found = effects(form.layout, *self._totals.worth())
-        epsilon_micro, delta_units, as_stated = self._price
         return FeatureModelFields(
             warm_start(found, form.chance, self._horizon),
             form.layout_digest,
             found.slots,
-            epsilon_micro,
-            delta_units,
-            as_stated and self._as_stated,
+            self._system.stated(self._system.private_as_stated and self._as_stated),
         )
 
     def dump(self) -> bytes:
@@ -115,13 +109,13 @@ class NamedTotals:
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config, price = system.config, system.guarantee()
+        config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
         carried = system.window_tree is not None
         self._totals = ItemTotals(*self._form.shape, carried, fade_of_crowds(config))
         self._as_stated = True
+        self._system = system
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
@@ -151,14 +145,11 @@ class NamedTotals:
             known = warm_start(found, form.chance, self._horizon)
             start.means[rows], start.variances[rows] = known.means, known.variances
             start, slots = start._replace(reward_variance=known.reward_variance), found.slots
-        epsilon_micro, delta_units, as_stated = self._price
         return FeatureModelFields(
             start,
             form.layout_digest,
             slots,
-            epsilon_micro,
-            delta_units,
-            as_stated and self._as_stated,
+            self._system.stated(self._system.private_as_stated and self._as_stated),
             ItemRows(totals.catalogue, totals.entries.astype("<i4").tobytes()),
         )
 

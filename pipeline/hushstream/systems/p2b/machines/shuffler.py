@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.records import InputSlice, Output, Step
@@ -174,13 +173,12 @@ class ShufflerMachine(ReleasingRole):
         release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
         if release.forged:
             gathered.counts[Outcome.FORGED_SLOT] += release.forged
-        name, digest = self.system.config.deployment, self.system.digest
-        entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
+        entry = self.system.ledger_entry(release.window_id, asked.debit, key.reproducible)
         form, encode = self.system.form, self.chain.encode
         if form.parts == 1:
             crowd = [encode(form.crowd_record, release.crowd)]
         else:
-            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, digest)
+            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, self.system.digest)
         return (
             *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
             Output("ledger", self.partition, encode("LedgerEntry", entry)),

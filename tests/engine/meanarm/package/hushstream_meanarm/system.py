@@ -12,12 +12,10 @@ from hushstream.engine.declare.gauges import budget_gauges, model_gauges, versio
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import Role, RoleKeys
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS
 from hushstream_meanarm.aggregator import AggregatorMachine
-from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, budget_of, guarantee_of
+from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, priced
 from hushstream_meanarm.counter import MALFORMED as MALFORMED_SLOT
 from hushstream_meanarm.counter import CounterMachine
 from hushstream_meanarm.learner import LearnerMachine
@@ -119,17 +117,11 @@ def _prepare(config: MeanarmConfig, given: Given) -> Mapping[str, bytes]:
 
 
 def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
-    core = Meanarm(config, artefacts.public_dataset is not None)
+    core = Meanarm.of(config, artefacts.public_dataset is not None)
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=ROLES,
         topics=TOPICS,
-        counts={"learners": config.homes, "tracks": 1},
-        promises=Promises(guarantee_of(config)),
-        budgets=(budget_of(config),),
-        ledgers={"ledger": core.terms},
         erasure=Erasure(
             stays=(
                 "sums that their rewards are in, with noise",
@@ -150,17 +142,7 @@ def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
             ),
         ),
         facts={},
-        core=core,
-        public_dataset=core.public_dataset,
     )
-
-
-def _promises(config: MeanarmConfig, artefacts: Artefacts) -> Promises:
-    return Promises(guarantee_of(config))
-
-
-def _budgets(config: MeanarmConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_of(config),)
 
 
 KIND = Kind(
@@ -171,6 +153,5 @@ KIND = Kind(
     roles=ROLES,
     prepare=_prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=lambda config, artefacts: priced(config),
 )

@@ -12,13 +12,11 @@ from hushstream.engine.declare.gauges import budget_gauges, version_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import MetricClass, Role, RoleKeys
-from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promises.promise import Promises
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
-from hushstream_poll.configuration import NAME, PollConfig, poll_digest
+from hushstream_poll.configuration import NAME, PollConfig
 from hushstream_poll.core import PollSystem
-from hushstream_poll.promise import budget_of, guarantee_of
+from hushstream_poll.promise import priced
 from hushstream_poll.tally import REPEATED_VOTE, TALLY, UNKNOWN_OPTION, VOTE, TallyMachine
 from hushstream_poll.topics import BALLOTS, BOARD, TOPICS
 
@@ -101,20 +99,12 @@ _WORDS = Words(
 def declare(core: PollSystem) -> System:
     """A deployment."""
     return System(
-        kind=NAME,
-        config=core.config,
-        digest=core.digest,
+        core=core,
         roles=ROLES,
         topics=TOPICS,
-        counts={"ballots": core.config.homes, "tracks": 1},
-        promises=Promises(core.guarantee),
-        budgets=(budget_of(core.config),),
-        ledgers={"spent-on-votes": core.terms},
         erasure=_ERASURE,
         words=_WORDS,
         facts={"options": len(core.options)},
-        core=core,
-        public_dataset=core.public_dataset,
     )
 
 
@@ -131,16 +121,7 @@ def _prepare(config: PollConfig, given: Given) -> Mapping[str, bytes]:
 
 def _assemble(config: PollConfig, artefacts: Artefacts) -> System:
     options = tuple(artefacts.json(QUESTION, "what can be voted for"))
-    public = artefacts.public_dataset is not None
-    return declare(PollSystem(config, options, poll_digest(config, options, public), public))
-
-
-def _promises(config: PollConfig, artefacts: Artefacts) -> Promises:
-    return Promises(guarantee_of(config))
-
-
-def _budgets(config: PollConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_of(config),)
+    return declare(PollSystem.of(config, options, artefacts.public_dataset is not None))
 
 
 def _facts(config: PollConfig, artefacts: Artefacts) -> Sequence[Fact]:
@@ -158,7 +139,6 @@ KIND = Kind(
     inputs=(OPTIONS,),
     prepare=_prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=lambda config, artefacts: priced(config),
     facts=_facts,
 )
