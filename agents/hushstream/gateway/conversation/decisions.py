@@ -296,7 +296,7 @@ class DecisionAnswers:
         """Answer `DECIDE`."""
         ends = time.monotonic() + self._seconds
         context, stands_for = self._translation.situation(asked.context)
-        eligible = self._translation.arms(asked.items)
+        eligible = self._translation.eligible(asked.items, asked.context)
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
@@ -319,7 +319,7 @@ class DecisionAnswers:
         """Answer `RANK`."""
         ends = time.monotonic() + self._seconds
         context, stands_for = self._translation.situation(asked.context)
-        eligible = self._translation.arms(asked.items)
+        eligible = self._translation.eligible(asked.items, asked.context)
         default: Sequence[Any] = [] if self._default is None else [self._default]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         await self._know((*(eligible or ()), *baseline), self._seconds)

@@ -144,6 +144,7 @@ def statement_of(
             Section("Where content of persons stands", tuple(content_facts(system, promises))),
             _algorithm(system, promise),
             *_lift(system, promises.lift),
+            *_before(system),
             _trust(system, promise),
             _keys(system),
             Section("Retention and erasure", tuple(retention_facts(system))),
@@ -278,6 +279,12 @@ def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
     ]
     where = "over a hold-out" if system.shadow is None else "in the shadow"
     return (Section(f"The lift {where}, beside it", tuple(facts)),)
+
+
+def _before(system: System) -> tuple[Section, ...]:
+    """What was paid elsewhere for what the deployment began with; empty where it began with nothing."""
+    facts = tuple((f"carried over, {number}", fact.text) for number, fact in enumerate(system.before, 1))
+    return (Section("What was paid before", facts),) if facts else ()
 
 
 _IN_SHADOW = "by the item that was answered, where it was shown and where another one was"

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
-from hushstream.engine.declare.plan import Audience, Plan
+from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
@@ -109,6 +109,8 @@ class System:
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
         shadow: how what is released of its answers in the shadow is read; None where nothing is.
+        ahead: how a plan follows from what was released; None where none does.
+        before: what was paid elsewhere for what it began with.
         models: how its released models are read by people; None where nobody wrote that.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
@@ -130,6 +132,8 @@ class System:
     facts: Mapping[str, str | float]
     holdout: HoldoutView | None = None
     shadow: HoldoutView | None = None
+    ahead: PlanView | None = None
+    before: Sequence[Fact] = ()
     models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
@@ -234,6 +238,20 @@ class HoldoutView:
 
     topics: tuple[str, ...]
     read: Callable[[Iterable[bytes]], HoldoutReport]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """How a plan follows from what a deployment has released.
+
+    Attributes:
+        topics: of its releases.
+        plan: from their records, who is expected (None for as many as have come), and the share of visits that reward
+            an item drawn at random (None for what the releases say).
+    """
+
+    topics: tuple[str, ...]
+    plan: Callable[[Iterable[ReleasedAt], Audience | None, float | None], Plan]
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,24 +47,58 @@ def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, st
     return content
 
 
-def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
-    """What applications ask: contexts (also of ``declared`` features), ends of phases, and tombstones of users."""
-    features = ("FeatureContext", "FeatureContextBatch") if declared else ()
+def asked(
+    name: str,
+    schemas: tuple[str, ...],
+    zone: str,
+    count: str,
+    *,
+    ticks: bool,
+    private_lag: bool,
+    rule: PartitionRule = PartitionRule.USER,
+    each: bool = False,
+) -> Topic:
+    """What applications write of their users, in clear, until a tombstone erases it."""
     return Topic(
-        name="contexts",
-        schemas=("Context", "ContextBatch", *features, "Seal", "Forget"),
+        name=name,
+        schemas=schemas,
         zone=zone,
-        partition_rule=PartitionRule.USER,
+        partition_rule=rule,
         count=count,
         retention_ms=SHORT_MS,
         noised=False,
         names_users=True,
         tombstones=True,
-        ticks=False,
-        private_lag=False,
+        ticks=ticks,
+        private_lag=private_lag,
         client="writes",
         each=each,
     )
+
+
+def unnamed(
+    name: str,
+    schemas: tuple[str, ...],
+    zone: str,
+    rule: PartitionRule,
+    count: str,
+    *,
+    noised: bool,
+    ticks: bool,
+    private_lag: bool,
+) -> Topic:
+    """What one role hands to the next in clear and without a user's name: slots, outcomes, interactions."""
+    flags = {**_PLAIN, "noised": noised, "ticks": ticks, "private_lag": private_lag}
+    return Topic(
+        name=name, schemas=schemas, zone=zone, partition_rule=rule, count=count, retention_ms=SHORT_MS, **flags
+    )
+
+
+def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
+    """What applications ask: contexts (also of ``declared`` features), ends of phases, and tombstones of users."""
+    features = ("FeatureContext", "FeatureContextBatch") if declared else ()
+    schemas = ("Context", "ContextBatch", *features, "Seal", "Forget")
+    return asked("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
 
 
 def clicks(zone: str, count: str, each: bool = False) -> Topic:

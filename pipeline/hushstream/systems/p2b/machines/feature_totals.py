@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from hushstream.engine.journal.batch import EXACT
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fade_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.item_totals import ItemTotals
+from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
 from hushstream.systems.p2b.shuffler.windows import ItemRows
@@ -85,10 +90,15 @@ class FeatureTotals:
         """The model that follows from the totals."""
         form = self._form
         found = effects(form.layout, *self._totals.worth())
+        start, slots = warm_start(found, form.chance, self._horizon), found.slots
+        if form.start is not None:
+            # A product in order: powers are rounded differently by different machines.
+            faded = math.prod(repeat(self._fade, self._totals.crowds))
+            start, slots = pooled(form.start, start, found.slots, faded), found.slots + faded * form.start.slots
         return FeatureModelFields(
-            warm_start(found, form.chance, self._horizon),
+            start,
             form.layout_digest,
-            found.slots,
+            slots,
             self._system.stated(self._system.private_as_stated and self._as_stated),
         )
 
@@ -100,6 +110,10 @@ class FeatureTotals:
         """Back from packed."""
         self._totals = CrowdTotals.load(dumped[1:], self._fade)
         self._as_stated = dumped[:1] == b"\x01"
+
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """The sums as a model is made of them, and the layout of the items that they are of."""
+        return self._form.layout, self._totals.worth()
 
 
 class NamedTotals:
@@ -161,6 +175,11 @@ class NamedTotals:
         """Back from packed."""
         self._totals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
+
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """See `FeatureTotals.released`: of rows that have had an item."""
+        rows = np.flatnonzero(self._totals.entries > 0)
+        return replace(self._form.layout, arms=int(rows.size)), self._totals.worth(rows)
 
 
 def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:

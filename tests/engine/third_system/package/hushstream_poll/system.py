@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.declare.gauges import budget_gauges, version_gauges
+from hushstream.engine.declare.gauges import spending_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import MetricClass, Role, RoleKeys
+from hushstream.engine.declare.role import MetricClass, Role, RoleKeys, publishing_role
 from hushstream.engine.values import ConfigurationError
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
 from hushstream_poll.configuration import NAME, PollConfig
@@ -37,14 +38,6 @@ def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
     return TallyMachine(system, home, keys.own, keys.ring)
 
 
-def _board(system: PollSystem, track: int, keys: RoleKeys) -> BoardMachine:
-    return BoardMachine(system, track)
-
-
-def _tally_gauges(machine: TallyMachine, now_seconds: float) -> Mapping[str, float]:
-    return budget_gauges("vote", machine.spending, machine.refused)
-
-
 ROLES = (
     Role(
         name="tally",
@@ -56,23 +49,18 @@ ROLES = (
         marks="marks-ballots",
         homes="ballots",
         make=_tally,
-        gauges=_tally_gauges,
+        gauges=partial(spending_gauges, "vote"),
         scope_classes=("vote",),
         private_work=False,
         outcomes=_OUTCOMES,
         reasons=(UNKNOWN_OPTION,),
     ),
-    Role(
+    publishing_role(
+        BOARD,
+        BoardMachine,
         name="board",
-        zone=BOARD,
-        key_zone=None,
         inputs=("tallies",),
         journal="standings",
-        writes=("dead-letters-board",),
-        homes="tracks",
-        make=_board,
-        gauges=version_gauges,
-        private_work=False,
         outcomes=_OUTCOMES,
         reasons=(MALFORMED_TALLY,),
     ),
