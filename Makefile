@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts lock clean
+.PHONY: life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts drill-upgrade lock clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo
@@ -64,6 +64,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python deploy/asyncapi/build.py --check
 	$(BIN)/python deploy/openapi/build.py --check
 	$(BIN)/python deploy/clients/typescript/generate.py --check
+	$(BIN)/python deploy/clients/typescript/edge/golden.py --check
 
 # What is made from the code: after a change of topics, records, access rules or metrics.
 manifests: $(VENV)/.installed-dev
@@ -72,6 +73,7 @@ manifests: $(VENV)/.installed-dev
 	$(BIN)/python deploy/asyncapi/build.py
 	$(BIN)/python deploy/openapi/build.py
 	$(BIN)/python deploy/clients/typescript/generate.py
+	$(BIN)/python deploy/clients/typescript/edge/golden.py
 
 # The documentation as a site: build/docs/index.html. Every warning is an error, every link within it is followed.
 docs: $(VENV)/.installed-docs
@@ -143,6 +145,10 @@ chaos: $(VENV)/.installed-dev
 # What a partition's users notice of each fault, on Apache Kafka: prints the table of the runbook.
 drill: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/run.py
+
+# An earlier release's deployment is rolled to this one with the state that it wrote; three minutes a release.
+drill-upgrade: $(VENV)/.installed-dev
+	$(BIN)/python tests/drills/upgrade.py
 
 # Which alerts fire when it happens: a real Prometheus on the real rules, faults done to live workers.
 drill-alerts: $(VENV)/.installed-dev

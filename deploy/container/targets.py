@@ -2,6 +2,7 @@
 
     python targets.py DEPLOYMENT FOLDER                  # FOLDER/public.yml: the public endpoint of every role
     python targets.py DEPLOYMENT FOLDER --with-gateway   # the same, and that of a gateway
+    python targets.py DEPLOYMENT FOLDER --with-auditor ROLE   # the same, and that of an auditor of the role
     python targets.py DEPLOYMENT FOLDER --zone-of ROLE   # FOLDER/zone.yml: its zone's own endpoint alone
 
 Name and roles come from the deployment's folder: a role that runs and is not scraped, or is missed and never was there,
@@ -24,10 +25,18 @@ from hushstream.schemas.errors import HushstreamError
 PUBLIC_PORT, ZONE_PORT = 9101, 9201
 
 
-def public_targets(system: System, gateway: bool = False) -> list[dict[str, Any]]:
-    """One entry for each role, and one for a gateway where there is one."""
+def public_targets(system: System, gateway: bool = False, audited: str | None = None) -> list[dict[str, Any]]:
+    """One entry for each role, and one for a gateway, or for the auditor of a role, where there is one.
+
+    Raises:
+        HushstreamError: the deployment has no such role.
+    """
     roles = [*system.role_names, *(["gateway"] if gateway else [])]
-    return [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in roles]
+    entries = [_entry(system, role, f"{role}:{PUBLIC_PORT}") for role in roles]
+    if audited is not None:
+        _require_role(system, audited, "--with-auditor")
+        entries.append(_entry(system, f"auditor-{audited}", f"auditor:{PUBLIC_PORT}"))
+    return entries
 
 
 def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
@@ -36,12 +45,16 @@ def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
     Raises:
         HushstreamError: the deployment has no such role.
     """
+    _require_role(system, role, "--zone-of")
+    return [_entry(system, role, f"zone-{role}:{ZONE_PORT}")]
+
+
+def _require_role(system: System, role: str, option: str) -> None:
     if role not in system.role_names:
         name = system.config.deployment
         raise HushstreamError(
-            f"--zone-of: expected one of {', '.join(system.role_names)} for deployment {name}, got {role}"
+            f"{option}: expected one of {', '.join(system.role_names)} for deployment {name}, got {role}"
         )
-    return [_entry(system, role, f"zone-{role}:{ZONE_PORT}")]
 
 
 def _entry(system: System, role: str, target: str) -> dict[str, Any]:
@@ -56,10 +69,12 @@ def main(arguments: list[str] | None = None) -> int:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--zone-of", metavar="ROLE", help="the zone's own endpoint of this role")
     which.add_argument("--with-gateway", action="store_true", help="a gateway runs beside the roles")
+    which.add_argument("--with-auditor", metavar="ROLE", help="an auditor of this role runs beside the roles")
     given = parser.parse_args(arguments)
     try:
         system = load(given.deployment)
-        found = zone_targets(system, given.zone_of) if given.zone_of else public_targets(system, given.with_gateway)
+        public = public_targets(system, given.with_gateway, given.with_auditor)
+        found = zone_targets(system, given.zone_of) if given.zone_of else public
     except HushstreamError as error:
         print(f"targets: {error}", file=sys.stderr)
         return 1

@@ -12,9 +12,19 @@ import json
 import sys
 from pathlib import Path
 
-from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.dashboard import DashboardCursorSync, DataSourceRef, GridPos
+from grafana_foundation_sdk.models.common import GraphThresholdsStyleMode
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DataSourceRef,
+    DynamicConfigValue,
+    GridPos,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+)
 from panels import BOARDS, Board, Panel
 
 FOLDER = Path(__file__).resolve().parent / "dashboards"
@@ -23,6 +33,9 @@ _WIDTH = {"stat": 8, "timeseries": 12}
 _COLUMNS = 24
 """Of Grafana's grid."""
 _HEIGHT = {"stat": 5, "timeseries": 8}
+_GOOD, _BAD = "green", "red"
+_DASHED = {"fill": "dash", "dash": [8, 8]}
+"""A later query's lines, so that they do not hide an earlier one's with the same values."""
 
 
 def as_json(board: Board) -> str:
@@ -90,16 +103,39 @@ def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
     kind: stat.Panel | timeseries.Panel = stat.Panel() if panel.kind == "stat" else timeseries.Panel()
     made = (
         kind.title(f"{panel.title} ({panel.metric_class})")
-        .description(f"{panel.about} Class: {panel.metric_class}.")
+        .description(f"{panel.about}{_fires(panel)} Class: {panel.metric_class}.")
         .datasource(_source())
         .unit(panel.unit)
         .min(0)
+        .thresholds(_thresholds(panel))
     )
+    if panel.words:
+        named = {
+            str(value): ValueMappingResult(text=text, color=_GOOD if value == 0 else _BAD, index=value)
+            for value, text in panel.words.items()
+        }
+        made = made.mappings([ValueMap(options=named)])
+    if isinstance(made, timeseries.Panel):
+        shown = GraphThresholdsStyleMode.OFF if panel.limit is None else GraphThresholdsStyleMode.DASHED
+        made = made.thresholds_style(common.GraphThresholdsStyleConfig().mode(shown))
+        for letter, _ in zip("BCD", panel.queries[1:], strict=False):
+            made = made.override_by_query(letter, [DynamicConfigValue("custom.lineStyle", _DASHED)])
     for letter, query in zip("ABCD", panel.queries, strict=False):
         made = made.with_target(
             prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(letter).datasource(_source())
         )
     return made
+
+
+def _fires(panel: Panel) -> str:
+    return f" {panel.alert} fires {'above' if panel.above else 'below'} {panel.limit:g}." if panel.alert else ""
+
+
+def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
+    """Green where no alert has a limit; else in which part of the values it fires."""
+    below, above = (_GOOD, _GOOD) if panel.limit is None else (_GOOD, _BAD) if panel.above else (_BAD, _GOOD)
+    steps = [Threshold(None, below), *([] if panel.limit is None else [Threshold(panel.limit, above)])]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -36,7 +36,7 @@ from hushstream.replay.study import studies
 
 RULES = Path(__file__).resolve().parents[1] / "prometheus"
 CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "zone.yml"}
-START_SECONDS = 30.0
+START_SECONDS = 180.0
 STOP_SECONDS = 15.0
 SCRAPES_BEFORE = 2
 """A counter that was never scraped at 0 shows no increase."""

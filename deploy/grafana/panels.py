@@ -5,7 +5,8 @@ Grafana's JSON, the check against a live Prometheus and the pictures are all mad
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.agents.observe.metrics import MetricClass
@@ -27,7 +28,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel; ``unit`` is Grafana's name of it, ``about`` one sentence for whoever looks."""
+    """One panel; ``unit`` is Grafana's name of it, ``about`` one sentence for whoever looks.
+
+    Attributes:
+        limit: a threshold that an alert has, in the panel's unit: it is drawn.
+        alert: the alert that has it.
+        above: whether what lies above the limit is bad; else what lies below.
+        words: in place of a value that has a name.
+    """
 
     title: str
     metric_class: MetricClass
@@ -35,6 +43,10 @@ class Panel:
     about: str
     queries: tuple[Query, ...]
     kind: Literal["timeseries", "stat"] = "timeseries"
+    limit: float | None = None
+    alert: str = ""
+    above: bool = True
+    words: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,27 @@ _LAG = Panel(
     "short",
     "Records of an input that are not folded yet; clicks are on the zone's dashboard.",
     (Query(f"hushstream:lag:sum{{{HERE}}}", "{{role}} {{topic}}"),),
+    limit=10_000,
+    alert="LagHigh",
+)
+_ANSWERED = Panel(
+    "Answers as callers see them",
+    "slot-public",
+    "s",
+    "From a request at a gateway until its answer leaves: the way to the learner and back, what a caller waits for.",
+    (
+        Query(f'hushstream:gateway_seconds:p50_5m{{step="answer", {HERE}}}', "p50"),
+        Query(f'hushstream:gateway_seconds:p99_5m{{step="answer", {HERE}}}', "p99"),
+    ),
+    limit=1.0,
+    alert="GatewaySlow",
+)
+_REFUSED = Panel(
+    "Refusals by code",
+    "slot-public",
+    "reqps",
+    "Requests a second that a gateway ended with a problem, by its code.",
+    (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
 )
 _WINDOWS = Panel(
     "Windows closed",
@@ -114,6 +147,9 @@ OVERVIEW = Board(
             "Share of the role's partitions that some worker runs; below 100 % nothing is done for the rest.",
             (Query(f"hushstream:partitions_held:ratio{{{HERE}}}", "{{role}}"),),
             "stat",
+            limit=1.0,
+            alert="PartitionsNotRun",
+            above=False,
         ),
         Panel(
             "Alerts",
@@ -122,6 +158,7 @@ OVERVIEW = Board(
             "Alerts of this Prometheus that fire now; the runbook says what each means.",
             (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
             "stat",
+            limit=1.0,
         ),
         Panel(
             "Stopped",
@@ -133,6 +170,8 @@ OVERVIEW = Board(
                 Query(f"sum(hushstream_exit_reason{{{HERE}}}) or vector(0)", "workers"),
             ),
             "stat",
+            limit=1.0,
+            alert="PartitionStopped",
         ),
         Panel(
             "Records of nobody",
@@ -141,6 +180,8 @@ OVERVIEW = Board(
             "Records that were skipped on journals, marks, states and models, as no chain holds them.",
             (Query(f"sum by (deployment) (hushstream_foreign_records_total{{{HERE}}})", "{{deployment}}"),),
             "stat",
+            limit=1.0,
+            alert="ForeignRecords",
         ),
         Panel(
             "Age of published states",
@@ -150,6 +191,31 @@ OVERVIEW = Board(
             (Query(f"max by (role) (hushstream_published_state_age_seconds{{{HERE}}})", "{{role}}"),),
             "stat",
         ),
+        Panel(
+            "Partitions by worker",
+            "slot-public",
+            "short",
+            "Home partitions that each worker runs, and whether it is in its group (0: it has left).",
+            (
+                Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),
+                Query(
+                    f"min by (role) (hushstream_group_member{{{HERE}}})",
+                    "{{role}} in its group",
+                ),
+            ),
+        ),
+        Panel(
+            "Disk of the state",
+            "slot-public",
+            "percentunit",
+            "Share of the state folder's disk that is free, of the worker with the least.",
+            (Query(f"min by (role) (hushstream_state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
+            limit=0.1,
+            alert="StateDiskFull",
+            above=False,
+        ),
+        _ANSWERED,
+        _REFUSED,
         _DECISIONS,
         _SLOTS,
         _WINDOWS,
@@ -165,6 +231,8 @@ OVERVIEW = Board(
                     "age",
                 ),
             ),
+            limit=86_400,
+            alert="ModelStale",
         ),
         _LAG,
     ),
@@ -178,18 +246,22 @@ PRIVACY = Board(
     "`hushstream guarantee`.",
     (
         Panel(
-            "Share of the limit",
+            "Budget",
             "released",
-            "percentunit",
-            "Spent by one unit as a share of its limit.",
+            "short",
+            "As planned: no unit has paid more than its limit. A unit that pays once has paid all of it: that is the "
+            "plan, and no shortage.",
             (
                 Query(
-                    f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}} "
-                    f"/ hushstream_budget_limit_micro_epsilon{{{HERE}}})",
+                    f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}} > bool "
+                    f"hushstream_budget_limit_micro_epsilon{{{HERE}}})",
                     "{{role}} {{scope_class}}",
                 ),
             ),
             "stat",
+            limit=1.0,
+            alert="BudgetOverspent",
+            words={0: "as planned", 1: "OVERSPENT"},
         ),
         Panel(
             "Budgets that refuse",
@@ -198,6 +270,8 @@ PRIVACY = Board(
             "Scopes whose budget pays for no further release.",
             (Query(f"sum by (role) (hushstream_budget_refusing{{{HERE}}})", "{{role}}"),),
             "stat",
+            limit=1.0,
+            alert="BudgetSpent",
         ),
         Panel(
             "Spent by one unit",
@@ -222,6 +296,8 @@ PRIVACY = Board(
             "percentunit",
             "Where one charge pays for a fixed number of releases (windows through a counter): the share that is made.",
             (Query(f"hushstream:budget_releases:ratio{{{HERE}}}", "{{role}} {{partition}}"),),
+            limit=0.8,
+            alert="BudgetAt80Percent",
         ),
         _WINDOWS,
         Panel(
@@ -230,6 +306,9 @@ PRIVACY = Board(
             "percentunit",
             "Mean number of slots in the windows of a day, as a share of the number that closes one.",
             (Query(f"hushstream:window_fill:ratio1d{{{HERE}}}", "fill"),),
+            limit=0.1,
+            alert="WindowsThin",
+            above=False,
         ),
         Panel(
             "Releases",
@@ -294,6 +373,8 @@ PERFORMANCE = Board(
             "short",
             "Reloads in 15 minutes: a failed append, or another writer.",
             (Query(f"sum by (role) (increase(hushstream_journal_reloads_total{{{HERE}}}[15m]))", "{{role}}"),),
+            limit=5,
+            alert="JournalReloads",
         ),
     ),
 )
@@ -309,7 +390,29 @@ ZONE = Board(
             "zone-private",
             "short",
             "Records refused in 15 minutes, by reason; `hushstream dead-letters list` shows them.",
-            (Query(f"hushstream:dead_letters:increase15m{{{HERE}}} > 0", "{{role}} {{reason}}"),),
+            (
+                Query(
+                    f"hushstream:dead_letters:increase15m{{{HERE}}} > 0 or "
+                    f"topk by (role) (1, hushstream:dead_letters:increase15m{{{HERE}}})",
+                    "{{role}} {{reason}}",
+                ),
+            ),
+            limit=10,
+            alert="DeadLettersRising",
+        ),
+        Panel(
+            "Decisions with feedback",
+            "zone-private",
+            "percentunit",
+            "Rewards that came, of whatever height, as a share of the decisions of 5 minutes: without them nothing is "
+            "learned. What the model earns is `hushstream lift`, which is released with noise.",
+            (
+                Query(
+                    f'sum by (role) (rate(hushstream_events_total{{outcome="rewarded", {HERE}}}[5m])) / '
+                    f'sum by (role) (rate(hushstream_events_total{{outcome="decided", {HERE}}}[5m]))',
+                    "{{role}}",
+                ),
+            ),
         ),
         Panel(
             "Events by outcome",
@@ -324,6 +427,8 @@ ZONE = Board(
             "short",
             "Clicks that are not folded yet.",
             (Query(f"sum by (role) (hushstream_edge_consumer_lag_records{{{HERE}}})", "{{role}}"),),
+            limit=10_000,
+            alert="ClicksLagHigh",
         ),
         Panel(
             "Batch latency of the learner",
@@ -334,6 +439,8 @@ ZONE = Board(
                 Query(f"hushstream:edge_batch_seconds:p50_5m{{{HERE}}}", "{{role}} p50"),
                 Query(f"hushstream:edge_batch_seconds:p99_5m{{{HERE}}}", "{{role}} p99"),
             ),
+            limit=0.5,
+            alert="DecisionsSlow",
         ),
         Panel(
             "Journal appends of the learner",
@@ -373,6 +480,8 @@ GATEWAY = Board(
             "Share of answers that no learner gave (`logged: false`) in 5 minutes.",
             (Query(f"hushstream:gateway_unlogged:ratio5m{{{HERE}}}", "{{deployment}}"),),
             "stat",
+            limit=0.05,
+            alert="GatewayOnBaseline",
         ),
         Panel(
             "Requests under way",
@@ -395,21 +504,13 @@ GATEWAY = Board(
             "s",
             "To read a request's body, and to answer it.",
             (
-                Query(
-                    "histogram_quantile(0.5, sum by (step, le) "
-                    f"(rate(hushstream_gateway_request_seconds_bucket{{{HERE}}}[5m])))",
-                    "{{step}} p50",
-                ),
+                Query(f"hushstream:gateway_seconds:p50_5m{{{HERE}}}", "{{step}} p50"),
                 Query(f"hushstream:gateway_seconds:p99_5m{{{HERE}}}", "{{step}} p99"),
             ),
+            limit=1.0,
+            alert="GatewaySlow",
         ),
-        Panel(
-            "Refusals by code",
-            "slot-public",
-            "reqps",
-            "Requests a second that ended with a problem, by its code.",
-            (Query(f'sum by (code) (hushstream:gateway_requests:rate5m{{code!="ok", {HERE}}})', "{{code}}"),),
-        ),
+        _REFUSED,
         Panel(
             "Turned away (429)",
             "slot-public",

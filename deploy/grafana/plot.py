@@ -38,8 +38,15 @@ MOST_NAMED = 8
 """A legend of more lines would leave no room for them."""
 
 CANVAS, PANEL, EDGE, TEXT, FAINT = "#111217", "#181b1f", "#2a2d33", "#d8d9da", "#9fa3ab"
-LINES = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#8ab8ff", "#ffa6b0", "#37872d", "#e0b400")
+LINES = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#b877d9", "#5dc7c7", "#8ab8ff", "#ffa6b0", "#37872d", "#e0b400")
 """As the dark theme has them."""
+WIDTHS = 3
+"""Of lines: of more, lines would be bands."""
+BAD = "#f2495c"
+"""A limit that an alert has, and a value beyond it."""
+SECONDS_OF_AN_HOUR = 3600
+LIMIT_SHOWN = 8
+"""A limit that is more than so many times the highest value is named alone: the lines would lie on the ground."""
 
 UNITS = {"reqps": "{:g} req/s", "s": "{:g} s", "percentunit": "{:.0%}", "short": "{:,.4g}"}
 
@@ -102,8 +109,11 @@ def _draw_stat(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) ->
     axis.set_yticks([])
     for place, (name, series) in enumerate(found):
         across = (place + 0.5) / len(found)
-        value = UNITS[panel.unit].format(series.points[-1][1])
-        axis.text(across, 0.52, value, color=LINES[0], fontsize=24, ha="center", transform=axis.transAxes)
+        last = series.points[-1][1]
+        value = panel.words.get(round(last), UNITS[panel.unit].format(last))
+        size = 24 if len(value) < MOST_NAMED else 15
+        colour = BAD if _is_bad(panel, last) else LINES[0]
+        axis.text(across, 0.52, value, color=colour, fontsize=size, ha="center", transform=axis.transAxes)
         axis.text(across, 0.3, name, color=FAINT, fontsize=9, ha="center", transform=axis.transAxes)
 
 
@@ -111,8 +121,14 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
     highest = 0.0
     for place, (name, series) in enumerate(found):
         times, values = zip(*series.points, strict=True)
-        axis.plot(times, values, label=name, linewidth=1.3, color=LINES[place % len(LINES)])
+        # A later line is thinner than one before it: neither hides the other where they have the same values.
+        width = 1.3 + 0.9 * max(0, min(len(found), WIDTHS) - 1 - place)
+        axis.plot(times, values, label=name, linewidth=width, color=LINES[place % len(LINES)])
         highest = max(highest, *(value for value in values if math.isfinite(value)))
+    if panel.limit is not None:
+        said = _limit_in_words(panel)
+        highest = max(highest, panel.limit if panel.limit < LIMIT_SHOWN * highest or not panel.above else highest)
+        axis.axhline(panel.limit, label=f"{panel.alert} at {said}", linewidth=1.2, linestyle="--", color=BAD)
     top = 1.08 * highest or 1.0
     # A line at 0 would lie on the edge.
     axis.set_ylim(-0.02 * top, top)
@@ -124,6 +140,9 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
     axis.yaxis.set_major_locator(MaxNLocator(5))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: UNITS[panel.unit].format(round(value, 9))))
     handles, names = axis.get_legend_handles_labels()
+    if panel.limit is not None and len(names) > MOST_NAMED:
+        handles.insert(MOST_NAMED - 1, handles.pop())
+        names.insert(MOST_NAMED - 1, names.pop())
     below = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.1), "frameon": False, "borderaxespad": 0.0}
     axis.legend(
         handles[:MOST_NAMED],
@@ -134,6 +153,17 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
         handlelength=1.2,
         **below,
     )
+
+
+def _limit_in_words(panel: Panel) -> str:
+    assert panel.limit is not None
+    if panel.unit == "s" and panel.limit >= SECONDS_OF_AN_HOUR:
+        return f"{panel.limit / SECONDS_OF_AN_HOUR:g} h"
+    return f"{panel.limit:,g}" if panel.unit == "short" else UNITS[panel.unit].format(panel.limit)
+
+
+def _is_bad(panel: Panel, value: float) -> bool:
+    return panel.limit is not None and (value >= panel.limit if panel.above else value < panel.limit)
 
 
 def _legend(pattern: str, series: Series) -> str:

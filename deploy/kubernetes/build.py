@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from manifests import disruptions, gateway, policies, services, topics, users, workers
-from monitoring import RULES, dashboards, gateway_monitor, monitors, rules
+from manifests import VERIFY, auditor, disruptions, gateway, policies, services, topics, users, workers
+from monitoring import RULES, auditor_monitor, dashboards, gateway_monitor, monitors, rules
 
 from hushstream.agents.worker.deployment import CONFIGURATION, load
 from hushstream.engine.declare.declaration import System
@@ -65,6 +65,11 @@ def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] 
         parts["gateway.yaml"] = [
             one for duty in gateways for one in (*gateway(system, duty), gateway_monitor(system, duty))
         ]
+    audited = [duty for duty in duties if duty.startswith(VERIFY)]
+    if audited:
+        parts["auditors.yaml"] = [
+            one for duty in audited for one in (*auditor(system, duty), auditor_monitor(system, duty))
+        ]
     files = [f"deployment/{name}" for name in (CONFIGURATION, *prepared)]
     generators = [{"name": f"{system.config.deployment}-deployment", "files": files}]
     return _with_kustomization(parts, configMapGenerator=generators)
@@ -102,7 +107,8 @@ def main() -> int:
         action="append",
         default=[],
         metavar="NAME",
-        help="a user besides the roles', for instance requeue-edge; of gateway also what runs it",
+        help="a user besides the roles', for instance requeue-edge; of gateway also what runs it, and of "
+        "verify-ROLE an auditor of that role",
     )
     parser.add_argument("--check", action="store_true", help="compare only")
     arguments = parser.parse_args()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.declare.role import Role
 from hushstream.ops.access.acl_rules import Principals, accounts_of, rules_of
 from hushstream.schemas.topics import physical
@@ -21,6 +21,8 @@ METRICS, ZONE_METRICS = 9101, 9201
 METRICS_PORT, ZONE_METRICS_PORT = "metrics", "zone-metrics"
 """The names of the two."""
 GATEWAY = 8443
+VERIFY = "verify-"
+"""What the duty of whoever checks a role begins with."""
 ASKS = "hushstream.io/asks"
 """A pod with this label, and the deployment's name, may ask its gateway."""
 WATCHER = "hushstream.io/watches"
@@ -205,6 +207,65 @@ def gateway(system: System, duty: str) -> list[Manifest]:
         _object("policy/v1", "PodDisruptionBudget", name, evictions, marks),
         _object("networking.k8s.io/v1", "NetworkPolicy", name, policy, marks),
     ]
+
+
+def auditor(system: System, duty: str) -> list[Manifest]:
+    """An auditor: one pod that checks what a role published, with that zone's key, and keeps its place.
+
+    Args:
+        system: the deployment.
+        duty: whose Kafka user it has: `verify-ROLE`.
+    """
+    role = role_of(system, duty.removeprefix(VERIFY))
+    name, marks = auditor_name(system, role), auditor_labels(system, role)
+    pod = _pod(system, role)
+    (worker,) = pod["containers"]
+    arguments = ["worker", "auditor", "--role", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE]
+    # It neither beats nor holds partitions: what tells of it is that it answers, and how far it is behind.
+    asks = {"tcpSocket": {"port": METRICS_PORT}, "periodSeconds": 20, "failureThreshold": 3}
+    pod["affinity"] = {"podAntiAffinity": _apart(marks)}
+    pod["containers"] = [
+        {
+            **{key: value for key, value in worker.items() if not key.endswith("Probe")},
+            "name": "auditor",
+            "args": [*arguments, *_endpoints()],
+            "env": [{"name": key, "value": value} for key, value in _environment(name_of(system, duty)).items()],
+            "livenessProbe": asks,
+            "volumeMounts": [one for one in worker["volumeMounts"] if one["name"] != "marks"],
+        }
+    ]
+    own = {one["name"]: one for one in _common_volumes(system, name_of(system, duty))}
+    pod["volumes"] = [own.get(one["name"], one) for one in pod["volumes"]]
+    spec = {
+        "serviceName": name,
+        "replicas": 1,
+        "selector": {"matchLabels": marks},
+        "template": {"metadata": {"labels": marks}, "spec": pod},
+        "volumeClaimTemplates": [_claim("state", "10Gi")],
+    }
+    port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
+    service = {"clusterIP": "None", "selector": marks, "ports": [port]}
+    policy = {
+        "podSelector": {"matchLabels": marks},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [_from("public", METRICS), _from(role.zone, ZONE_METRICS)],
+        "egress": _ways_out(),
+    }
+    return [
+        _object("v1", "Service", name, service, marks),
+        _object("apps/v1", "StatefulSet", name, spec, marks),
+        _object("networking.k8s.io/v1", "NetworkPolicy", name, policy, marks),
+    ]
+
+
+def auditor_name(system: System, role: Role) -> str:
+    """The name of an auditor's objects; that of a party's role holds a dot, which a service's may not."""
+    return name_of(system, f"auditor-{role.name}").replace(".", "-")
+
+
+def auditor_labels(system: System, role: Role) -> dict[str, str]:
+    """What tells an auditor's pod from all others; its own metrics are of the zone whose role it checks."""
+    return {**labels(system, role), "hushstream.io/role": f"auditor-{role.name}"}
 
 
 def gateway_name(system: System, duty: str) -> str:

@@ -11,9 +11,21 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from manifests import METRICS_PORT, WATCHER, ZONE_METRICS_PORT, Manifest, gateway_labels, gateway_name, labels, named
+from manifests import (
+    METRICS_PORT,
+    VERIFY,
+    WATCHER,
+    ZONE_METRICS_PORT,
+    Manifest,
+    auditor_labels,
+    auditor_name,
+    gateway_labels,
+    gateway_name,
+    labels,
+    named,
+)
 
-from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.declaration import System, role_of
 
 Endpoint = Literal["public", "zone"]
 
@@ -43,6 +55,13 @@ def gateway_monitor(system: System, duty: str) -> Manifest:
     marks = gateway_labels(system, duty)
     own = {**marks, WATCHER: marks["hushstream.io/zone"]}
     return _monitor(f"{gateway_name(system, duty)}-zone", own, marks, "zone")
+
+
+def auditor_monitor(system: System, duty: str) -> Manifest:
+    """An auditor's own endpoint of the zone; the public one is scraped with those of the workers."""
+    role = role_of(system, duty.removeprefix(VERIFY))
+    marks = auditor_labels(system, role)
+    return _monitor(f"{auditor_name(system, role)}-zone", {**marks, WATCHER: role.zone}, marks, "zone")
 
 
 def rules(endpoint: Endpoint) -> list[Manifest]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from hushstream.agents.observe.metrics import METRICS
 from hushstream.cli.metrics_table import markdown
 from hushstream.gateway.metrics import GATEWAY_METRICS
+from hushstream.ops.audit.metrics import AUDIT_METRICS
 
-ALL = (*METRICS, *GATEWAY_METRICS)
+ALL = (*METRICS, *GATEWAY_METRICS, *AUDIT_METRICS)
 DOCUMENT = Path(__file__).parents[2] / "deploy" / "docs" / "metrics.md"
 
 

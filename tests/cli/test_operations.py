@@ -341,6 +341,47 @@ def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstr
     assert (found.code, found.json["uplift"] is None) == (code, bool(code))
 
 
+@pytest.mark.parametrize(
+    ("sums", "code", "said"),
+    [
+        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "It would bring more."),
+        ([60, 140, 50, 150] * 2, 1, "decisions more until the interval excludes 0"),
+        ([1, 1, 1, 1] * 2, 1, "Too little was shown"),
+    ],
+)
+def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, bootstrap, tmp_path, sums, code, said):
+    from hushstream.agents.worker.deployment import parse_config, prepare
+
+    name = f"shadowed{sum(sums)}"
+    values = yaml.safe_load(PLAYED) | {"deployment": name, "mode": "shadow", "items": {"capacity": 2}}
+    values["shadow"] = {"epsilon": 0.5, "decisions_per_user": 1}
+    system = prepare(tmp_path / "shadowed", parse_config(values))
+    place = ("--deployment", tmp_path / "shadowed", "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    assert "expected at least one release, got none" in refused("shadow", *place)
+    fields = LIFTED | {"config_digest": system.digest, "sums": np.array(sums, "<i8").tobytes()}
+    _append(bootstrap, f"{name}.lift", encode("Lift", fields))
+    answer = cli("shadow", *place)
+    assert answer.code == code
+    assert said in answer.out
+    assert cli("shadow", *place, "--json").json["certain"] == (not code)
+    assert "expected a deployment with a hold-out" in refused("lift", *place)
+
+
+def test_a_plan_of_a_deployment_needs_one_that_has_released_windows(cli, refused, bootstrap, tmp_path):
+    from hushstream.agents.worker.deployment import parse_config, prepare
+
+    features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
+    values = {"deployment": "ahead", "items": {"capacity": 4}, "features": features, "expected_slots": 1000}
+    prepare(tmp_path / "ahead", parse_config(values))
+    place = ("--deployment", tmp_path / "ahead", "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    assert "expected a window that was released, got none" in refused("plan", *place)
+    assert "got both" in refused("plan", tmp_path / "ahead", *place)
+    assert "--users and --visits-per-user together" in refused("plan", *place, "--users", "9")
+    assert "or --deployment" in refused("plan", tmp_path / "ahead")
+
+
 def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, rigs, bootstrap, tmp_path):
     from hushstream.agents.worker.deployment import parse_config, prepare
 
@@ -362,8 +403,8 @@ def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, ri
 @pytest.mark.parametrize("form", ["json", "npz"])
 def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rigs, bootstrap, tmp_path, form):
     from hushstream.agents.worker.deployment import parse_config, prepare
+    from hushstream.systems.p2b.model_file import ExportedModel
     from hushstream.systems.p2b.release import terms_of
-    from hushstream.systems.p2b.reports.model_export import ExportedModel
 
     name, file = f"exported-{form}", tmp_path / "model"
     features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}

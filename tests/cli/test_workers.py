@@ -79,3 +79,24 @@ def test_a_command_has_the_defaults_of_its_settings(monkeypatch):
     assert found.keys() == SETTINGS.keys() - {"metrics_port", "zone_metrics_port", "schedule"}, (
         "ports and how batches are cut have none"
     )
+
+
+def test_an_auditor_says_whose_output_it_checks(cli, monkeypatch, prepared):
+    told = []
+    monkeypatch.setattr(
+        "hushstream.ops.audit.process.run_auditor",
+        lambda settings, system, role, keys, share, once: told.append((settings, role, share, once)) or 1,
+    )
+    found = cli("worker", "auditor", "-d", prepared, "--role", "learner", "--sample", "0.1", "--once")
+    assert found.code == 1
+    ((settings, role, share, once),) = told
+    assert (settings.role, role, share, once) == ("auditor-learner", "learner", 0.1, True)
+    assert settings.datadir == prepared / "state" / "auditor-learner", "apart from the state of the role's workers"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(("auditor",), "expected --role"), (("learner", "--role", "learner"), "expected them with auditor alone")],
+)
+def test_what_an_auditor_takes_is_for_it_alone(refused, prepared, given, said):
+    assert said in refused("worker", *given, "-d", prepared)

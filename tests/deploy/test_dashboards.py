@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -68,6 +69,27 @@ def test_every_panel_names_the_class_of_its_metrics(grafana, classes_in, name):
         assert panel.metric_class in read, panel.title
         assert ("zone-private" in read) == (board.endpoint == "zone"), panel.title
         assert [target["expr"] for target in shown["targets"]] == [query.expr for query in panel.queries]
+
+
+def test_a_limit_that_is_drawn_is_that_of_the_alert_which_it_names(grafana, rules):
+    exprs = {rule["alert"]: rule["expr"] for found in rules.values() for rule in found if "alert" in rule}
+    drawn = [panel for board in grafana.panels.BOARDS for panel in board.panels if panel.alert]
+    assert len(drawn) >= 12
+    for panel in drawn:
+        limits = [float(number) for number in re.findall(r"[<>]=?\s*(?:bool\s+)?([0-9.]+)", exprs[panel.alert])]
+        # What fires above none, or where one is over another, is drawn where it begins.
+        assert panel.limit in limits or (panel.limit == 1 and (not limits or 0 in limits)), panel.title
+
+
+def test_what_is_committed_draws_its_limits_and_names_its_values():
+    (path,) = (DEPLOY / "grafana" / "dashboards").glob("*/hushstream-privacy.json")
+    panels = {panel["title"]: panel for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]}
+    defaults = panels["Budget (released)"]["fieldConfig"]["defaults"]
+    assert defaults["mappings"][0]["options"]["0"]["text"] == "as planned"
+    assert defaults["thresholds"]["steps"][1] == {"value": 1.0, "color": "red"}
+    fill = panels["Fill of windows (slot-public)"]["fieldConfig"]["defaults"]
+    assert fill["custom"]["thresholdsStyle"]["mode"] == "dashed"
+    assert [step["color"] for step in fill["thresholds"]["steps"]] == ["red", "green"]
 
 
 @pytest.mark.parametrize("name", BOARDS)

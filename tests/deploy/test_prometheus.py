@@ -92,6 +92,15 @@ def test_the_public_prometheus_scrapes_public_ports_alone_and_the_zones_its_zone
             assert {"deployment", "role"} == set(entry["labels"])
 
 
+def test_the_first_page_of_the_runbook_says_of_every_alert_what_to_do_first():
+    page = (DEPLOY / "docs" / "runbook.md").read_text(encoding="utf-8").split("\n## ")[1]
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| [")]
+    named = [name for row in rows for name in re.findall(r"\[(\w+)\]\(#", row[0])]
+    assert sorted(named) == ALERTS
+    assert all(cell.strip() for row in rows for cell in row)
+    assert len(page) < 6_000, "one reads it at night"
+
+
 def test_every_alert_links_to_a_section_of_the_runbook(rules):
     headings = re.findall(r"^#+ (.+)$", (DEPLOY / "docs" / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}

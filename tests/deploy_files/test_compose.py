@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from hushstream.gateway.settings import GatewaySettings
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 
-MARKED = {role.name: role.marks is not None for kind in BUILTIN for role in kind.roles}
+MARKED = {role.name: role.marks is not None for kind in builtin() for role in kind.roles}
 """Every role that a deployment may have, and whether it has release marks."""
 ALL_ROLES = tuple(MARKED)
 
@@ -149,6 +149,26 @@ def test_a_gateway_is_confined_published_on_loopback_and_takes_tokens(compose: A
     assert set(gateway["secrets"]) == set(service["secrets"])
     assert service["ports"] == [f"127.0.0.1:{made.port}:{made.port}"]
     assert f"127.0.0.1:{made.port}/readyz" in service["healthcheck"]["test"][-1]
+
+
+def test_an_auditor_is_confined_has_one_key_and_is_scraped(
+    compose: Any, deploy: Path, documents: Any, targets: Any
+) -> None:
+    (found,) = documents(deploy / "compose" / "auditor.yaml")
+    service, worker = found["services"]["auditor"], compose["services"]["learner"]
+    for name in ("image", "read_only", "cap_drop", "security_opt", "restart", "tmpfs", "stop_grace_period"):
+        assert service[name] == worker[name], name
+    assert "ports" not in service
+    assert set(service["networks"]) <= {*compose["networks"], *found["networks"]}
+    mounts = [mount.partition(":")[0] for mount in service["volumes"]]
+    (keys,) = [mount for mount in service["volumes"] if "keys" in mount.partition(":")[0]]
+    assert keys.endswith("keys:ro")
+    assert keys.replace("${HUSHSTREAM_ZONE:-edge}", "edge").partition(":")[0] in compose["volumes"]
+    assert "state-auditor" in mounts
+    job = found["services"]["targets"]["entrypoint"]
+    assert job[:-2] == compose["services"]["targets"]["entrypoint"]
+    targeted = targets(deploy / "kubernetes" / "base" / "shop" / "deployment", job[-2], "learner")
+    assert targeted[-1] == {"targets": ["auditor:9101"], "labels": {"deployment": "shop", "role": "auditor-learner"}}
 
 
 def test_a_gateway_is_scraped_beside_the_roles(compose: Any, gateway: Any, deploy: Path, targets: Any) -> None:

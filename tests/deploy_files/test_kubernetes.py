@@ -296,6 +296,40 @@ def test_a_gateway_comes_by_request_with_a_way_in_tokens_and_a_certificate(
     assert monitor["metadata"]["labels"]["hushstream.io/watches"] == "edge"
 
 
+def test_an_auditor_comes_by_request_with_the_key_of_its_zone_and_an_account_that_reads_alone(
+    base: Path, deploy: Path, script: Any, documents: Any, tmp_path: Path
+) -> None:
+    shutil.copytree(base / "shop" / "deployment", tmp_path / "deployment")
+    assert script(deploy / "kubernetes" / "build.py", tmp_path, "--duty", "verify-shuffler").returncode == 0
+    objects = documents(tmp_path / "auditors.yaml")
+    for one in objects:
+        if not one["apiVersion"].startswith(OTHERS):
+            kubernetes_validate.validate(one, VERSION, strict=True)
+    (pods,) = of_kind(objects, "StatefulSet")
+    pod = pods["spec"]["template"]["spec"]
+    (main,) = pod["containers"]
+    assert main["args"][:4] == ["worker", "auditor", "--role", "shuffler"]
+    (user,) = documents(tmp_path / "duties.yaml")
+    rights = {right for rule in user["spec"]["authorization"]["acls"] for right in rule["operations"]}
+    assert rights == {"Read"}
+    secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
+    assert secrets == {"hushstream-cluster-ca-cert", user["metadata"]["name"], "shop-key-shuffler"}
+    assert {"name": "HUSHSTREAM_SECURITY__USERNAME", "value": user["metadata"]["name"]} in main["env"]
+    mounted = {one["name"] for one in main["volumeMounts"]}
+    claimed = {one["metadata"]["name"] for one in pods["spec"]["volumeClaimTemplates"]}
+    assert claimed == {"state"}
+    assert mounted == {*(one["name"] for one in pod["volumes"]), *claimed} - {"key-secret"}
+    marks = pods["spec"]["template"]["metadata"]["labels"]
+    # The services and budgets of the role's workers do not take it for one of them.
+    for one in documents(tmp_path / "workers.yaml"):
+        selector = one["spec"]["selector"]
+        assert not selector.get("matchLabels", selector).items() <= marks.items()
+    for one in objects:
+        spec = one["spec"]
+        selector = spec.get("podSelector") or spec["selector"]
+        assert selector.get("matchLabels", selector).items() <= marks.items(), one["kind"]
+
+
 def test_the_page_names_every_principal_by_the_user_that_is_made(deploy: Path, manifests: dict[str, list[Any]]) -> None:
     page = (deploy / "kubernetes" / "README.md").read_text(encoding="utf-8")
     named = dict(re.findall(r"--principals ([a-z-]+)=User:([a-z-]+)", page.partition("Nobody may put")[0]))

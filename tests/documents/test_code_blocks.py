@@ -178,9 +178,10 @@ def test_every_example_is_a_configuration(path: Path) -> None:
 
 def test_every_block_is_of_a_language_that_is_tested() -> None:
     assert {block.language for block in BLOCKS} <= {"sh", "python", "yaml", "js", *MENTIONS}
-    # tests/gateway/test_typescript.py and test_shop.py run them.
+    # tests/gateway/test_typescript.py, test_typescript_edge.py and test_shop.py run them.
     assert {block.page for block in BLOCKS if block.language == "js"} == {
         "deploy/clients/typescript/README.md",
+        "deploy/clients/typescript/edge/README.md",
         "deploy/docs/tutorials/web-shop.md",
     }
     assert {block.page for block in BLOCKS if block.is_story} == {

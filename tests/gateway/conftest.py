@@ -220,10 +220,19 @@ _UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN", "ENETUNRE
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the client that was built by its lock."""
+    return _built(TYPESCRIPT, tmp_path_factory.mktemp("client") / "typescript")
+
+
+@pytest.fixture(scope="module")
+def built_edge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the devices' package that was built by its lock."""
+    return _built(TYPESCRIPT / "edge", tmp_path_factory.mktemp("edge") / "edge")
+
+
+def _built(package: Path, folder: Path) -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("no Node is installed (Debian packages nodejs and npm)")
-    folder = tmp_path_factory.mktemp("client") / "typescript"
-    shutil.copytree(TYPESCRIPT, folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    shutil.copytree(package, folder, ignore=shutil.ignore_patterns("node_modules", "dist", "edge"))
     made = subprocess.run(
         ["npm", "ci", "--no-audit", "--no-fund"],
         cwd=folder,
@@ -251,6 +260,15 @@ async def node(folder: Path, *arguments: str, **environment: str) -> str:
         said = (await process.communicate())[0].decode()
     assert process.returncode == 0, said
     return said
+
+
+def passed(said: str) -> int:
+    """How many tests passed by what Node's runner says; none may have failed."""
+    counts = {
+        name: int(count) for name, count in re.findall(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$", said, re.MULTILINE)
+    }
+    assert counts["fail"] == 0, said
+    return counts["pass"]
 
 
 def with_the_client(folder: Path, built: Path, page: Path) -> Path:

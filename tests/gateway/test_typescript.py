@@ -20,15 +20,6 @@ CLIENT = ROOT / "deploy" / "clients" / "typescript"
 needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
 
 
-def _passed(said: str) -> int:
-    """How many tests passed by what Node's runner says; none may have failed."""
-    counts = {
-        name: int(count) for name, count in re.findall(r"^(?:#|ℹ) (pass|fail|skipped) (\d+)$", said, re.MULTILINE)
-    }
-    assert counts["fail"] == 0, said
-    return counts["pass"]
-
-
 def test_the_committed_types_are_those_of_the_documents(gateways: Any) -> None:
     generate = gateways.module_of("hushstream_typescript_generate", CLIENT / "generate.py")
     assert (CLIENT / "src" / "generated.ts").read_text(encoding="utf-8") == generate.wanted(), "run `make manifests`"
@@ -52,7 +43,7 @@ def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
 
 @pytest.mark.slow
 async def test_faults_are_met_as_the_readme_says(gateways: Any, built: Path) -> None:
-    assert _passed(await gateways.node(built, "--test", "tests/retries.test.mjs")) == 11
+    assert gateways.passed(await gateways.node(built, "--test", "tests/retries.test.mjs")) == 11
 
 
 @pytest.mark.process(keep=["p2b-decisions"])
@@ -63,7 +54,7 @@ async def test_it_asks_a_gateway_of_each_conversation(
 ) -> None:
     async with gateways.placed(system, tmp_path / "d") as place, place.worker(), place.gateway() as caller:
         names = {"HUSHSTREAM_GATEWAY": caller.base, "HUSHSTREAM_CONVERSATION": conversation}
-        assert _passed(await gateways.node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
+        assert gateways.passed(await gateways.node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
         if conversation == "decisions":
             shop = gateways.with_the_client(tmp_path / "shop", built, CLIENT / "README.md")
             assert re.fullmatch(r"show item [012]\n", await gateways.node(shop, "app.mjs", GATEWAY=caller.base))
@@ -75,7 +66,7 @@ async def test_it_asks_a_gateway_of_each_conversation(
 async def test_an_answer_that_is_not_logged_says_so(gateways: Any, built: Path, tmp_path: Path) -> None:
     async with gateways.placed("p2b", tmp_path / "d") as place, place.gateway(answer_seconds=0.2) as caller:
         names = {"HUSHSTREAM_GATEWAY": caller.base, "HUSHSTREAM_CONVERSATION": "baseline"}
-        assert _passed(await gateways.node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
+        assert gateways.passed(await gateways.node(built, "--test", "tests/gateway.test.mjs", **names)) == 1
 
 
 @contextlib.asynccontextmanager

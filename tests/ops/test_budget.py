@@ -213,7 +213,7 @@ def test_running_sums_are_exhausted_when_their_price_pays_for_no_window_more(rig
         assert (account.entries, account.left) == (min(count, 3), Cost(0))
         deployed = accounts(found)["deployment/0"]
         assert deployed.limit.epsilon_micro == 50_000_000
-        assert deployed.left == WIDE.limit - rig.system.promises().releases.lifetime.cost
+        assert deployed.left == WIDE.limit - rig.system.promises.releases.lifetime.cost
         assert found.as_json()["exhausted"] == (["epoch/0/0"] if code else [])
         assert ("Exhausted: epoch/0/0: its price pays for no more than 3 releases." in found.as_text()) == bool(code)
 
@@ -259,7 +259,7 @@ def test_a_counter_spends_up_to_its_limit_then_refuses_and_the_tighter_filters_h
     deployed = accounts(found)["deployment/0"]
     assert deployed.entries == fits
     assert deployed.spent.fits(limit.limit)
-    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.promises().releases.cost
+    assert deployed.spent == deployed.limit == rig.machine.spending.spent == system.promises.releases.cost
     assert deployed.mechanism == name
     last = found.charges[-1]
     assert (last.spent, last.scope) == (Cost(0), f"epoch/0/{fits + 1}/renewal/{fits + 1}")
@@ -278,7 +278,7 @@ def test_noise_at_the_edge_has_the_whole_limit_on_each_partition(related: Any) -
         rig.end_phase()
         rig.fold()
     found = budget.read(copy_of("ledger", *rigs), declare_colin(system))
-    price = system.promises().releases.price
+    price = system.promises.releases.price
     assert found.exit_code == 0
     for partition in (0, 1):
         deployed = accounts(found)[f"deployment/{partition}"]
@@ -311,7 +311,7 @@ def test_an_epoch_of_a_turned_key_spends_nothing_of_the_deployment(rigs: Any) ->
     copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})
     found = budget.read(copy, declare_p2b(rig.system))
     assert found.ok
-    assert accounts(found)["deployment/0"].spent == rig.system.promises().releases.lifetime.cost
+    assert accounts(found)["deployment/0"].spent == rig.system.promises.releases.lifetime.cost
     renewed = {**turned, "debit": {**turned["debit"], "scope": "epoch/0/1/renewal/1"}}
     parts[-1] = codec.encode("LedgerEntry", renewed)
     copy = LogCopy({("ledger", 0): whole([InputRecord(n, 1, value) for n, value in enumerate(parts)])})

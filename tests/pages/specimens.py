@@ -17,11 +17,14 @@ from hushstream.replay.experiments.page import findings_page
 from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.quickstart.page import page_html
+from hushstream.replay.report.replayed import page
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.statement import statement_page
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.studies.bgt.report import BgtResult, RoundRow, bgt_page
-from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow, collaborative_page
+from hushstream.replay.studies.bgt.report import BgtResult, RoundRow
+from hushstream.replay.studies.bgt.report import present as bgt_shown
+from hushstream.replay.studies.colin.report import CollaborativeResult, RegretRow
+from hushstream.replay.studies.colin.report import present as colin_shown
 from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation.page import evaluation_page
 from hushstream.replay.studies.p2b.experiments.drawings import draw_modes
@@ -29,9 +32,11 @@ from hushstream.replay.studies.p2b.report.page import run_page
 from hushstream.replay.studies.p2b.report.plots import plots
 from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, ComparisonArm, RunResult
 from hushstream.replay.studies.p2b.report.summaries import summarise
-from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow, pdap_page
+from hushstream.replay.studies.pdap.report import CurveRow, PdapResult, VendorRow
+from hushstream.replay.studies.pdap.report import present as pdap_shown
 from hushstream.replay.studies.pdol.play import Accuracy
-from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult, pdol_page
+from hushstream.replay.studies.pdol.report import AccuracyRow, PdolResult
+from hushstream.replay.studies.pdol.report import present as pdol_shown
 
 NAMES = ("results.json", "figures.csv", "picture.png")
 DIGEST = "018dbbf12c2a1711938c4169a0651d66"
@@ -156,7 +161,7 @@ def colin() -> str:
         mean_reward=0.4375,
         comparison=Comparison(0.599, 0.531, 0.667),
     )
-    return collaborative_page(result, NAMES)
+    return page(colin_shown(result), NAMES)
 
 
 def pdap() -> str:
@@ -177,7 +182,7 @@ def pdap() -> str:
         curve=curve,
         comparison=Comparison(1.127, 1.098, 1.156),
     )
-    return pdap_page(result, NAMES)
+    return page(pdap_shown(result), NAMES)
 
 
 def pdol() -> str:
@@ -199,7 +204,7 @@ def pdol() -> str:
         constant=0.66,
         comparison=Comparison(1.129, 1.117, 1.141),
     )
-    return pdol_page(result, NAMES)
+    return page(pdol_shown(result), NAMES)
 
 
 def bgt() -> str:
@@ -227,7 +232,7 @@ def bgt() -> str:
         ratio=1.31,
         comparison=Comparison(0.947, 0.941, 0.952),
     )
-    return bgt_page(result, NAMES)
+    return page(bgt_shown(result), NAMES)
 
 
 def evaluation() -> str:

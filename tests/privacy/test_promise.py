@@ -92,8 +92,8 @@ def test_what_a_person_pays_is_the_sum_of_both_and_the_warning_goes_by_it():
     text = page_text(both)
     assert f"  Which of two things one person did: {both.together.which}.\n" in text
     assert f"  Whether they took part at all: {both.together.took_part}.\n" in text
-    assert "\nThe lift over a hold-out\n" in text
-    assert "\nThe lift over a hold-out\n" not in page_text(alone)
+    assert "\nThe lift\n" in text
+    assert "\nThe lift\n" not in page_text(alone)
 
 
 def test_a_delta_is_never_more_than_one():

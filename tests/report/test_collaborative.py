@@ -14,12 +14,12 @@ from rich.console import Console
 from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.report.errors import BadResult, ReportNotWritten
+from hushstream.replay.report.replayed import document, table, write
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
     RegretRow,
-    collaborative_table,
-    write_collaborative_report,
+    present,
 )
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
 from hushstream.schemas.errors import HushstreamError
@@ -47,7 +47,7 @@ def made():
         mechanism="negative-digit",
         noise_at="server",
         users=2,
-        privacy=StatedGuarantee.of(system.promises().releases.under_key(reproducible=True)),
+        privacy=StatedGuarantee.of(system.promises.releases.under_key(reproducible=True)),
         rows=(RegretRow(2, 0.5, 0.75), RegretRow(20, 3.25, 6.5)),
         mean_reward=0.4375,
         counts={"decided": 20, "release": 5, "records_releases": 6},
@@ -59,7 +59,7 @@ def made():
 
 def shown(result):
     target = io.StringIO()
-    Console(file=target, width=200, color_system=None).print(collaborative_table(result))
+    Console(file=target, width=200, color_system=None).print(table(present(result)))
     return target.getvalue()
 
 
@@ -77,11 +77,11 @@ def test_the_terminal_shows_regret_beside_chance_the_guarantee_and_what_verify_f
 def test_what_was_not_verified_is_said(made):
     unverified = replace(made, verify=None)
     assert "not asked for" in shown(unverified)
-    assert unverified.as_json()["verify"] is None
+    assert document(present(unverified))["verify"] is None
 
 
 def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_path):
-    paths = write_collaborative_report(made, tmp_path / "new" / "report")
+    paths = write(present(made), tmp_path / "new" / "report")
     assert [path.name for path in paths] == ["results.json", "regret.csv", "regret.png", "index.html"]
     found = json.loads(paths[0].read_text(encoding="utf-8"))
     assert found["regret"] == [
@@ -106,20 +106,20 @@ def test_the_files_hold_every_figure_exactly_and_the_page_comes_last(made, tmp_p
 
 
 def test_equal_results_give_equal_bytes(made, tmp_path):
-    one, two = (write_collaborative_report(made, tmp_path / name) for name in ("one", "two"))
+    one, two = (write(present(made), tmp_path / name) for name in ("one", "two"))
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
 def test_the_beginning_is_told_apart_from_the_end(made, tmp_path):
     rows = tuple(RegretRow(n, 4.0 + 0.1 * n if n > 2 else 2.0 * n, 2.0 * n) for n in range(1, 41))
-    page = write_collaborative_report(replace(made, rows=rows), tmp_path)[-1].read_text(encoding="utf-8")
+    page = write(present(replace(made, rows=rows)), tmp_path)[-1].read_text(encoding="utf-8")
     # Chance has 2 a step; ours 2, 2, then .1 from 4.3 on. The first tenth ends with the fifth row, the last has four.
     assert "45 % to 5 %" in page
     assert "in the first 5 interactions, and in the last 4" in page
 
 
 def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
-    page = write_collaborative_report(made, tmp_path)[-1].read_text(encoding="utf-8")
+    page = write(present(made), tmp_path)[-1].read_text(encoding="utf-8")
     for line in made.privacy.lines:
         name, _, fact = line.replace("'", "&#39;").partition(": ")
         assert name in page or name in ("Condition", "Content of persons")
@@ -132,7 +132,7 @@ def test_the_page_repeats_the_whole_promise_and_loads_nothing(made, tmp_path):
 
 def test_a_name_from_a_configuration_is_text_and_not_markup(made, tmp_path):
     hostile = replace(made, dataset="<script>x</script>", deployment="[bold]x")
-    page = write_collaborative_report(hostile, tmp_path)[-1].read_text(encoding="utf-8")
+    page = write(present(hostile), tmp_path)[-1].read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "<script>x</script>" in shown(hostile)
@@ -160,7 +160,7 @@ def test_what_no_run_gives_is_refused(made, changes, says):
 def test_a_folder_that_cannot_be_written_is_named(made, tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ReportNotWritten, match="expected a folder to write to"):
-        write_collaborative_report(made, tmp_path / "file")
+        write(present(made), tmp_path / "file")
 
 
 # Runs.

@@ -1,6 +1,6 @@
 """What an application imports: decide, shown, reward; and of PDOL predict, label."""
 
-from hushstream.client.client import Client, DecisionTimeout
+from hushstream.client.client import BaselineMissing, Client, DecisionTimeout
 from hushstream.client.decisions import Decision
 from hushstream.client.items import Item
 from hushstream.client.kafka import connect
@@ -21,6 +21,7 @@ from hushstream.engine.declare.requests import (
 __all__ = [
     "BadContext",
     "BadReward",
+    "BaselineMissing",
     "Client",
     "Decision",
     "DecisionTimeout",

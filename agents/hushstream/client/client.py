@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -41,6 +41,7 @@ from hushstream.engine.declare.requests import (
     UnknownArm,
     UnknownEvent,
 )
+from hushstream.features.checks import is_number, type_name
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -53,6 +54,10 @@ questions that nobody waits for any more."""
 
 REMEMBERED_USERS = 200_000
 """For how many users the client keeps the offset of their last click."""
+
+
+class BaselineMissing(HushstreamError):
+    """The deployment is in the shadow (mode: shadow), and the caller did not say what the application shows itself."""
 
 
 class DecisionTimeout(HushstreamError):
@@ -166,12 +171,13 @@ class Client:
                 context for all arms: (d,), a histogram that sums to 1, d being ``features.dimension``. Features of each
                 arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
-                names those shown. Where features are declared by name: their values by name, a name that is absent or
-                None being missing.
+                names those shown; where items have names, (d,) of each item that may be shown, by its id. Where
+                features are declared by name: their values by name, a name that is absent or None being missing.
             eligible: arms that may be shown, numbered from 0, or the ids of items where items have names; None for all
                 that are offered.
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
-                question is then not sent, but for one a second that asks whether somebody is there again.
+                question is then not sent, but for one a second that asks whether somebody is there again. In the shadow
+                (mode: shadow) it is what the application chose by itself, and what it gets back.
             timeout: seconds; None waits for ever.
             track: the shared model this user starts from, when not the client's default.
 
@@ -179,15 +185,24 @@ class Client:
             BadContext, UnknownArm, UnknownUser, UnknownTrack: the deployment's rules refuse it; it was not sent.
             UnknownEvent: the event id is another user's.
             RequestRefused: the learner refused it, and there is no baseline.
+            BaselineMissing: the deployment is in the shadow, and there is no baseline.
             DecisionTimeout: no answer in time and no baseline.
             HushstreamError: an argument is impossible, or the log refused the record.
         """
+        fallback = None if baseline is None else await self._fallback(event_id, user, baseline)
+        if fallback is None and self._in_shadow:
+            raise BaselineMissing(
+                "baseline: expected the application's own choice, which is shown as long as this deployment is in the "
+                "shadow (mode: shadow), got none"
+            )
         known = self._answers.get(event_id)
         if known is not None:
             _require_user(known.user, user)
-            return known
+            return self._to_show(known, fallback)
+        if self._of_items(context):
+            eligible = list(context) if eligible is None else _of_context(eligible, context)
+            context = await self.items.matrix_of(context, self._rules)
         rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
-        fallback = None if baseline is None else await self._fallback(event_id, user, baseline)
         question = self._waiting.get(event_id)
         silent = baseline is not None and self._is_silent(user)
         if question is None:
@@ -198,7 +213,8 @@ class Client:
         _require_user(question.user, user)
         try:
             # A probe is sent, and nobody waits for it.
-            return await asyncio.wait_for(asyncio.shield(question.answer), 0 if silent else timeout)
+            found = await asyncio.wait_for(asyncio.shield(question.answer), 0 if silent else timeout)
+            return self._to_show(found, fallback)
         except RequestRefused:
             if fallback is None:
                 raise
@@ -238,7 +254,7 @@ class Client:
             positions: how many are asked for; as many come as there are eligible arms.
             eligible: arms that may be shown; None for all (then the client needs the deployment's rules).
             baseline: what to show, in this order, from the first position on that no learner answers in time; the slate
-                ends where these do.
+                ends where these do. In the shadow it is the application's own slate.
             timeout: seconds for the whole slate; None waits for ever.
 
         Raises:
@@ -246,15 +262,17 @@ class Client:
         """
         if positions < 1:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
+        if eligible is None:
+            eligible = list(context) if self._of_items(context) else None
         left = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
         unanswered: PolicyName | None = None
         for position in range(1, min(positions, len(left)) + 1):
             event, own = position_event(event_id, position), next((item for item in baseline if item in left), None)
-            if unanswered is not None:
-                if own is None:
-                    break
+            if own is None and (unanswered is not None or (found and self._in_shadow)):
+                break
+            if unanswered is not None and own is not None:
                 # What was not asked for position by position is not asked for at all: its chance would be unknown.
                 decided = self._unasked(replace(await self._fallback(event, user, own), policy=unanswered))
             else:
@@ -270,6 +288,17 @@ class Client:
             left.remove(item)
         return found
 
+    def _of_items(self, context: ArrayLike | Mapping[str, Any]) -> TypeGuard[Mapping[str, Any]]:
+        """Whether a context has the features of each item by its id.
+
+        Raises:
+            BadContext: it has none by id, and must: rows of a catalogue are nobody's business.
+        """
+        by_item = self._rules is not None and self._rules.item_numbers is not None
+        if by_item and self.items.named and not isinstance(context, Mapping):
+            raise BadContext("context: expected the features of each item that may be shown, by its id, got others")
+        return by_item and isinstance(context, Mapping)
+
     async def _all_items(self) -> Sequence[int | str]:
         """Every item that may be shown: ids where items have names, else the numbers of the arms.
 
@@ -283,6 +312,17 @@ class Client:
                 "eligible: expected arms, as this client does not know the deployment's rules, got none"
             )
         return range(self._rules.arms)
+
+    @property
+    def _in_shadow(self) -> bool:
+        """Whether the application's own choice is shown, and the learner's answer is in the log alone."""
+        return self._rules is not None and self._rules.shadow
+
+    def _to_show(self, answer: Decision, fallback: Decision | None) -> Decision:
+        """What an answer of the learner comes to for the application: in the shadow its own choice, marked."""
+        if fallback is None or not self._in_shadow:
+            return answer
+        return replace(fallback, policy="shadow", model_version=answer.model_version)
 
     async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
         """What the caller's own baseline is as an answer."""
@@ -307,6 +347,8 @@ class Client:
             BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
             UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
         """
+        if not is_number(reward):
+            raise BadReward(f"reward: expected a number in [0, 1], got {type_name(reward)}")
         if not 0.0 <= reward <= 1.0:
             raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
         await self._feedback("reward", event_id, user, arm, float(reward))
@@ -592,10 +634,18 @@ class Client:
             question.answer.set_result(decision)
 
 
+def _of_context(eligible: Sequence[Any], context: Mapping[str, Any]) -> Sequence[Any]:
+    """Eligible items, of which the context has the features."""
+    if not all(item in context for item in eligible):
+        raise UnknownArm("eligible: expected items whose features the context has, got another")
+    return eligible
+
+
 def _refused() -> RequestRefused:
     return RequestRefused(
         "decide: the learner refused the context (another length than the configuration's, a histogram that does not "
-        "sum to 1, a user outside the graph); `hushstream dead-letters list edge` tells why"
+        "sum to 1, a user outside the graph, items of which none is on offer); `hushstream dead-letters list edge` "
+        "tells why"
     )
 
 

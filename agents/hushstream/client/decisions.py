@@ -15,10 +15,11 @@ from hushstream.schemas.records import Decisions, JournalHead
 _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "baseline", "repeated")
 
 
-PolicyName = Literal["model", "baseline", "repeated", "timeout", "no_learner", "refused"]
+PolicyName = Literal["model", "baseline", "repeated", "shadow", "timeout", "no_learner", "refused"]
 
-LEARNED = frozenset({"model", "baseline", "repeated"})
-"""Policies of the learner's own answers, which it gives only when the log holds them."""
+LEARNED = frozenset({"model", "baseline", "repeated", "shadow"})
+"""Policies of the learner's own answers, which it gives only when the log holds them; in the shadow the log holds one
+beside the application's own choice."""
 
 _WHOLE = 10**9
 """What records count a propensity of 1 as."""
@@ -34,8 +35,9 @@ class Decision:
         arm: the arm to show.
         propensity: probability with which this arm was chosen, in [0, 1]; None where it is not known.
         policy: "model"; "baseline" (what everybody gets: a user of the hold-out, or over quota); "repeated" (this
-            event id had been decided before); or ``arm`` is the caller's own baseline, since the learner did not answer
-            in time ("timeout"), none has answered for a while ("no_learner"), or it refused the context ("refused").
+            event id had been decided before); or ``arm`` is the caller's own baseline, since the deployment is in the
+            shadow and its answer is in the log alone ("shadow"), the learner did not answer in time ("timeout"), none
+            has answered for a while ("no_learner"), or it refused the context ("refused").
         model_version: version of the shared model under the user's learner; 0 for none.
         item: the id of the item to show, where items have names; ``arm`` is then the row that it stands in.
         catalogue: the version of the catalogue that it was decided under; 0 where items have no names.

@@ -57,6 +57,18 @@ class LiveLogs:
         for start in range(low, high, _OFFSETS_AT_ONCE):
             yield await self._reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE))
 
+    async def copy(self, progress: Progress = unheard) -> LogCopy:
+        """All of it in memory; ``progress`` is told how many offsets were read."""
+        steps = Steps(progress, sum(high - low for low, high in self.cut.bounds.values()), "reading the logs")
+        parts = {}
+        for source, (low, high) in self.cut.bounds.items():
+            before, records = steps.done, list[InputRecord]()
+            async for portion in self.records(source):
+                records += portion
+                steps.step(min(_OFFSETS_AT_ONCE, before + high - low - steps.done))
+            parts[source] = PartitionCopy(low, high, records)
+        return LogCopy(parts, self.cut.quiet)
+
 
 @asynccontextmanager
 async def open_logs(
@@ -95,15 +107,7 @@ async def copy_async(
     Arguments and errors are those of `open_logs`; ``progress`` is told how many offsets were read.
     """
     async with open_logs(connection, counts, topics, quiet) as logs:
-        steps = Steps(progress, sum(high - low for low, high in logs.cut.bounds.values()), "reading the logs")
-        parts = {}
-        for source, (low, high) in logs.cut.bounds.items():
-            before, records = steps.done, list[InputRecord]()
-            async for portion in logs.records(source):
-                records += portion
-                steps.step(min(_OFFSETS_AT_ONCE, before + high - low - steps.done))
-            parts[source] = PartitionCopy(low, high, records)
-        return LogCopy(parts, logs.cut.quiet)
+        return await logs.copy(progress)
 
 
 def copy(

@@ -29,6 +29,7 @@ SITE = (
     "deploy/compose/README.md",
     "deploy/kubernetes/README.md",
     "deploy/clients/*/README.md",
+    "deploy/clients/*/*/README.md",
 )
 """The pages of the site, as patterns below the repository's root."""
 

@@ -84,6 +84,27 @@ def said_aside() -> Any:
     return field(default_factory=PrivacyConfig, compare=False, metadata={_ASIDE: True})
 
 
+Mode = Literal["live", "shadow"]
+
+
+def mode_said_aside() -> Any:
+    """The mode of a deployment: what clients show of its answers.
+
+    No worker computes anything from it, and no digest follows from it: a deployment goes live by this word alone, with
+    what it has learned and with what its users have paid.
+    """
+    return field(default="live", compare=False, metadata={_ASIDE: True, _LATER: "live"})
+
+
+def require_mode(mode: str) -> None:
+    """Refuse another word.
+
+    Raises:
+        ConfigurationError: it is no mode.
+    """
+    require(mode in ("live", "shadow"), "mode", "live or shadow", mode)
+
+
 @dataclass(frozen=True, slots=True)
 class FeedbackConfig:
     """How shown and reward are joined to the decision, in log time.

@@ -15,7 +15,7 @@ from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Field, integer, raw
-from hushstream.engine.system import Core
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
@@ -96,7 +96,13 @@ class OneInput(OwnsJournal, Declared):
     }
 
     def __init__(
-        self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, digester: Digester
+        self,
+        system: Core[DeploymentValues],
+        identity: Identity,
+        schema: str,
+        source: TopicPartition,
+        zone: str,
+        digester: Digester,
     ) -> None:
         """Begin before the first record of ``source``.
 

@@ -21,7 +21,7 @@ from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Field, Flat, integer, recent_ids
-from hushstream.engine.system import Core
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.feedback.memory import BoundedMap
 
 REMEMBERED_IDS = 100_000
@@ -52,7 +52,13 @@ class PublishingRole(OneInput, ABC):
     rounding: Rounding = EXACT
 
     def __init__(
-        self, system: Core, identity: Identity, schema: str, source: TopicPartition, zone: str, origins: int = 0
+        self,
+        system: Core[DeploymentValues],
+        identity: Identity,
+        schema: str,
+        source: TopicPartition,
+        zone: str,
+        origins: int = 0,
     ) -> None:
         """Begin before the first record of ``source``; see `OneInput`.
 

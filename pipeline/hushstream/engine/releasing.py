@@ -34,7 +34,7 @@ from hushstream.engine.one_input import POSITION, START, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import Field, Several, State, after
-from hushstream.engine.system import Core
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -236,7 +236,7 @@ class ReleasingRole(OneInput, ABC):
 
     def __init__(
         self,
-        system: Core,
+        system: Core[DeploymentValues],
         identity: Identity,
         schema: str,
         source: TopicPartition,

@@ -1,10 +1,19 @@
-"""What a machine knows of its deployment, in every system."""
+"""What is known of a deployment, in every system: the object that its machines work from."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.privacy.ledger import Debit
+from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
+from hushstream.privacy.promises.promise import Guarantee, Promises
 
 
 class DeploymentValues(Protocol):
@@ -27,21 +36,112 @@ class DecidingValues(DeploymentValues, Protocol):
     def partitions(self) -> PartitionConfig: ...
 
 
-class Core(Protocol):
-    """The object that the machines of a deployment work from."""
+NO_NONCE = bytes(32)
+"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+
+ConfigT_co = TypeVar("ConfigT_co", bound=DeploymentValues, covariant=True)
+
+
+class Priced(NamedTuple):
+    """What the releases of a configuration promise and cost.
+
+    Attributes:
+        promises: what the configured releases promise, to whom, over a lifetime.
+        budgets: what may be spent, and how much of what is planned fits; one for each thing that is released.
+        ledgers: what the releases cost that are entered on each ledger topic, and out of which limit.
+    """
+
+    promises: Promises
+    budgets: tuple[BudgetFacts, ...]
+    ledgers: Mapping[str, SpendingTerms]
+
+
+@dataclass(frozen=True, eq=False)
+class Core(ABC, Generic[ConfigT_co]):
+    """What the machines of a deployment work from. Each system derives its own class from this one.
+
+    Attributes:
+        config: the configuration, as given.
+        digest: 16 bytes that stand for the configuration and what was prepared.
+        priced: what the releases promise and cost.
+        public_dataset: see `hushstream.engine.declare.declaration.System`.
+    """
+
+    config: ConfigT_co
+    digest: bytes
+    priced: Priced
+    public_dataset: bool = field(default=False, kw_only=True)
 
     @property
-    def config(self) -> DeploymentValues:
-        """The configuration."""
+    @abstractmethod
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions, by what is counted."""
 
     @property
-    def digest(self) -> bytes:
-        """16 bytes that stand for the configuration and what was prepared."""
-
-
-class DecidingCore(Core, Protocol):
-    """The same of a deployment that decides for users."""
+    def promises(self) -> Promises:
+        """What the configured releases promise, to whom, over a lifetime."""
+        return self.priced.promises
 
     @property
-    def config(self) -> DecidingValues:
-        """The configuration."""
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """What may be spent, and how much of what is planned fits."""
+        return self.priced.budgets
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""
+        return self.priced.ledgers
+
+    @property
+    def spending_terms(self) -> SpendingTerms:
+        """The terms of the first ledger, which is the only one in most systems."""
+        return next(iter(self.priced.ledgers.values()))
+
+    def guarantee(self) -> Guarantee:
+        """What the releases promise, without those of a hold-out."""
+        return self.priced.promises.releases
+
+    @cached_property
+    def private_as_stated(self) -> bool:
+        """Whether the releases are as private as the guarantee says, under a key that is not made from a seed."""
+        return self.guarantee().private_as_stated
+
+    @cached_property
+    def price_fields(self) -> Mapping[str, Any]:
+        """The fields in which a release or a model says its price."""
+        price = self.guarantee().price
+        return {"epsilon_micro": price.epsilon_micro, "delta_units": delta_to_bytes(price.delta_units)}
+
+    def as_stated(self, reproducible: bool) -> bool:
+        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
+        return self.private_as_stated and not reproducible
+
+    def stated(self, as_stated: bool) -> dict[str, Any]:
+        """The fields in which a release or a model says its price, and whether it is as private as that."""
+        return {**self.price_fields, "private_as_stated": as_stated}
+
+    def ledger_entry(self, entry_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
+        """The ledger's copy of a debit, sent with the release that it pays for."""
+        return ledger_fields(self.config.deployment, self.digest, entry_id, debit, self.as_stated(reproducible))
+
+    def noise_address(
+        self,
+        purpose: str,
+        mechanism: str,
+        parameters: Mapping[str, Parameter],
+        genesis_nonce: bytes,
+        epoch: int,
+        partition: int,
+    ) -> NoiseAddress:
+        """What names the noise of one journal in one epoch; window, cell and content are filled in for each draw."""
+        return NoiseAddress(
+            purpose=purpose,
+            deployment=self.config.deployment,
+            genesis_nonce=genesis_nonce,
+            system=self.config.system,
+            mechanism=mechanism,
+            parameters=parameters,
+            config_digest=self.digest,
+            epoch=epoch,
+            partition=partition,
+        )

@@ -33,7 +33,7 @@ class Commands(LazyGroup):
             _EVALUATIONS, "Replay the log of another policy through the agents: what would they have earned?"
         ),
         "shadow": Part(
-            _EVALUATIONS,
+            _OPERATIONS,
             "What a deployment's answers would have earned that an application asked for and did not show.",
         ),
         "audit": Part(

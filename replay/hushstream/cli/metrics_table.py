@@ -1,4 +1,4 @@
-"""The table of all metrics as Markdown, from the declarations that workers and gateways register."""
+"""The table of all metrics as Markdown, from the declarations that workers, gateways and auditors register."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import typer
 
 from hushstream.agents.observe.metrics import METRICS
 from hushstream.gateway.metrics import GATEWAY_METRICS
+from hushstream.ops.audit.metrics import AUDIT_METRICS
 
 
 def register(app: typer.Typer) -> None:
@@ -14,14 +15,14 @@ def register(app: typer.Typer) -> None:
 
 
 def metrics_table() -> None:
-    """Every metric of a worker and of a gateway as a Markdown table (for deploy/docs/metrics.md)."""
+    """Every metric of a worker, a gateway and an auditor as a Markdown table (for deploy/docs/metrics.md)."""
     typer.echo(markdown(), nl=False)
 
 
 def markdown() -> str:
     """One row a metric, in the order of the declarations."""
     rows = ["| metric | kind | class | labels | what it says |", "|---|---|---|---|---|"]
-    for spec in (*METRICS, *GATEWAY_METRICS):
+    for spec in (*METRICS, *GATEWAY_METRICS, *AUDIT_METRICS):
         labels = ", ".join(f"`{label}`" for label in spec.labels)
         rows.append(f"| `{spec.name}` | {spec.kind} | {spec.metric_class} | {labels} | {spec.help} |")
     return "\n".join(rows) + "\n"

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import require_live
 from hushstream.engine.declare import topics
 from hushstream.engine.declare.declaration import Kind
-from hushstream.engine.declare.role import DeclarationError
+from hushstream.engine.declare.role import DeclarationError, releasing_role
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import PartitionRule
 
 FIND = "from hushstream.systems.catalogue import kinds; print(*kinds())"
 FLAGS = ("noised", "names_users", "tombstones", "ticks", "private_lag")
@@ -89,6 +91,29 @@ def test_a_role_that_leaves_out_what_it_means_for_privacy_does_not_get_past_impo
     done = started(edited("hushstream_poll/system.py", old, new), "-c", FIND)
     assert done.returncode != 0
     assert f"TypeError: Role.__init__() missing 1 required keyword-only argument: '{what}'" in done.stderr
+
+
+@pytest.mark.parametrize("left_out", ["private_work", "outcomes", "charges", "writes"])
+def test_the_short_form_of_a_releasing_role_asks_for_what_it_cannot_know(kind: Kind, left_out: str) -> None:
+    tally = kind.roles[0]
+    said: dict[str, Any] = {"inputs": ("votes",), "journal": tally.journal, "writes": ("tallies", "spent-on-votes")}
+    said |= {"homes": tally.homes, "charges": "vote", "private_work": False, "outcomes": tally.outcomes}
+    short = releasing_role("tally", tally.zone, tally.make, reasons=tally.reasons, **said)
+    assert replace(short, gauges=tally.gauges) == tally
+    with pytest.raises(TypeError, match=f"missing 1 required keyword-only argument: '{left_out}'"):
+        releasing_role("tally", tally.zone, tally.make, **{name: one for name, one in said.items() if name != left_out})
+
+
+@pytest.mark.parametrize(
+    ("form", "flags"), [("asked", ("ticks", "private_lag")), ("unnamed", ("noised", "ticks", "private_lag"))]
+)
+def test_the_short_forms_of_topics_ask_for_each_flag_that_differs(form: str, flags: tuple[str, ...]) -> None:
+    make = {"asked": topics.asked, "unnamed": partial(topics.unnamed, rule=PartitionRule.TRACK)}[form]
+    given: dict[str, Any] = {"name": "votes", "schemas": ("Tick",), "zone": "ballots", "count": "ballots"}
+    assert make(**given, **dict.fromkeys(flags, True)).private_lag
+    for flag in flags:
+        with pytest.raises(TypeError, match=f"missing 1 required keyword-only argument: '{flag}'"):
+            make(**given, **dict.fromkeys(set(flags) - {flag}, True))
 
 
 def changed(kind: Kind, **fields: Any) -> Kind:
@@ -167,7 +192,8 @@ def test_a_release_that_is_not_private_as_stated_does_not_run_live(system: Any, 
     promises = system.promises
     open_content = replace(promises.releases.contents[1], form=promises.releases.contents[0].form)
     releases = promises.releases.with_contents((promises.releases.contents[0], open_content))
-    leaking = replace(system, promises=replace(promises, releases=releases))
+    priced = system.core.priced._replace(promises=replace(promises, releases=releases))
+    leaking = replace(system, core=replace(system.core, priced=priced))
     require_live(system, KeySource(tmp_path))
     with pytest.raises(ConfigurationError, match="content leaves un-noised on tallies"):
         require_live(leaking, KeySource(tmp_path))

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from hushstream.replay.report.replayed import write
 from hushstream.replay.report.results import REPRODUCIBLE
-from hushstream.replay.studies.bgt.report import write_bgt_report
+from hushstream.replay.studies.bgt.report import present
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.schemas.errors import HushstreamError
 
@@ -32,7 +33,7 @@ def test_a_run_tells_errors_of_every_round_beside_those_of_the_device_alone(resu
 
 
 def test_the_report_says_whether_anything_is_gained(result, tmp_path):
-    files = {path.name for path in write_bgt_report(result, tmp_path)}
+    files = {path.name for path in write(present(result), tmp_path)}
     assert files == {"results.json", "rounds.csv", "rmse.png", "index.html"}
     found = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert found["baselines"]["local"]["rmse"] == result.baselines["local"][0]

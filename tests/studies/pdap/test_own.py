@@ -10,8 +10,9 @@ import pytest
 
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.replay.logged.log import LogError
+from hushstream.replay.report.replayed import write
 from hushstream.replay.run import options_of, run_with
-from hushstream.replay.studies.pdap.report import write_pdap_report
+from hushstream.replay.studies.pdap.report import present
 from hushstream.replay.studies.pdap.worlds.logged_vendors import ClickFit, LoggedVisits
 from hushstream.replay.studies.pdap.worlds.own import own_vendors
 from hushstream.schemas.errors import HushstreamError
@@ -173,7 +174,7 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     assert [row.vendor for row in result.vendors] == ["north", "south"]
     assert sum(row.visits for row in result.vendors) == 600
     assert not any(check.changed for check in result.verify.values())
-    files = write_pdap_report(result, tmp_path / "report")
+    files = write(present(result), tmp_path / "report")
     told = json.loads(files[0].read_text(encoding="utf-8"))
     marked = data == "internal"
     told_there = json.loads((tmp_path / "deployment" / PUBLIC_DATASET).read_text(encoding="utf-8"))["dataset"]

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from hushstream.replay.report.replayed import write
 from hushstream.replay.run import options_of, run_with
-from hushstream.replay.studies.pdap.report import write_pdap_report
+from hushstream.replay.studies.pdap.report import present
 from hushstream.schemas.errors import HushstreamError
 
 OPTIONS = {"contexts": 1200, "first_window": 300, "seed": 5, "world": {"vendors": 3, "arms": 10}}
@@ -44,7 +45,7 @@ def test_what_was_published_follows_from_the_logs(direct):
 
 
 def test_it_is_marked_and_written(direct, tmp_path):
-    files = write_pdap_report(direct, tmp_path / "report")
+    files = write(present(direct), tmp_path / "report")
     assert [path.name for path in files] == ["results.json", "vendors.csv", "vendors.png", "index.html"]
     told = json.loads(files[0].read_text(encoding="utf-8"))
     assert told["marks"] == ["REPRODUCIBLE, NOT PRIVATE"]

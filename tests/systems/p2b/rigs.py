@@ -22,6 +22,7 @@ from hushstream.systems.p2b.configuration import (
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
+    ShadowConfig,
     SlotConfig,
     UsersConfig,
 )
@@ -39,6 +40,7 @@ SECTIONS = {
     "learner": LearnerConfig,
     "feedback": FeedbackConfig,
     "lift": LiftConfig,
+    "shadow": ShadowConfig,
     "release": ReleaseConfig,
     "partitions": PartitionConfig,
     "encoder": EncoderConfig,

@@ -17,8 +17,9 @@ from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, Relea
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.release import terms_of
-from hushstream.systems.p2b.reports.model_export import ExportedModel, export_model
+from hushstream.systems.p2b.reports.model_export import export_model
 
 ARMS = 4
 FEATURES = {
@@ -52,7 +53,8 @@ def released(rigs, system: P2BSystem, entries: Sequence[int] = ()) -> list[bytes
         rows = {"catalogue": 3, "entries": np.array(entries, "<i4").tobytes()} if entries else {}
         own = {"window_id": bytes([window]) * 16, "slots": 1_000, "variance": 1e6, "private_as_stated": True}
         sums = {"ones": clicked.astype("<i8").tobytes(), "zeros": (shown - clicked).astype("<i8").tobytes()}
-        crowds.append(codec.encode(system.form.crowd_record, {**terms_of(system).crowd, **own, **sums, **rows}))
+        said = {**terms_of(system).crowd, **system.price_fields, **own, **sums, **rows}
+        crowds.append(codec.encode(system.form.crowd_record, said))
     made = aggregator.give(crowds)
     assert not made.reasons
     return [step.journal for step in made.steps if step.journal is not None]

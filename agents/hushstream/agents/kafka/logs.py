@@ -76,6 +76,13 @@ class LogReader:
         found = await self._consumer.end_offsets([self._at(source) for source in sources])
         return {source: found[self._at(source)] for source in sources}
 
+    async def offsets_since(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first offset of each log whose record is not older than a log time; its end where there is none."""
+        found = await self._consumer.offsets_for_times({self._at(one): ms for one, ms in times_ms.items()})
+        ends = await self.end_offsets(list(times_ms))
+        there = {source: found.get(self._at(source)) for source in times_ms}
+        return {source: ends[source] if one is None else one.offset for source, one in there.items()}
+
     async def read(self, source: TopicPartition, low: int, high: int) -> list[InputRecord]:
         """All records with ``low <= offset < high`` of an opened partition.
 

@@ -53,7 +53,8 @@ class DecisionAnswered(Answered):
         PolicyName,
         Field(
             description="`model`; `baseline`: what everybody gets; `repeated`: this event had been decided; "
-            "`no_learner`, `timeout`: the request's own baseline, as no learner answered."
+            "`no_learner`, `timeout`: the request's own baseline, as no learner answered; `shadow`: the request's own "
+            "baseline, as the deployment is in the shadow and its answer is in the log alone."
         ),
     ]
     model_version: int
@@ -268,7 +269,7 @@ class DecisionAnswers:
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
         context, stands_for = self._translation.situation(asked.context)
-        eligible = self._translation.arms(asked.items)
+        eligible = self._translation.eligible(asked.items, asked.context)
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
@@ -291,7 +292,7 @@ class DecisionAnswers:
     async def rank(self, asked: RankAsked) -> RankAnswered:
         """Answer `RANK`."""
         context, stands_for = self._translation.situation(asked.context)
-        eligible = self._translation.arms(asked.items)
+        eligible = self._translation.eligible(asked.items, asked.context)
         default: Sequence[Any] = [] if self._default is None else [self._default]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         own = tuple(asked.baseline or ())

@@ -7,7 +7,7 @@ record that it ends with. Beyond that its checkpoint must be there, and what its
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,7 +27,7 @@ from hushstream.engine.state.published import (
     StateUnreadable,
     record_digest,
 )
-from hushstream.engine.state.spilled import KeptUsers, StoredUser
+from hushstream.engine.state.spilled import KeptUsers, StoredUser, UserStore
 from hushstream.ops.log_copy import PartitionCopy
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
@@ -157,12 +157,16 @@ class Beginner:
         make: makes machines of the role.
         states: what is published of it.
         lows: where the logs begin that the machine reads without a gap, by topic and partition.
+        users: makes the store for users who lie with a state.
+        resident: users in memory, about.
     """
 
     home: int
     make: MachineMaker
     states: PublishedCopy
     lows: Mapping[TopicPartition, int]
+    users: Callable[[Sequence[StoredUser]], UserStore] = KeptUsers
+    resident: int = RESIDENT_USERS
 
     def begin(self, found: Found, record: InputRecord) -> Begun:
         """A machine with a published state.
@@ -188,7 +192,7 @@ class Beginner:
         machine.start(genesis)
         spills = spilling(machine)
         if spills is not None:
-            spills.keep_users(KeptUsers(users), RESIDENT_USERS)
+            spills.keep_users(self.users(users), self.resident)
         machine.restore(snapshot.state)
         if not machine.is_last(record.value):
             raise NoUse(f"offset {found.offset}: expected a state that stands on its record, got one of a lost branch")

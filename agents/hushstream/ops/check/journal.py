@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from hushstream.agents.recovery.losses import in_words
 from hushstream.agents.settings import IN_FLIGHT
@@ -32,6 +33,13 @@ NO_GENESIS = (
     "its first records were deleted; `hushstream verify --from checkpoint` begins with a published state instead"
 )
 """Of a journal that cannot be followed from its beginning."""
+
+
+_STRANGERS_BORNE = 64
+"""After so many records in a row that continue nothing, one of the chain was changed: no later one can continue it."""
+_BRANCHES = 4096
+"""So many records back a journal that goes on is known: one that continues an earlier one comes from a worker that
+slept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,8 @@ def walk(
         begun: the checkpoint to begin behind; None for the journal's first record.
         heard: called when a record of the journal was gone over.
     """
-    return _Walker(role, machine, digesters, copy, topics, notes, begun, heard).run()
+    walker = Walker(role, machine, digesters, topics, notes, copy, begun)
+    return walker.run(heard)
 
 
 def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
@@ -116,62 +125,146 @@ def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
     return {offset: note for offset, note in opened if note is not None}
 
 
-class _Walker:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where on a journal a walk stands.
+
+    Attributes:
+        sequence: of the last record on the chain; -1 before the first.
+        head: the chain digest with which that record closes.
+        offset: of the record that is gone over next.
+    """
+
+    sequence: int = -1
+    head: bytes = BEGINNING
+    offset: int = 0
+
+
+class Walker:
+    """Goes over one journal record by record: through a whole copy (`run`), or as the journal goes on (`step`).
+
+    Attributes:
+        walk: what the journal says as far as it was gone over.
+        copy: where the inputs of the next record lie.
+    """
+
     def __init__(
         self,
         role: str,
         machine: Machine,
         digesters: Sequence[Digester],
-        copy: LogCopy,
         topics: Mapping[str, Topic],
-        notes: NoteSeal,
-        begun: Begun | None,
-        heard: Callable[[], None],
+        seal: NoteSeal,
+        copy: LogCopy,
+        begun: Begun | None = None,
+        place: Place | None = None,
     ) -> None:
-        self._notes = notes_in(copy.part(machine.journal).records, notes)
-        self._heard = heard
+        """Begin; the arguments are those of `walk`, and ``place`` is where an earlier walk of this machine ended."""
+        self.copy = copy
+        self._seal = seal
+        self._notes: dict[int, Note] = {}
         self._topics = topics
         self._machine = machine
         self._digesters = digesters
-        self._copy = copy
-        self._authentic: dict[int, set[bytes]] = {-1: {BEGINNING}}
-        self._head = BEGINNING
-        self._sequence = -1
         self._broken = False
         """Whether a record of unknown origin came since the last one on the chain: it may have been on it."""
+        self._in_a_row = 0
+        self._strangers: set[int] = set()
+        """Where records of unknown origin were found."""
         self._lost = ""
         """Why the machine cannot follow any more; empty while it can."""
-        self._walk = Walk(Tally(role, machine.journal), begun=begun)
-        self._tally = self._walk.tally
-        self._first = 0
-        """Where the first offset is that the walk goes over."""
+        self.walk = Walk(Tally(role, machine.journal), begun=begun)
+        self._tally = self.walk.tally
         if begun is not None:
-            self._head, self._sequence = begun.record.value[-CHAIN_BYTES:], begun.checkpoint.sequence
-            self._authentic = {self._sequence: {self._head}}
-            self._first = begun.record.offset + 1
+            head = begun.record.value[-CHAIN_BYTES:]
+            place = Place(begun.checkpoint.sequence, head, begun.record.offset + 1)
+        place = place or Place()
+        self._head, self._sequence, self._next = place.head, place.sequence, place.offset
+        self._first = place.sequence
+        """The earliest record of the chain that is known: what continues an earlier one cannot be judged."""
+        self._authentic: dict[int, set[bytes]] = {self._sequence: {self._head}}
+        self.last_record: InputRecord | None = None if begun is None else begun.record
 
-    def run(self) -> Walk:
-        journal = self._copy.part(self._machine.journal)
-        if journal.low > 0 and self._walk.begun is None:
+    @property
+    def place(self) -> Place:
+        """Where the walk stands."""
+        return Place(self._sequence, self._head, self._next)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the journal could be followed so far."""
+        return not (self._lost or self._broken)
+
+    @property
+    def lost(self) -> str:
+        """Why the machine cannot follow any more; empty while it can."""
+        return self._lost
+
+    def run(self, heard: Callable[[], None]) -> Walk:
+        """Go over the whole journal that the copy holds; ``heard`` is called behind each record."""
+        journal = self.copy.part(self._machine.journal)
+        if journal.low > 0 and self.walk.begun is None:
             why = f"the journal begins at offset {journal.low}: {NO_GENESIS}"
             self._tally.find(Status.UNCHECKABLE, None, why, len(journal.records))
-            self._walk.complete = False
-            return self._walk
-        skipped = journal.place(self._first)
+            self.walk.complete = False
+            return self.walk
+        # What a note says of records before it counts from the beginning.
+        self._notes = notes_in(journal.records, self._seal)
+        skipped = journal.place(self._next)
         self._tally.count(Status.SKIPPED, skipped)
         for index in range(skipped, len(journal.records)):
             self._record(journal.records[index])
-            self._heard()
-        self._walk.sequence = self._sequence
+            heard()
+        self.walk.sequence = self._sequence
         lost = [note for note in self._notes.values() if note.kind == LOST]
         if lost:
             self._tally.lost += lost
             texts = ", ".join(map(in_words, lost))
             self._tally.note = f"by an operator's word it went on without {texts}, deleted before they were folded"
-        self._walk.complete = not (self._lost or self._broken)
-        if self._walk.complete:
+        self.walk.complete = self.complete
+        if self.walk.complete:
             self._tail()
-        return self._walk
+        return self.walk
+
+    def step(self, record: InputRecord) -> None:
+        """Go over the next record of a journal that goes on; the copy holds what it was made from.
+
+        A note counts from where it stands, and takes back what was said of a record that it calls nobody's.
+        """
+        note = self._seal.unpack(record.value)
+        if note is not None:
+            self._notes[record.offset] = note
+            self._take_back(note)
+        self._record(record)
+        self._next = record.offset + 1
+        self._in_a_row = self._in_a_row + 1 if self._broken else 0
+        if self._in_a_row > _STRANGERS_BORNE:
+            self._lost = "the chain was changed: nothing continues it"
+        self.walk.sequence, self.walk.complete = self._sequence, self.complete
+        self._forget_old()
+
+    def pass_to(self, offset: int) -> None:
+        """Nothing more lies before an offset."""
+        self._next = max(self._next, offset)
+
+    def _take_back(self, note: Note) -> None:
+        if note.kind != FOREIGN or note.source != self._tally.source:
+            return
+        stands = []
+        for found in self._tally.findings:
+            if found.offset in self._strangers and note.low <= found.offset < note.high:
+                self._strangers.discard(found.offset)
+                self._tally.counts[found.status] -= 1
+                self._tally.count(Status.NOTED)
+            else:
+                stands.append(found)
+        self._tally.findings[:] = stands
+
+    def _forget_old(self) -> None:
+        """A worker that wakes after so many records is answered as one from before the beginning."""
+        while len(self._authentic) > _BRANCHES:
+            del self._authentic[next(iter(self._authentic))]
+            self._first = next(iter(self._authentic))
 
     # One record of the journal.
 
@@ -180,12 +273,13 @@ class _Walker:
             self._tally.count(Status.NOTED)
             return
         try:
-            sequence = self._machine.entry(record.value).sequence
+            entry = self._machine.entry(record.value)
         except HushstreamError as error:
             self._unauthentic(record, f"not a journal record ({error})")
             return
+        sequence = entry.sequence
         previous = self._previous(record.value, sequence)
-        if previous is None and self._walk.begun is not None and sequence <= self._walk.begun.checkpoint.sequence:
+        if previous is None and 0 <= sequence <= self._first:
             # No reader goes on with it, whoever wrote it: what it continues lies before the checkpoint.
             self._authentic.setdefault(sequence, set()).add(record.value[-CHAIN_BYTES:])
             self._tally.find(Status.UNCHECKABLE, record.offset, f"record {sequence} again, behind the checkpoint's")
@@ -199,7 +293,7 @@ class _Walker:
         elif sequence == 0:
             self._start(record)
         else:
-            self._follow(record)
+            self._follow(record, entry.inputs)
 
     def _previous(self, value: bytes, sequence: int) -> bytes | None:
         """The digest of the authentic record that a record continues, if it does."""
@@ -215,6 +309,7 @@ class _Walker:
             self._tally.find(Status.UNCHECKABLE, record.offset, "it follows a journal record that is changed")
             return
         self._broken = True
+        self._strangers.add(record.offset)
         self._tally.find(Status.CHANGED, record.offset, reason)
 
     def _is_noted(self, record: InputRecord) -> bool:
@@ -241,13 +336,13 @@ class _Walker:
             self._tally.key_ids.append(key_id.hex())
 
     def _advance(self, record: InputRecord) -> None:
-        self._walk.last.append(record.offset)
+        self.walk.last.append(record.offset)
+        self.last_record = record
         self._head = record.value[-CHAIN_BYTES:]
         self._sequence += 1
         self._broken = False
 
-    def _follow(self, record: InputRecord) -> None:
-        ranges = self._machine.entry(record.value).inputs
+    def _follow(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
         if self._lost:
             self._only_inputs(record, ranges)
             self._advance(record)
@@ -259,7 +354,8 @@ class _Walker:
             self._advance(record)
             return
         # Asked first: a machine need not bear inputs that it could never have read.
-        if not self._intact(record, ranges):
+        _, fields = codec.decode(record.value)
+        if not self._intact(fields, ranges):
             self._lose(record, *self._why_not_those(ranges))
             self._advance(record)
             return
@@ -274,7 +370,7 @@ class _Walker:
         else:
             self._tally.count(Status.FLOAT_TIE if self._ties() > ties else Status.EQUAL)
             self._expect((*step.releases, *step.dead_letters), record.offset)
-            self._note_key(codec.decode(record.value)[1].get("turned_to", b""))
+            self._note_key(fields.get("turned_to", b""))
         self._advance(record)
 
     def _lose(self, record: InputRecord, status: Status, reason: str) -> None:
@@ -286,7 +382,7 @@ class _Walker:
     def _reach(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
         """Whether the copy holds what a record was made from; EQUAL if it does."""
         for part in ranges:
-            there = self._copy.part((part.topic, part.partition))
+            there = self.copy.part((part.topic, part.partition))
             name = f"{part.topic}/{part.partition}"
             lost = min(there.low, part.high)
             source = (part.topic, part.partition)
@@ -296,16 +392,15 @@ class _Walker:
                 return Status.UNCHECKABLE, f"made from {name} offset {part.low}, but that log begins at {there.low}"
             if part.high > there.high:
                 reason = f"made from {name} up to offset {part.high}, but that log ends at {there.high}"
-                return (Status.CHANGED if self._copy.quiet else Status.UNCHECKABLE), reason
+                return (Status.CHANGED if self.copy.quiet else Status.UNCHECKABLE), reason
         return Status.EQUAL, ""
 
     def _slice(self, part: InputRange) -> InputSlice:
-        return InputSlice(*part, records=self._copy.part((part.topic, part.partition)).read(part.low, part.high))
+        return InputSlice(*part, records=self.copy.part((part.topic, part.partition)).read(part.low, part.high))
 
-    def _intact(self, record: InputRecord, ranges: Sequence[InputRange]) -> bool:
-        """Whether the inputs that a record names are those whose digest it holds."""
+    def _intact(self, fields: Mapping[str, Any], ranges: Sequence[InputRange]) -> bool:
+        """Whether the inputs that a record of these fields names are those whose digest it holds."""
         slices = [self._slice(part) for part in ranges]
-        _, fields = codec.decode(record.value)
         return bool(fields["head"]["input_digest"] == self._machine.input_digest(slices))
 
     def _why_not_those(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
@@ -313,7 +408,7 @@ class _Walker:
         taken_out = [r.timestamp_ms for part in ranges for r in self._slice(part).records if not r.value]
         if not taken_out:
             return Status.CHANGED, _not_those(ranges)
-        parts = [self._copy.part(source) for source in self._machine.inputs if self._topics[source[0]].tombstones]
+        parts = [self.copy.part(source) for source in self._machine.inputs if self._topics[source[0]].tombstones]
         # The youngest first: mostly a tombstone lies near the end of what an erasure left.
         tombstones = (r.timestamp_ms for part in parts for r in reversed(part.records) if _is_tombstone(r))
         if not any(log_time_ms >= max(taken_out) for log_time_ms in tombstones):
@@ -323,7 +418,7 @@ class _Walker:
     def _only_inputs(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
         """What can still be said when the machine's state is lost: whether the inputs are as they were."""
         status, reason = self._reach(ranges)
-        if status is Status.EQUAL and not self._intact(record, ranges):
+        if status is Status.EQUAL and not self._intact(codec.decode(record.value)[1], ranges):
             status, reason = self._why_not_those(ranges)
             self._tally.find(status, record.offset, reason)
         elif status is Status.EQUAL:
@@ -338,7 +433,7 @@ class _Walker:
         if self._sequence < 0:
             return
         for source in (*self._machine.inputs, *self._machine.broadcasts):
-            part = self._copy.part(source)
+            part = self.copy.part(source)
             position = self._machine.positions()[source]
             rest = part.read(position, part.high)
             if not rest:
@@ -357,7 +452,7 @@ class _Walker:
 
     def _expect(self, outputs: Sequence[Output], offset: int | None) -> None:
         for output in outputs:
-            place = self._walk.expected.setdefault((output.topic, output.partition), [])
+            place = self.walk.expected.setdefault((output.topic, output.partition), [])
             place.append(Expected(output_digest(self._topics[output.topic], output.value), offset))
 
     def _ties(self) -> int:

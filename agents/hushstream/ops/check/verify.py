@@ -75,7 +75,7 @@ def verify(
     asked = _asked(system, roles)
     steps = Steps(progress, _journal_records(asked, logs), "recomputing what was published")
     for place, role in enumerate(asked, start=1):
-        if lacking := _lacking(role, keys):
+        if lacking := lacking_zones(role, keys):
             unchecked.append(role.name)
             tallies += _without_key(role, system, lacking, logs)
         else:
@@ -155,7 +155,7 @@ def _asked(system: System, names: Collection[str] | None) -> list[Role]:
     return [role for role in system.roles if wanted is None or role in wanted]
 
 
-def _lacking(role: Role, keys: KeySource) -> list[str]:
+def lacking_zones(role: Role, keys: KeySource) -> list[str]:
     """The zones whose keys a check of the role needs and that are not at hand."""
     if keys.seed is not None:
         return []
@@ -254,7 +254,7 @@ class _RoleWalker:
             seal = self._notes(home)
             return walk(self.role.name, self.make(home), digesters, self.logs, self.topics, seal, heard=self.heard)
         try:
-            machine = self.make.of_journal(home, _genesis(journal))
+            machine = self.make.of_journal(home, genesis_in(journal))
         except (RetiredKey, KeyFileError, CodecError) as error:
             tally = Tally(self.role.name, (self.role.journal, home))
             status = Status.UNCHECKABLE if isinstance(error, RetiredKey) else Status.CHANGED
@@ -291,7 +291,7 @@ class _RoleWalker:
         return (self.digester,) if zone is None else self.make.keys.ring(zone).kept()
 
 
-def _genesis(journal: PartitionCopy) -> bytes:
+def genesis_in(journal: PartitionCopy) -> bytes:
     """The first record of a journal that is one; whatever stands before it is nobody's."""
     for record in journal.records:
         with suppress(CodecError):
@@ -328,21 +328,21 @@ def _outputs(
     topic, partition = topic_of(system, source[0]), source[1]
     at_home = topic.partition_rule is PartitionRule.HOME
     writing = [found for home, found in walks if home == partition or not at_home]
-    writers = [Writer(found.tally.source, found.expected.get(source, ()), found.last) for found in writing]
+    writers = [Writer(found.tally.source, found.expected.get(source, []), found.last) for found in writing]
     tally = Tally(role.name, source)
     complete = everybody and all(found.complete for found in writing)
-    before = max((_ended(found.begun, source) for found in writing if found.begun is not None), default=0)
-    match(tally, topic, logs.part(source), writers, _also_allowed(topic, system), complete, logs.quiet, before)
+    before = max((outputs_end(found.begun, source) for found in writing if found.begun is not None), default=0)
+    match(tally, topic, logs.part(source), writers, also_allowed(topic, system), complete, logs.quiet, before)
     return tally
 
 
-def _ended(begun: Begun, source: TopicPartition) -> float:
+def outputs_end(begun: Begun, source: TopicPartition) -> float:
     """Up to where an output may follow from what was not recomputed."""
     end = begun.checkpoint.end(source)
     return inf if end is None else end
 
 
-def _also_allowed(topic: Topic, system: System) -> frozenset[bytes]:
+def also_allowed(topic: Topic, system: System) -> frozenset[bytes]:
     """Ticks: they hold nothing but the configuration's digest, and whoever reads the topic may append them."""
     if not topic.ticks:
         return frozenset()

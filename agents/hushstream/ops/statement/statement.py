@@ -144,6 +144,7 @@ def statement_of(
             Section("Where content of persons stands", tuple(content_facts(system, promises))),
             _algorithm(system, promise),
             *_lift(system, promises.lift),
+            *_before(system),
             _trust(system, promise),
             _keys(system),
             Section("Retention and erasure", tuple(retention_facts(system))),
@@ -260,11 +261,12 @@ def _words(promise: Guarantee) -> tuple[tuple[str, str], ...]:
 
 
 def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
-    """The lift's own guarantee; empty where there is no hold-out."""
+    """The lift's own guarantee; empty where none is released."""
     if promise is None:
         return ()
+    over = "of a hold-out and of all others" if system.shadow is None else _IN_SHADOW
     facts = [
-        ("what it is", "noised running counts of what was shown and rewarded, of a hold-out and of all others"),
+        ("what it is", f"noised running counts of what was shown and rewarded, {over}"),
         ("unit of the lift", promise.unit),
         ("which of two it was in the lift", str(promise.replace_one)),
         ("whether it was there at all in the lift", str(promise.cost)),
@@ -275,7 +277,17 @@ def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
         ("adds the lift's noise", _adds_noise(system, promise)),
         *_open_facts(promise),
     ]
-    return (Section("The lift over a hold-out, beside it", tuple(facts)),)
+    where = "over a hold-out" if system.shadow is None else "in the shadow"
+    return (Section(f"The lift {where}, beside it", tuple(facts)),)
+
+
+def _before(system: System) -> tuple[Section, ...]:
+    """What was paid elsewhere for what the deployment began with; empty where it began with nothing."""
+    facts = tuple((f"carried over, {number}", fact.text) for number, fact in enumerate(system.before, 1))
+    return (Section("What was paid before", facts),) if facts else ()
+
+
+_IN_SHADOW = "by the item that was answered, where it was shown and where another one was"
 
 
 def _trust(system: System, promise: Guarantee) -> Section:

@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
-from hushstream.engine.declare.plan import Audience, Plan
+from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
-from hushstream.engine.system import DeploymentValues
+from hushstream.engine.system import Core, DeploymentValues, Priced
 from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import PUBLISHED, Topic
@@ -35,7 +35,7 @@ _NamedT = TypeVar("_NamedT", bound=Named)
 
 
 def no_objection(config: Any) -> None:
-    """Of a system whose values allow nothing together that each does not."""
+    """Of a system whose valid values are always valid together."""
 
 
 def no_notes(config: Any) -> Sequence[str]:
@@ -100,21 +100,18 @@ class System:
     """A deployment of a system: a configuration joined with what was prepared for it.
 
     Attributes:
-        kind: name of the system, as the configuration has it.
-        config: the configuration.
-        digest: 16 bytes that stand for the configuration and what was prepared.
+        core: what its machines work from, of a class that the system derives from `hushstream.engine.system.Core`: it
+            knows configuration, digest, counts and prices.
         roles: in the order in which data flows.
         topics: those that it has; those of its roles' states need not be named.
-        counts: numbers of partitions, by what is counted.
-        promises: what the configured releases promise, to whom, over a lifetime.
-        budgets: what may be spent, and how much of what is planned fits; one for each thing that is released.
-        ledgers: what the releases cost that are entered on each ledger topic, and out of which limit.
         erasure: how a user is taken out.
         words: what it says of itself in the statement.
         facts: what follows from configuration and preparation, for whoever checks them.
         holdout: how what is released over its hold-out is read; None where there is none.
+        shadow: how what is released of its answers in the shadow is read; None where nothing is.
+        ahead: how a plan follows from what was released; None where none does.
+        before: what was paid elsewhere for what it began with.
         models: how its released models are read by people; None where nobody wrote that.
-        core: the system's own object, which its machines work from.
         requests: what applications may ask, in the form that the client of this conversation
             (`hushstream.engine.declare.conversation`) refuses by before it sends:
             `hushstream.engine.declare.requests.ContextRules` where decisions are asked for, one of their own elsewhere.
@@ -125,25 +122,18 @@ class System:
             rights by name.
         devices: what those do who hand in slots that were made outside of the workers: topics and rights by name.
             Nobody has these rights unless they are named for it.
-        public_dataset: whether a public dataset is replayed: only then may content leave un-noised, and only under a
-            seeded key. It is a fact about the data of a replay, so no configuration can say it.
     """
 
-    kind: str
-    config: DeploymentValues
-    digest: bytes
+    core: Any
     roles: tuple[Role, ...]
     topics: tuple[Topic, ...]
-    counts: Mapping[str, int]
-    promises: Promises
-    budgets: tuple[BudgetFacts, ...]
-    ledgers: Mapping[str, SpendingTerms]
     erasure: Erasure
     words: Words
     facts: Mapping[str, str | float]
-    core: Any
-    public_dataset: bool
     holdout: HoldoutView | None = None
+    shadow: HoldoutView | None = None
+    ahead: PlanView | None = None
+    before: Sequence[Fact] = ()
     models: ModelView | None = None
     requests: Any = None
     parties: tuple[str, ...] = ()
@@ -158,6 +148,55 @@ class System:
         for what, count in counted:
             if count not in self.counts:
                 raise DeclarationError(f"{what}: expected a count among {', '.join(self.counts)}, got {count!r}")
+
+    @property
+    def _known(self) -> Core[DeploymentValues]:
+        """The same object, as every system has it."""
+        known: Core[DeploymentValues] = self.core
+        return known
+
+    @property
+    def kind(self) -> str:
+        """The system's name, as the configuration has it."""
+        return self._known.config.system
+
+    @property
+    def config(self) -> DeploymentValues:
+        """The configuration."""
+        return self._known.config
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that stand for the configuration and what was prepared."""
+        return self._known.digest
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions, by what is counted."""
+        return self._known.counts
+
+    @property
+    def promises(self) -> Promises:
+        """What the configured releases promise, to whom, over a lifetime."""
+        return self._known.promises
+
+    @property
+    def budgets(self) -> tuple[BudgetFacts, ...]:
+        """What may be spent, and how much of what is planned fits; one for each thing that is released."""
+        return self._known.budgets
+
+    @property
+    def ledgers(self) -> Mapping[str, SpendingTerms]:
+        """What the releases cost that are entered on each ledger topic, and out of which limit."""
+        return self._known.ledgers
+
+    @property
+    def public_dataset(self) -> bool:
+        """Whether a public dataset is replayed: only then may content leave un-noised, and only under a seeded key.
+
+        It is a fact about the data of a replay, so no configuration can say it.
+        """
+        return self._known.public_dataset
 
     @property
     def role_names(self) -> tuple[str, ...]:
@@ -190,7 +229,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HoldoutView:
-    """How what is released over a hold-out is read.
+    """How what is released of a lift is read, over a hold-out or in the shadow.
 
     Attributes:
         topics: that hold it.
@@ -199,6 +238,20 @@ class HoldoutView:
 
     topics: tuple[str, ...]
     read: Callable[[Iterable[bytes]], HoldoutReport]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """How a plan follows from what a deployment has released.
+
+    Attributes:
+        topics: of its releases.
+        plan: from their records, who is expected (None for as many as have come), and the share of visits that reward
+            an item drawn at random (None for what the releases say).
+    """
+
+    topics: tuple[str, ...]
+    plan: Callable[[Iterable[ReleasedAt], Audience | None, float | None], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +293,11 @@ class Report(Protocol):
 
 
 class HoldoutReport(Report, Protocol):
-    """What is known of a model beside its hold-out."""
+    """What is known of a model beside its hold-out, or of its answers in the shadow."""
 
     @property
     def exit_code(self) -> int:
-        """0 where the uplift is known, 1 where too little was shown to tell it from the noise."""
+        """0 where the lift is known, 1 where too little was shown to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -262,11 +315,11 @@ class Kind:
         inputs: files that preparation may be given.
         prepare: the artefacts that are still missing, by file name.
         assemble: a deployment from configuration and artefacts.
-        promises, budgets: what a configuration promises, which may be asked before anything was prepared.
+        priced: what a configuration promises and costs, which may be asked before anything was prepared.
         artefacts: names of the files that preparation makes.
         resolved: what follows from a configuration alone, by name.
         facts: what else follows from configuration and artefacts, and is said beside the promises.
-        check: refuses what each value of a configuration allows and all together do not.
+        check: refuses valid values of a configuration that are not valid together.
         notes: what is allowed and serves nobody.
         plan: what it will bring so many people, before it runs; None for a system that cannot say. It reads public
             numbers alone, and takes a second or two at most.
@@ -282,8 +335,7 @@ class Kind:
     roles: tuple[Role, ...]
     prepare: Callable[[Any, Given], Mapping[str, bytes]]
     assemble: Callable[[Any, Artefacts], System]
-    promises: Callable[[Any, Artefacts], Promises]
-    budgets: Callable[[Any, Artefacts], tuple[BudgetFacts, ...]]
+    priced: Callable[[Any, Artefacts], Priced]
     study: str | None = None
     artefacts: tuple[str, ...] = ()
     inputs: tuple[PreparedFrom, ...] = ()
@@ -345,6 +397,14 @@ class Kind:
                 f"{where}: expected it to write the dead letters of zone {role.zone} "
                 f"({', '.join(letters) or 'there is no such topic'}), got {', '.join(role.writes) or 'nothing'}"
             )
+
+    def promises(self, config: Any, artefacts: Artefacts) -> Promises:
+        """What a configuration promises, before anything runs."""
+        return self.priced(config, artefacts).promises
+
+    def budgets(self, config: Any, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
+        """What may be spent under a configuration, before anything runs."""
+        return self.priced(config, artefacts).budgets
 
     def topic(self, name: str) -> Topic:
         """One of its topics.

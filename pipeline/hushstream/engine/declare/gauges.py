@@ -15,9 +15,23 @@ class Versioned(Protocol):
     version: int
 
 
+class Spender(Protocol):
+    """A machine that charges a budget for its releases."""
+
+    @property
+    def spending(self) -> Spending: ...
+    @property
+    def refused(self) -> Exhausted | None: ...
+
+
 def version_gauges(machine: Versioned, now_seconds: float) -> Mapping[str, float]:
     """The version that was published last."""
     return {"model_version": machine.version}
+
+
+def spending_gauges(scope_class: str, machine: Spender, now_seconds: float) -> Mapping[str, float]:
+    """What a unit pays for the releases of a machine."""
+    return budget_gauges(scope_class, machine.spending, machine.refused)
 
 
 def model_gauges(version: int, published_ms: int, now_seconds: float) -> Mapping[str, float]:

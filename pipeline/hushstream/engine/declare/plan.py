@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from hushstream.engine.values import number, whole
 from hushstream.privacy.amounts import count_text
@@ -63,6 +63,10 @@ class Audience:
     def of_one(self, day: float) -> int:
         """Visits of a person in their first so many days."""
         return min(self.visits, int(self.visits * day / self.days + 1e-9))
+
+
+ReleasedAt: TypeAlias = tuple[int, bytes]
+"""A record that was released: its log time in milliseconds, and its value."""
 
 
 class Range(NamedTuple):
@@ -125,6 +129,7 @@ class Plan:
         assumed: what was taken for granted, a sentence each.
         facts: further figures, for scripts.
         notes: further sentences.
+        more: where it runs already, what it brings now, and what more of something would, a sentence each.
     """
 
     system: str
@@ -143,6 +148,7 @@ class Plan:
     holdout: str | None = None
     facts: Mapping[str, Any] | None = None
     notes: Sequence[str] = ()
+    more: Sequence[str] = ()
 
     def told(
         self, beats: bool | None, verdict: str, notes: Sequence[str], facts: Mapping[str, Any], assumed: Sequence[str]
@@ -188,6 +194,7 @@ class Plan:
             "sizes": dict(self.sizes),
             "assumed": list(self.assumed),
             "notes": list(self.notes),
+            **({"more": list(self.more)} if self.more else {}),
             **({"facts": dict(self.facts)} if self.facts else {}),
         }
 
@@ -204,6 +211,7 @@ class Plan:
                 + ("nothing to gain" if one.share is None else _between(one.share, digits=2))
                 for one in self.points
             ]
+        lines += _titled("What more would bring", self.more)
         lines += _titled("Noise", self.noise)
         lines += _titled("What one person has paid", [_life(one, self.paid) for one in self.lives])
         if self.holdout is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from hushstream.engine.declare import topics as shared_topics
+from hushstream.engine.declare.gauges import spending_gauges, version_gauges
 from hushstream.engine.journal.generations import Chained
 from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing, storage_zone
@@ -138,3 +140,104 @@ class Role:
     def storage_zone(self) -> str:
         """Under which name the storage key of its workers lies among key files; an aggregator has that key alone."""
         return storage_zone(self.zone if self.key_zone is None else self.key_zone)
+
+
+def answering_role(
+    name: str,
+    zone: str,
+    make: Callable[..., ChainedMachine],
+    *,
+    inputs: tuple[str, ...],
+    journal: str,
+    writes: tuple[str, ...],
+    homes: str,
+    broadcasts: tuple[str, ...] = ("models",),
+    **more: Any,
+) -> Role:
+    """A role that answers users: its batches follow from content; fields as `Role` has them."""
+    return Role(
+        name=name,
+        zone=zone,
+        key_zone=zone,
+        inputs=inputs,
+        journal=journal,
+        writes=(*writes, dead_letters_of(zone)),
+        homes=homes,
+        make=make,
+        broadcasts=broadcasts,
+        private_work=True,
+        **more,
+    )
+
+
+def releasing_role(
+    name: str,
+    zone: str,
+    make: Callable[..., ChainedMachine],
+    *,
+    inputs: tuple[str, ...],
+    journal: str,
+    writes: tuple[str, ...],
+    homes: str,
+    charges: str,
+    private_work: bool,
+    **more: Any,
+) -> Role:
+    """A role that releases noise: it raises marks, and shows what one unit has paid of the budget.
+
+    Args:
+        name, zone, make, inputs, journal, homes, private_work, more: as `Role` has them.
+        writes: besides journal, marks and dead letters.
+        charges: what a charge is for, as the gauges name it.
+    """
+    return Role(
+        name=name,
+        zone=zone,
+        key_zone=zone,
+        inputs=inputs,
+        journal=journal,
+        writes=(*writes, dead_letters_of(zone)),
+        marks=f"marks-{zone}",
+        homes=homes,
+        make=make,
+        private_work=private_work,
+        scope_classes=(charges,),
+        **{"gauges": partial(spending_gauges, charges), **more},
+    )
+
+
+def publishing_role(
+    zone: str,
+    make: Callable[[Any, int], ChainedMachine],
+    *,
+    inputs: tuple[str, ...] = ("releases",),
+    name: str = "aggregator",
+    journal: str = "models",
+    writes: tuple[str, ...] = (),
+    **more: Any,
+) -> Role:
+    """A role that makes versions of a model from what was released. It has no key, since all that it reads is public.
+
+    Args:
+        zone, inputs, name, journal, more: as `Role` has them.
+        make: its machine, from the deployment and the number of a model track.
+        writes: besides journal and dead letters.
+    """
+    return Role(
+        name=name,
+        zone=zone,
+        key_zone=None,
+        inputs=inputs,
+        journal=journal,
+        writes=(*writes, dead_letters_of(zone)),
+        homes="tracks",
+        make=lambda system, track, keys: make(system, track),
+        gauges=version_gauges,
+        private_work=False,
+        **more,
+    )
+
+
+def dead_letters_of(zone: str) -> str:
+    """The topic of the records that a zone's roles refuse."""
+    return f"dead-letters-{zone}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 from hushstream.engine.catalogue import ITEMS
 from hushstream.engine.release_parts import MODEL_PARTS, PART
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.schemas.topics import (
     DAY_MS,
     LONG_MS,
@@ -30,24 +32,73 @@ EVENTS_STAY = "event ids in the decisions journal, which names no user; an event
 """What an erasure leaves of a user wherever there are `decisions`."""
 
 
-def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
-    """What applications ask: contexts (also of ``declared`` features), ends of phases, and tombstones of users."""
-    features = ("FeatureContext", "FeatureContextBatch") if declared else ()
+def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, str, Form], Content]:
+    """What a guarantee says of a topic's content, from its name, the content in words, and the form of that.
+
+    Args:
+        topics: of the system; who may read a topic follows from its declaration.
+        trusted: zones that the guarantee trusts with content.
+    """
+    zones = {topic.name: topic.zone for topic in topics}
+
+    def content(topic: str, what: str, form: Form) -> Content:
+        return Content(topic, what, form, zones[topic], zones[topic] in trusted)
+
+    return content
+
+
+def asked(
+    name: str,
+    schemas: tuple[str, ...],
+    zone: str,
+    count: str,
+    *,
+    ticks: bool,
+    private_lag: bool,
+    rule: PartitionRule = PartitionRule.USER,
+    each: bool = False,
+) -> Topic:
+    """What applications write of their users, in clear, until a tombstone erases it."""
     return Topic(
-        name="contexts",
-        schemas=("Context", "ContextBatch", *features, "Seal", "Forget"),
+        name=name,
+        schemas=schemas,
         zone=zone,
-        partition_rule=PartitionRule.USER,
+        partition_rule=rule,
         count=count,
         retention_ms=SHORT_MS,
         noised=False,
         names_users=True,
         tombstones=True,
-        ticks=False,
-        private_lag=False,
+        ticks=ticks,
+        private_lag=private_lag,
         client="writes",
         each=each,
     )
+
+
+def unnamed(
+    name: str,
+    schemas: tuple[str, ...],
+    zone: str,
+    rule: PartitionRule,
+    count: str,
+    *,
+    noised: bool,
+    ticks: bool,
+    private_lag: bool,
+) -> Topic:
+    """What one role hands to the next in clear and without a user's name: slots, outcomes, interactions."""
+    flags = {**_PLAIN, "noised": noised, "ticks": ticks, "private_lag": private_lag}
+    return Topic(
+        name=name, schemas=schemas, zone=zone, partition_rule=rule, count=count, retention_ms=SHORT_MS, **flags
+    )
+
+
+def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
+    """What applications ask: contexts (also of ``declared`` features), ends of phases, and tombstones of users."""
+    features = ("FeatureContext", "FeatureContextBatch") if declared else ()
+    schemas = ("Context", "ContextBatch", *features, "Seal", "Forget")
+    return asked("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
 
 
 def clicks(zone: str, count: str, each: bool = False) -> Topic:

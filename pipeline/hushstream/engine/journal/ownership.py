@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from hushstream.engine.journal.chain import CHAIN_STATE, Chain
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.declared import Several
-from hushstream.engine.system import Core
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas.errors import HushstreamError
 
 OWNER = {"deployment": "string", "config_digest": "bytes", "partition": "int", "chain": CHAIN_STATE}
@@ -20,7 +20,7 @@ class Owner(Protocol):
     chain: Chain
 
     @property
-    def system(self) -> Core:
+    def system(self) -> Core[DeploymentValues]:
         """The deployment."""
 
     @property

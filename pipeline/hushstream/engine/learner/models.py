@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hushstream.engine.journal.chain import AlteredGenesis, Chain, Identity, NewerJournal, UnknownRecord
 from hushstream.engine.journal.digests import PublicDigester
 from hushstream.engine.records import InputRecord, InputSlice, OffChain, TopicPartition
-from hushstream.engine.system import Core
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas.codec import CodecError
 
 _NOTED = 256
@@ -23,7 +23,7 @@ class OnChain(NamedTuple):
     fields: dict[str, Any]
 
 
-def aggregator_identity(system: Core, track: int) -> Identity:
+def aggregator_identity(system: Core[DeploymentValues], track: int) -> Identity:
     """Whose journal the models of a track are."""
     return Identity("aggregator", system.config.deployment, system.digest, ("models", track))
 
@@ -31,7 +31,7 @@ def aggregator_identity(system: Core, track: int) -> Identity:
 class ModelReader:
     """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
 
-    def __init__(self, system: Core, track: int, name: str, schema: str) -> None:
+    def __init__(self, system: Core[DeploymentValues], track: int, name: str, schema: str) -> None:
         """Follow ``models/track`` of a deployment, called ``name``; its versions are records of ``schema``."""
         self.track = name
         self.topic: TopicPartition = ("models", track)

@@ -64,7 +64,7 @@ class BudgetConfig:
         delta: what they may cost, with epsilon.
         filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
             that is fixed beforehand.
-        lift: share of the limit that the hold-out's lift may spend.
+        lift: share of the limit that the lift may spend, over a hold-out or in the shadow.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

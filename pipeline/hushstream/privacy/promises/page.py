@@ -71,7 +71,7 @@ def groups_of(promises: Promises) -> tuple[Group, ...]:
     found = [
         _person(promises),
         Group("unit", "The unit", _unit(releases)),
-        *([] if lift is None else [Group("lift", "The lift over a hold-out", (*_unit(lift), *_noise(lift)))]),
+        *([] if lift is None else [Group("lift", "The lift", (*_unit(lift), *_noise(lift)))]),
         Group("mechanism", "How it is kept", (*_claim(releases), *_noise(releases), *_setting(releases))),
         Group("seen", "What is seen by whom", _seen(releases), listed=True),
         _listed("conditions", "It holds only if", "Condition", *(one.conditions for one in promises.each)),

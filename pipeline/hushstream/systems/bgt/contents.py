@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.bgt.configuration import BgtConfig
+from hushstream.systems.bgt.topics import TOPICS
+
+TRUSTED = frozenset({"edge", "shuffler"})
+
+_content = contents_on(TOPICS, TRUSTED)
 
 
 def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
@@ -14,10 +20,10 @@ def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
 
 
 def _contents(config: BgtConfig) -> Iterator[Content]:
-    yield Content("ratings", "ratings, with the user's name", Form.CLEAR, "edge", True)
-    yield Content("predictions", "what each question's user is expected to rate", Form.CLEAR, "edge", True)
-    yield Content("updates", "slots, without a name", Form.CLEAR, "shuffler", True)
+    yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
+    yield _content("predictions", "what each question's user is expected to rate", Form.CLEAR)
+    yield _content("updates", "slots, without a name", Form.CLEAR)
     form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
-    yield Content("releases", "sums over all users of a round", form, "published", False)
-    yield Content("models", "biases and factors of items, made of releases alone", form, "published", False)
-    yield Content("rounds", "what is asked for next, made of releases alone", form, "published", False)
+    yield _content("releases", "sums over all users of a round", form)
+    yield _content("models", "biases and factors of items, made of releases alone", form)
+    yield _content("rounds", "what is asked for next, made of releases alone", form)

@@ -14,15 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.system import Core
 from hushstream.engine.values import MAX_RECORD_BYTES, require
-from hushstream.privacy.amounts import delta_to_bytes
-from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, bgt_digest
 from hushstream.systems.bgt.features import features_bytes
-from hushstream.systems.bgt.price.budget import MECHANISM, budget_facts, lifetime_guarantee, spending_terms
+from hushstream.systems.bgt.price.budget import MECHANISM, priced
 from hushstream.systems.bgt.price.sensitivity import variance_of
 from hushstream.systems.bgt.rounds import Release
 from hushstream.systems.bgt.slots import Float64
@@ -37,21 +34,15 @@ _ROOM_BYTES = 1 << 16
 """Of a record, for all but its columns."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BgtSystem:
+@dataclass(frozen=True, eq=False)
+class BgtSystem(Core[BgtConfig]):
     """A configuration, joined with public features of items and whether a public dataset is replayed.
 
     Attributes:
-        config: as given.
-        digest: of both.
         features: (I, f).
-        public_dataset: see `System.public_dataset`.
     """
 
-    config: BgtConfig
-    digest: bytes
     features: Float64
-    public_dataset: bool = False
 
     @classmethod
     def of(cls, config: BgtConfig, features: Float64, public_dataset: bool = False) -> BgtSystem:
@@ -61,34 +52,13 @@ class BgtSystem:
             ConfigurationError: a model of so many items could never be published, or no epoch fits the budget.
         """
         require_publishable(config)
-        system = cls(config, bgt_digest(config, features_bytes(features), public_dataset), features, public_dataset)
-        system.guarantee()
-        return system
+        digest = bgt_digest(config, features_bytes(features), public_dataset)
+        return cls(config, digest, priced(config), features, public_dataset=public_dataset)
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Numbers of partitions: users are spread over those of raters; there is one collector."""
         return {"learner": self.config.partitions.learner, "shuffler": 1, "scopes": 1, "tracks": 1}
-
-    def guarantee(self) -> Guarantee:
-        """What the configured releases promise, to whom, over a lifetime."""
-        return lifetime_guarantee(self.config)
-
-    def promises(self) -> Promises:
-        return Promises(self.guarantee())
-
-    @property
-    def spending_terms(self) -> SpendingTerms:
-        """What the rounds of an epoch of noise cost, and out of which limit."""
-        return spending_terms(self.config)
-
-    @property
-    def ledgers(self) -> Mapping[str, SpendingTerms]:
-        return {"ledger": self.spending_terms}
-
-    @property
-    def budgets(self) -> tuple[BudgetFacts, ...]:
-        return (budget_facts(self.config),)
 
     def address(self, nonce: bytes, epoch: int, partition: int) -> NoiseAddress:
         """Of a collector's noise in one journal and epoch; round and content are filled in for each release."""
@@ -118,25 +88,8 @@ class BgtSystem:
             "slots": release.slots,
             "kept": release.sums.shape[1] if release.kind == "factors" else 0,
             "sums": release.sums.astype("<i8").tobytes(),
-            **self.stated(reproducible),
+            **self.stated(self.as_stated(reproducible)),
         }
-
-    def stated(self, reproducible: bool) -> dict[str, Any]:
-        """What a release says of its price."""
-        price = self.guarantee().price
-        return {
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "private_as_stated": self.as_stated(reproducible),
-        }
-
-    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
-        """The ledger's copy of a debit, made with the release that it pays for."""
-        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self.as_stated(reproducible))
-
-    def as_stated(self, reproducible: bool) -> bool:
-        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
-        return self.guarantee().private_as_stated and not reproducible
 
 
 def bgt_address(config: BgtConfig, digest: bytes, nonce: bytes, epoch: int, partition: int = 0) -> NoiseAddress:

@@ -8,15 +8,14 @@ from typing import Any
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.declare.result import Result
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
+from hushstream.engine.system import Priced
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
 from hushstream.systems.bgt.keys import KEYS
 from hushstream.systems.bgt.price.advice import sizes
-from hushstream.systems.bgt.price.budget import budget_facts, lifetime_guarantee
+from hushstream.systems.bgt.price.budget import priced
 from hushstream.systems.bgt.roles import ROLES
 from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.topics import TOPICS
@@ -28,21 +27,13 @@ def declare(core: BgtSystem) -> System:
     """A deployment."""
     config = core.config
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=ROLES,
         topics=TOPICS,
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
         erasure=ERASURE,
         words=WORDS,
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
-        core=core,
         requests=config,
-        public_dataset=core.public_dataset,
         devices={"updates": "Write", "models": "Read", "rounds": "Read"},
     )
 
@@ -51,12 +42,8 @@ def _assemble(config: BgtConfig, artefacts: Artefacts) -> System:
     return declare(files.assemble(config, artefacts))
 
 
-def _promises(config: BgtConfig, artefacts: Artefacts) -> Promises:
-    return Promises(lifetime_guarantee(config))
-
-
-def _budgets(config: BgtConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_facts(config),)
+def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
+    return priced(config)
 
 
 def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
@@ -120,8 +107,7 @@ KIND = Kind(
     inputs=(files.TABLE,),
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=_priced,
     check=require_publishable,
     facts=_facts,
     notes=_notes,

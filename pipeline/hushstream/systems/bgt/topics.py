@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import OPERATOR, PUBLISHED, PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 """Whose operators may see what; the server's workers hold no key."""
 
-RATINGS = Topic(
-    name="ratings",
-    schemas=("Ratings", "RatingQuery", "Seal", "Forget"),
-    zone=EDGE_ZONE,
-    partition_rule=PartitionRule.USER,
-    count="learner",
-    retention_ms=SHORT_MS,
-    noised=False,
-    names_users=True,
-    tombstones=True,
-    ticks=False,
-    private_lag=True,
-    client="writes",
+RATINGS = topics.asked(
+    "ratings", ("Ratings", "RatingQuery", "Seal", "Forget"), EDGE_ZONE, "learner", ticks=False, private_lag=True
 )
 """Ratings of users, questions for predictions, and the ends of rounds."""
 
@@ -28,18 +17,15 @@ PREDICTIONS = topics.journal(
     "predictions", ("RatingPredictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads"
 )
 
-UPDATES = Topic(
-    name="updates",
-    schemas=("RatingRound", "RatingSlot", "Seal"),
-    zone=SHUFFLER_ZONE,
+UPDATES = topics.unnamed(
+    "updates",
+    ("RatingRound", "RatingSlot", "Seal"),
+    SHUFFLER_ZONE,
     # The one collector's: raters of all partitions write to it.
-    partition_rule=PartitionRule.TRACK,
-    count="shuffler",
-    retention_ms=SHORT_MS,
+    PartitionRule.TRACK,
+    "shuffler",
     # A slot is the whole allowance of a user in its round.
     noised=True,
-    names_users=False,
-    tombstones=False,
     ticks=False,
     private_lag=False,
 )

@@ -11,9 +11,10 @@ from functools import lru_cache
 from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, SpendingTerms
 from hushstream.engine.noise.caps import with_cap
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
-from hushstream.privacy.promises.promise import Guarantee
+from hushstream.engine.system import Priced
+from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.privacy.promises.sentence import Prices
-from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
+from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import epoch_guarantee
 
 
@@ -43,6 +44,16 @@ def release_guarantee(
         return over_epochs(epoch_guarantee(fewer, features, nodes), most).life_prices
 
     return with_cap(over_epochs(epoch_guarantee(release, features, nodes), most), "privacy.units_per_person", life_of)
+
+
+def priced(config: CollaborativeConfig, nodes: int) -> Priced:
+    """What the releases over a graph of so many users promise and cost.
+
+    Raises:
+        ConfigurationError: not even one epoch fits the budget.
+    """
+    what = (config.release, config.features, nodes, config.budget)
+    return Priced(Promises(release_guarantee(*what)), (budget_facts(*what),), {"ledger": spending_terms(*what)})
 
 
 def budget_facts(

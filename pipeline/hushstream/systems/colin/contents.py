@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.colin.configuration import ContinualConfig
+from hushstream.systems.colin.topics import TOPICS
 
-ZONES = {
-    "contexts": "edge",
-    "clicks": "edge",
-    "decisions": "edge",
-    "rewards": "counter",
-    "releases": "published",
-    "models": "published",
-}
-"""Who reads each of them; a test holds this equal to the topics' declaration."""
 TRUSTED = frozenset({"edge", "counter"})
+
+_content = contents_on(TOPICS, TRUSTED)
 
 
 def collaborative_contents(release: ContinualConfig) -> tuple[Content, ...]:
@@ -41,7 +36,3 @@ def _released(release: ContinualConfig) -> Iterator[Content]:
     yield _content("releases", "each user's sums of feature times reward, by the user's number", form)
     yield _content("releases", "which features each user was shown, by the user's number", Form.PUBLIC)
     yield _content("models", "each user's parameters, made of releases alone", form)
-
-
-def _content(topic: str, what: str, form: Form) -> Content:
-    return Content(topic, what, form, ZONES[topic], ZONES[topic] in TRUSTED)

@@ -17,19 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Debit
-from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums, open_noised_sums
 from hushstream.systems.colin.algorithm.width import lemma_alpha
-from hushstream.systems.colin.budget import budget_facts, release_guarantee, spending_terms
+from hushstream.systems.colin.budget import priced
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
     CollaborativeConfig,
@@ -46,29 +43,20 @@ NAME = "colin"
 TRACK = "private"
 """The one model track: every context uses it."""
 
-NO_NONCE = bytes(32)
-"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CollaborativeSystem:
+@dataclass(frozen=True, eq=False)
+class CollaborativeSystem(Core[CollaborativeConfig]):
     """A configuration with its relation graph: what every role of the deployment works from.
 
     Attributes:
-        config: as given.
         graph: of all users.
         relation: the matrix that the algorithm derives from the graph.
         ridge: lambda of the estimator, resolved.
-        digest: of the configuration and the graph.
-        public_dataset: see `System.public_dataset`.
     """
 
-    config: CollaborativeConfig
     graph: SocialGraph
     relation: Relation
     ridge: float
-    digest: bytes
-    public_dataset: bool = False
 
     @classmethod
     def of(cls, config: CollaborativeConfig, graph: SocialGraph, public_dataset: bool = False) -> CollaborativeSystem:
@@ -83,9 +71,8 @@ class CollaborativeSystem:
         relation = Relation.of(graph, learner.algorithm, learner.self_weight, learner.tie_weight)
         ridge = ridge_of(config, relation)
         digest = collaborative_digest(config, graph.canonical(), public_dataset)
-        system = cls(config, graph, relation, ridge, digest, public_dataset)
-        system.guarantee()
-        return system
+        found = priced(config, len(graph.users))
+        return cls(config, digest, found, graph, relation, ridge, public_dataset=public_dataset)
 
     @property
     def counted(self) -> bool:
@@ -126,47 +113,30 @@ class CollaborativeSystem:
             expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
             tracks=(TRACK,),
             users=self.graph.index,
+            catalogue=self.catalogue_rules,
+            item_numbers=self.features.dimension,
+            shadow=self.config.mode == "shadow",
         )
+
+    @property
+    def catalogue_rules(self) -> CatalogueRules | None:
+        """What the catalogue may hold, where items have names.
+
+        No number here is an item's own, so a row is free as soon as no decision of its last item waits: those of one
+        settle span leave when the next but one begins.
+        """
+        if not self.config.named_items:
+            return None
+        return CatalogueRules(self.config.arms, 2 * round(self.config.settle_seconds * 1000), self.digest)
 
     def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
         rows = short_enough(contexts.reshape(-1, self.features.dimension), self.features)
         return np.asarray(rows.reshape(-1, self.config.arms).all(axis=1))
 
-    def guarantee(self) -> Guarantee:
-        """What the configured releases promise, to whom, over a lifetime."""
-        return release_guarantee(self.config.release, self.config.features, self.nodes, self.config.budget)
-
-    def promises(self) -> Promises:
-        return Promises(self.guarantee())
-
-    @property
-    def spending_terms(self) -> SpendingTerms:
-        """What an epoch of noise costs, and out of which limit."""
-        return spending_terms(self.config.release, self.config.features, self.nodes, self.config.budget)
-
-    @property
-    def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """What the releases cost that are entered on each ledger topic, and out of which limit."""
-        return {"ledger": self.spending_terms}
-
-    @property
-    def budgets(self) -> tuple[BudgetFacts, ...]:
-        """What may be spent, and how much of what is planned fits."""
-        return (budget_facts(self.config.release, self.config.features, self.nodes, self.config.budget),)
-
     def noised_sums(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> NoisedRewardSums:
         """Running sums without rewards, under the noise of one journal and epoch."""
-        address = NoiseAddress(
-            purpose="counter",
-            deployment=self.config.deployment,
-            genesis_nonce=genesis_nonce or NO_NONCE,
-            system=NAME,
-            mechanism=self.config.release.mechanism,
-            parameters={"grid_bits": GRID_BITS},
-            config_digest=self.digest,
-            epoch=epoch,
-            partition=partition,
-        )
+        nonce, mechanism = genesis_nonce or NO_NONCE, self.config.release.mechanism
+        address = self.noise_address("counter", mechanism, {"grid_bits": GRID_BITS}, nonce, epoch, partition)
         return open_noised_sums(self.config.release, self.config.features, self.nodes, key, address)
 
     @property
@@ -198,7 +168,6 @@ class CollaborativeSystem:
             epoch: of the noise.
             reproducible: whether the key is seeded.
         """
-        price = self.guarantee().price
         blocks = np.unique(rows.nodes.astype(np.int64))
         return {
             "release_id": release_id,
@@ -212,18 +181,8 @@ class CollaborativeSystem:
             "sums": noised_sums.sums(blocks).astype("<i8").tobytes(),
             "grid_bits": GRID_BITS,
             "variance": noised_sums.variance,
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "private_as_stated": self._as_stated(reproducible),
+            **self.stated(self.as_stated(reproducible)),
         }
-
-    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
-        """The ledger's copy of the debit of an epoch, made with its first step."""
-        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self._as_stated(reproducible))
-
-    def _as_stated(self, reproducible: bool) -> bool:
-        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
-        return self.guarantee().private_as_stated and not reproducible
 
 
 def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:

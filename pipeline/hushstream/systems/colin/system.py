@@ -13,12 +13,11 @@ from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, W
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import count_text
-from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.colin import artefacts as files
 from hushstream.systems.colin import plan
-from hushstream.systems.colin.budget import budget_facts, release_guarantee
+from hushstream.systems.colin.budget import priced
 from hushstream.systems.colin.configuration import CollaborativeConfig
 from hushstream.systems.colin.deployment import NAME, CollaborativeSystem
 from hushstream.systems.colin.keys import KEYS
@@ -36,21 +35,13 @@ _TRUST = {
 def declare(core: CollaborativeSystem) -> System:
     """A deployment."""
     return System(
-        kind=NAME,
-        config=core.config,
-        digest=core.digest,
-        roles=roles_of(core.counted),
-        topics=topics_of(core.counted),
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
+        core=core,
+        roles=roles_of(core.counted, core.config.named_items),
+        topics=topics_of(core.counted, core.config.named_items),
         erasure=_erasure(core),
         words=_words(core.config),
         facts={"users": core.nodes, "algorithm": core.config.learner.algorithm, "ridge": round(core.ridge, 6)},
-        core=core,
         requests=core.requests,
-        public_dataset=core.public_dataset,
     )
 
 
@@ -63,12 +54,8 @@ def _nodes(artefacts: Artefacts) -> int:
     return len(files.read_relation(artefacts).users) if artefacts.has(files.RELATION) else 1
 
 
-def _promises(config: CollaborativeConfig, artefacts: Artefacts) -> Promises:
-    return Promises(release_guarantee(config.release, config.features, _nodes(artefacts), config.budget))
-
-
-def _budgets(config: CollaborativeConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_facts(config.release, config.features, _nodes(artefacts), config.budget),)
+def _priced(config: CollaborativeConfig, artefacts: Artefacts) -> Priced:
+    return priced(config, _nodes(artefacts))
 
 
 _ARMS_ARE_PUBLIC = (
@@ -154,8 +141,7 @@ KIND = Kind(
     facts=_facts,
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=_priced,
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, _nodes(artefacts), audience),
     study="hushstream.replay.studies.colin.study:STUDY",

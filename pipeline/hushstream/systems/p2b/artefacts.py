@@ -1,7 +1,9 @@
 """What is prepared once for a deployment of P2B and must be the same for all its workers.
 
 ``encoder.json``: the centroids that were fitted once, as whole numbers, since another machine's k-means may find
-others. ``sealing.json`` (where slots are sealed): the shuffler's public keys.
+others. ``sealing.json`` (where slots are sealed): the shuffler's public keys. ``start.json``: the exported model that
+new users begin with, where one was named. ``signing.json`` (where devices take models): the aggregator's public keys;
+``agreement.json``: what applications ship to devices, which follows from all of these.
 """
 
 from __future__ import annotations
@@ -12,18 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.declare.artefacts import Artefacts, Given
-from hushstream.engine.values import ConfigurationError
+from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
+from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.topics import SEALING_ZONE
+from hushstream.systems.p2b.device.errors import BadModel
+from hushstream.systems.p2b.device.signing import SigningKey, SigningKeys
+from hushstream.systems.p2b.form import FeaturesForm
+from hushstream.systems.p2b.model_file import ExportedModel
+from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
-ENCODER, SEALING = "encoder.json", "sealing.json"
+ENCODER, SEALING, START = "encoder.json", "sealing.json", "start.json"
+SIGNING, AGREEMENT = "signing.json", "agreement.json"
+
+STARTED_FROM = PreparedFrom(
+    "start", "a model that `hushstream model export` wrote as JSON, which new users begin with; p2b's declared features"
+)
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
@@ -35,9 +48,19 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     """
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
+    if STARTED_FROM.name in given.inputs:
+        made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
     if config.slot.sealed and given.keys is not None:
         ring = given.keys(SEALING_ZONE)
         made |= _sealed_to(ring.of(ring.current), artefacts)
+    if config.devices and given.keys is not None:
+        ring = given.keys(SIGNING_ZONE)
+        made |= _signed_by(ring.of(ring.current), artefacts)
+    if config.devices:
+        there = Artefacts(artefacts.where, {**artefacts.files, **made})
+        made[AGREEMENT] = agreement_of(
+            P2BSystem.declared(config, False, read_start(there), *_published_keys(config, there))
+        )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
         files = {**artefacts.files, **made}
         sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None
@@ -52,7 +75,8 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
         ConfigurationError: one is missing, damaged, or belongs to another configuration.
     """
     if not summed_of(config).fits_encoder:
-        return P2BSystem.declared(config, artefacts.public_dataset is not None)
+        start, sealing_keys = read_start(artefacts), _published_keys(config, artefacts)
+        return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *sealing_keys)
     where = artefacts.path(ENCODER)
     content = artefacts.json(ENCODER, "the fitted encoder")
     try:
@@ -70,6 +94,41 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
         )
     sealing = read_sealing(artefacts) if config.slot.sealed else None
     return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None, artefacts.non_private_arm)
+
+
+def read_start(artefacts: Artefacts) -> ExportedModel | None:
+    """What new users begin with; None where no model was named.
+
+    Raises:
+        ConfigurationError: the file is damaged, or its golden decisions do not come out.
+    """
+    return _exported(artefacts.files[START], artefacts.path(START)) if artefacts.has(START) else None
+
+
+def _exported(content: bytes, where: str) -> ExportedModel:
+    try:
+        model = ExportedModel.read(content)
+        # Without these nobody can go on from it.
+        _ = model.paid, model.reward_variance, model.slots
+    except HushstreamError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    return model
+
+
+def _start_of(config: P2BConfig, artefacts: Artefacts, where: str, text: str) -> Mapping[str, bytes]:
+    """The artefact of a model that is named for it.
+
+    Raises:
+        ConfigurationError: it is none that users of this deployment could begin with, or another one than before.
+    """
+    form = config.release.form
+    require(form == "features", "start", "none for form codes", "one")
+    model = _exported(text.encode(), where)
+    FeaturesForm(config, model)
+    before = read_start(artefacts)
+    if before is not None and before.digest != model.digest:
+        raise ConfigurationError(f"{where}: expected the model that this deployment began with, got another")
+    return {START: model.as_json()}
 
 
 def encoder_file(system: P2BSystem) -> bytes:
@@ -90,6 +149,26 @@ def read_sealing(artefacts: Artefacts) -> Recipients:
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
     except BadSeal as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def read_signing(artefacts: Artefacts) -> SigningKeys:
+    """The aggregator's public keys.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or not vouched for.
+    """
+    content, where = artefacts.json(SIGNING, "the aggregator's public keys"), artefacts.path(SIGNING)
+    try:
+        return SigningKeys(
+            tuple(
+                SigningKey(bytes.fromhex(one["public_key"]), int(one["from_version"]), bytes.fromhex(one["vouched"]))
+                for one in content["keys"]
+            )
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
+    except BadModel as error:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
@@ -126,6 +205,32 @@ def recipients_file(recipients: Recipients) -> bytes:
         for one in recipients.keys
     ]
     return (json.dumps({"keys": keys}, indent=1) + "\n").encode()
+
+
+def signing_file(keys: SigningKeys) -> bytes:
+    """The aggregator's public keys, as they are published."""
+    listed = [
+        {"public_key": one.public_key.hex(), "from_version": one.from_version, "vouched": one.vouched.hex()}
+        for one in keys.keys
+    ]
+    return (json.dumps({"keys": listed}, indent=1) + "\n").encode()
+
+
+def _published_keys(config: P2BConfig, artefacts: Artefacts) -> tuple[Recipients | None, SigningKeys | None]:
+    """The public keys of a deployment of declared features, as far as it has any."""
+    sealing = read_sealing(artefacts) if config.slot.sealed else None
+    return sealing, read_signing(artefacts) if config.devices else None
+
+
+def _signed_by(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
+    """The first signing key's public half, unless it is among those that are published."""
+    first = SigningKeys.first(key)
+    if not artefacts.has(SIGNING):
+        return {SIGNING: signing_file(first)}
+    if first.keys[0].public_key not in [one.public_key for one in read_signing(artefacts).keys]:
+        where = artefacts.path(SIGNING)
+        raise ConfigurationError(f"{where}: expected the public half of the signing key at hand or none, got another")
+    return {}
 
 
 def _recipient(one: Mapping[str, Any]) -> Recipient:

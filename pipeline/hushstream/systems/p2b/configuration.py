@@ -15,11 +15,14 @@ from hushstream.engine.configuration import (
     LARGEST_EPSILON,
     ExplorationConfig,
     FeedbackConfig,
+    Mode,
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
     later,
+    mode_said_aside,
     renamed,
+    require_mode,
     said_aside,
 )
 from hushstream.engine.noise.budget import BudgetConfig
@@ -36,12 +39,22 @@ from hushstream.engine.values import (
 )
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
+from hushstream.schemas.topics import LONG_MS
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
 Features = Literal["centroid", "onehot"]
 SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
+
+LARGEST_SHADOW = 256
+"""Items of a deployment whose shadow is counted by item."""
+
+
+LONGEST_VALID_SECONDS = LONG_MS / 1000
+"""Of a version of the model: what is said of it is kept for so long."""
+
+_VALID_SECONDS = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +338,33 @@ class LiftConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ShadowConfig:
+    """The lift of the answers over what an application showed in their place, released with noise.
+
+    Attributes:
+        epsilon: for one user over all releases, beside what their slots cost; null where nothing is released of it.
+        decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
+        every_seconds: a release is made so often, in log time, and at a phase end.
+        releases: most releases of a partition.
+    """
+
+    __pydantic_config__ = REFUSE_UNKNOWN
+
+    epsilon: float | None = None
+    decisions_per_user: int = 20
+    every_seconds: float = 86_400.0
+    releases: int = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", price("shadow.epsilon", self.epsilon, LARGEST_EPSILON))
+        whole("shadow.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
+        object.__setattr__(self, "every_seconds", seconds("shadow.every_seconds", self.every_seconds, 0.001))
+        whole("shadow.releases", self.releases, 1, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
 class P2BConfig:
     """Everything that decides what a P2B deployment computes (Malekzadeh et al. 2020).
 
@@ -344,6 +384,8 @@ class P2BConfig:
         budget: limits what all slots of one user and the lift may cost them together; null for what the configuration
             plans. Of lifetime_slots they send as many as fit.
         privacy: what the operator says of the promise in words; no digest follows from it.
+        mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
+            digest follows from it, so a deployment goes live by this word alone.
         kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
         system: which system this is a configuration of.
         expected_items: of all items, as many as the sums are made for; null for all. Public, never a live count.
@@ -355,8 +397,12 @@ class P2BConfig:
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        model_valid_seconds: so long after a version of the model was made devices begin with it, where learners are
+            agents on devices; null for 30 days. After that they keep what they have, and new ones begin without a model
+            until the next version.
         half_life: the model halves a window's weight with every so many later windows of a partition, so that it
             follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
+        shadow: the noised lift of what was answered over what was shown.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -375,6 +421,7 @@ class P2BConfig:
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = said_aside()
+    mode: Mode = mode_said_aside()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = later(None)
@@ -384,10 +431,13 @@ class P2BConfig:
     item_features: Any = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
     half_life: float | None = later(None)
+    model_valid_seconds: float | None = later(None)
+    shadow: ShadowConfig = later(ShadowConfig())
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
+        require_mode(self.mode)
         whole("items.capacity", self.arms, 2, 65_536)
         whole("expected_slots", self.expected_slots, 1, 10**12)
         if self.expected_items is not None:
@@ -403,15 +453,9 @@ class P2BConfig:
             half_life = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
             object.__setattr__(self, "half_life", half_life)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
-        counted = self.kind == "hosted" or not self.lift.holdout
-        require(
-            counted, "holdout.share", "0 for kind edge (its learners are not here to be counted)", self.lift.holdout
-        )
+        self._check_lift()
         require(self.system == "p2b", "system", "p2b", self.system)
-        if self.budget is not None:
-            held_out, share = self.lift.holdout, self.budget.lift
-            expected = f"a share above 0 exactly where holdout.share is, which is {held_out:g}"
-            require((share > 0) == (held_out > 0), "privacy.lifetime.holdout", expected, share)
+        self._check_devices()
         after, owed = (
             self.users.expire_after_seconds,
             2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
@@ -430,6 +474,56 @@ class P2BConfig:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
+
+    def _check_devices(self) -> None:
+        """What goes with learners on devices alone, and what they cannot have."""
+        valid = self.model_valid_seconds
+        if not self.devices:
+            require(valid is None, "model.valid_seconds", "none where no devices take models (kind edge)", valid)
+            return
+        expected = "false for kind edge: devices know items by their numbers"
+        require(not self.named_items, "items.named", expected, self.named_items)
+        require(not self.users.events, "users.events", "false for kind edge: a device is its user's", self.users.events)
+        if valid is not None:
+            valid = seconds("model.valid_seconds", valid, 1)
+            expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
+            require(valid <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, valid)
+            object.__setattr__(self, "model_valid_seconds", valid)
+
+    @property
+    def devices(self) -> bool:
+        """Whether its learners are agents on devices that hand in slots, and take models, through a gateway."""
+        return self.kind == "edge" and self.release.form == "features"
+
+    @property
+    def valid_ms(self) -> int:
+        """How long devices begin with a version of the model."""
+        valid = self.model_valid_seconds
+        return round((_VALID_SECONDS if valid is None else valid) * 1000)
+
+    @property
+    def counted(self) -> LiftConfig | None:
+        """How the lift is counted and released, over a hold-out or in the shadow; None where none is."""
+        shadow = self.shadow
+        if shadow.epsilon is None:
+            return self.lift if self.lift.holdout else None
+        return LiftConfig(0.0, shadow.epsilon, shadow.decisions_per_user, shadow.every_seconds, shadow.releases)
+
+    def _check_lift(self) -> None:
+        held_out, shadow = self.lift.holdout, self.shadow.epsilon
+        for name, value, none in (("holdout.share", held_out, 0.0), ("shadow.epsilon", shadow, None)):
+            expected = f"{none or 'none'} for kind edge (its learners are not here to be counted)"
+            require(self.kind == "hosted" or value == none, name, expected, value)
+        expected = "none beside a hold-out (holdout.share): a learner counts one lift"
+        require(shadow is None or not held_out, "shadow.epsilon", expected, shadow)
+        expected = f"none for more than {LARGEST_SHADOW} items: noise would hide what each earns"
+        require(shadow is None or self.arms <= LARGEST_SHADOW, "shadow.epsilon", expected, shadow)
+        if self.budget is not None:
+            share = self.budget.lift
+            expected = (
+                f"a share above 0 exactly where holdout.share is, which is {held_out:g}, or where shadow.epsilon is"
+            )
+            require((share > 0) == (self.counted is not None), "privacy.lifetime.holdout", expected, share)
 
     def _check_items(self) -> None:
         require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
@@ -462,25 +556,26 @@ class P2BConfig:
         require(
             self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes
         )
-        require(not self.slot.sealed, "slot.sealed", "false for form features", self.slot.sealed)
-        require(self.kind == "hosted", "kind", "hosted for form features", self.kind)
+        expected = "true for kind edge with form features, else false"
+        require(self.slot.sealed == (self.kind == "edge"), "slot.sealed", expected, self.slot.sealed)
         require(self.learner == LearnerConfig(), "learner", "none for form features", self.learner)
 
 
 def configuration_digest(
-    config: P2BConfig, centroids: bytes, sealing: bytes = b"", public_dataset: bool = False
+    config: P2BConfig, centroids: bytes, pinned: bytes = b"", public_dataset: bool = False
 ) -> bytes:
-    """16 bytes that stand for the configuration, the fitted encoder and the key that slots are first sealed to.
+    """16 bytes that stand for the configuration, the fitted encoder and the keys that agents go by first.
 
-    So an agent that pins the digest also pins that key: nobody else can put another one in its place or after it.
+    So an agent that pins the digest also pins those keys: nobody else can put others in their place or after them.
 
     Args:
         config: the configuration; it determines how many bytes the other two have.
         centroids: the encoder's centroids as its exact integer bytes.
-        sealing: the shuffler's first public key, where slots are sealed (`Recipients.pinned`).
+        pinned: the shuffler's first public key, where slots are sealed (`Recipients.pinned`), and the aggregator's,
+            where models are signed (`SigningKeys.pinned`).
         public_dataset: whether it is a replay of a public dataset.
     """
     canonical = canonical_form(config, public_dataset)
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + sealing)
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + pinned)
     return hasher.digest()

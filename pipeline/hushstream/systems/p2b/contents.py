@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.summed import summed_of
+from hushstream.systems.p2b.topics import TOPICS
 
-ZONES = {
-    "contexts": "edge",
-    "clicks": "edge",
-    "decisions": "edge",
-    "reports": "shuffler",
-    "interactions": "server",
-    "crowds": "published",
-    "models": "published",
-    "model-parts": "published",
-    "lift": "published",
-    "items": "published",
-}
-"""Who reads each of them; a test holds this equal to the topics' declaration."""
 TRUSTED = frozenset({"edge", "shuffler"})
+
+_content = contents_on(TOPICS, TRUSTED)
 
 
 def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Content, ...]:
@@ -57,6 +48,8 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
     yield _content("models", "the model, made of crowds alone", form)
     if summed.parts > 1:
         yield _content("model-parts", "the model's arrays, which are larger than a record, made of crowds alone", form)
+    if config.devices:
+        yield _content("statements", "the model as devices take it, made of crowds alone", form)
     if compared:
         yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 
@@ -64,13 +57,11 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
 def _lift(config: P2BConfig) -> Iterator[Content]:
     if config.lift.holdout:
         yield _content("lift", "running counts of what was shown and rewarded, by group", Form.NOISED)
+    elif config.counted is not None:
+        yield _content("lift", "running counts of answers, by item, by agreement and by reward", Form.NOISED)
 
 
 def _items(config: P2BConfig) -> Iterator[Content]:
     if config.items_from_requests:
         what = "ids and public features of items as requests named them first, published without noise"
         yield _content("items", what, Form.PUBLIC)
-
-
-def _content(topic: str, what: str, form: Form) -> Content:
-    return Content(topic, what, form, ZONES[topic], ZONES[topic] in TRUSTED)

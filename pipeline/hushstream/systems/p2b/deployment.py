@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -18,45 +17,38 @@ from numpy.typing import NDArray
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import SpendingTerms
+from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
-from hushstream.privacy.mechanisms.guarantee import Guarantee
 from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold
+from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
-from hushstream.systems.p2b.promise import (
-    budgets_of,
-    guarantee_of,
-    lifetime_slots_of,
-    lift_terms_of,
-    promises_of,
-    slot_terms_of,
-    window_tree_of,
-)
+from hushstream.systems.p2b.lift import required_lift
+from hushstream.systems.p2b.model_file import ExportedModel
+from hushstream.systems.p2b.promise import lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
 """Model tracks, by partition of crowds and models. The second one exists in replays of public datasets alone."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class P2BSystem:
+@dataclass(frozen=True, eq=False)
+class P2BSystem(Core[P2BConfig]):
     """A configuration with what was fitted for it: what every role of the deployment works from."""
 
-    config: P2BConfig
     form: SlotForm
-    digest: bytes
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
-    public_dataset: bool = False
-    """See `System.public_dataset`."""
+    signing: SigningKeys | None = None
+    """The aggregator's public keys, where models are signed for devices."""
     non_private_arm: bool = False
     """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
 
@@ -83,28 +75,52 @@ class P2BSystem:
                 or the budget pays for nothing.
         """
         compared = public_dataset and non_private_arm is not False
-        return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
+        return cls._joined(config, CodesForm.of(config, lattice), sealing, None, public_dataset, compared)
 
     @classmethod
-    def declared(cls, config: P2BConfig, public_dataset: bool = False) -> P2BSystem:
+    def declared(
+        cls,
+        config: P2BConfig,
+        public_dataset: bool = False,
+        start: ExportedModel | None = None,
+        sealing: Recipients | None = None,
+        signing: SigningKeys | None = None,
+    ) -> P2BSystem:
         """A deployment of declared features: nothing is fitted for it.
 
+        Args:
+            config: the configuration.
+            public_dataset: whether it is a replay of a public dataset.
+            start: what new users begin with.
+            sealing: the shuffler's public keys; given exactly where slots are sealed.
+            signing: the aggregator's; given exactly where devices take models.
+
         Raises:
-            ConfigurationError: a record would be too large, or the budget pays for nothing.
+            ConfigurationError: keys do not fit the configuration, a record would be too large, the budget pays for
+                nothing, or the start is of others.
         """
-        return cls._joined(config, FeaturesForm(config), None, public_dataset, compared=False)
+        if config.devices and start is not None:
+            raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
+        return cls._joined(config, FeaturesForm(config, start), sealing, signing, public_dataset, compared=False)
 
     @classmethod
     def _joined(
-        cls, config: P2BConfig, form: SlotForm, sealing: Recipients | None, public_dataset: bool, compared: bool
+        cls,
+        config: P2BConfig,
+        form: SlotForm,
+        sealing: Recipients | None,
+        signing: SigningKeys | None,
+        public_dataset: bool,
+        compared: bool,
     ) -> P2BSystem:
-        budgets_of(config)
+        found = priced(config, compared)
         hosted = config.kind == "hosted" or not public_dataset
         require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
-        _require_sealing(config, sealing)
-        pinned = b"" if sealing is None else sealing.pinned
+        _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
+        _require_keys("devices", config.devices, signing, "the aggregator")
+        pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
         digest = configuration_digest(config, form.fitted, pinned, public_dataset)
-        return cls(config, form, digest, sealing, public_dataset, compared)
+        return cls(config, digest, found, form, sealing, signing, compared, public_dataset=public_dataset)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -116,9 +132,9 @@ class P2BSystem:
         return cls.of(config, encoder.lattice, sealing, public_dataset)
 
     @property
-    def holdout(self) -> bool:
-        """Whether some users are never answered by a model, and the lift over them is released."""
-        return self.config.lift.holdout > 0
+    def counts_lift(self) -> bool:
+        """Whether learners release a lift, over a hold-out or in the shadow."""
+        return self.config.counted is not None
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -166,7 +182,8 @@ class P2BSystem:
     @property
     def requests(self) -> ContextRules:
         """See `System.requests`."""
-        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules)
+        shadow = self.config.mode == "shadow"
+        return replace(self.form.rules(self.tracks_for_users), catalogue=self.catalogue_rules, shadow=shadow)
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
@@ -233,24 +250,21 @@ class P2BSystem:
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
         """What names the noise of a learner partition's lift in one epoch."""
-        return NoiseAddress(
-            purpose="lift",
-            deployment=self.config.deployment,
-            genesis_nonce=genesis_nonce,
-            system="p2b",
-            mechanism="lift",
-            parameters={"levels": self.config.release.levels, "decisions": self.config.lift.decisions_per_user},
-            config_digest=self.digest,
-            epoch=epoch,
-            partition=partition,
-        )
+        lift, levels, answers = required_lift(self.config)
+        by_answer = {"answers": answers} if answers else {}
+        parameters = {"levels": levels, "decisions": lift.decisions_per_user, **by_answer}
+        return self.noise_address("lift", "lift", parameters, genesis_nonce, epoch, partition)
 
-    def guarantee(self) -> Guarantee:
-        """What the configured release promises, to whom, over a user's lifetime."""
-        return _guarantee(self)
+    @property
+    def start(self) -> ExportedModel | None:
+        """What new users begin with; None where they begin with nothing."""
+        return self.form.start if isinstance(self.form, FeaturesForm) else None
 
-    def promises(self) -> Promises:
-        return promises_of(self.config, self.non_private_arm)
+    @property
+    def paid(self) -> Prices:
+        """What one person pays at most for all that its models are made of, in other deployments, too."""
+        own = self.promises.together
+        return own if self.start is None else own + self.start.paid
 
     @property
     def lifetime_slots(self) -> int:
@@ -260,22 +274,12 @@ class P2BSystem:
     @property
     def slot_terms(self) -> SpendingTerms:
         """What the shuffler's releases cost, and out of which limit."""
-        return slot_terms_of(self.config)
+        return self.ledgers["ledger"]
 
     @property
     def lift_terms(self) -> SpendingTerms:
         """What the lift's releases cost, and out of which limit."""
-        return lift_terms_of(self.config)
-
-    @property
-    def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """What the releases cost that are entered on each ledger topic, and out of which limit."""
-        return {"ledger": self.slot_terms, **({"ledger-edge": self.lift_terms} if self.holdout else {})}
-
-    @property
-    def budgets(self) -> tuple[BudgetFacts, ...]:
-        """What may be spent, and how much of what is planned fits."""
-        return budgets_of(self.config)
+        return self.ledgers["ledger-edge"]
 
 
 def reuse_after_ms(config: P2BConfig) -> int:
@@ -291,14 +295,9 @@ def reuse_after_ms(config: P2BConfig) -> int:
     return round((wait + seconds) * 1000)
 
 
-@lru_cache(maxsize=64)
-def _guarantee(system: P2BSystem) -> Guarantee:
-    return guarantee_of(system.config, system.non_private_arm)
-
-
-def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:
-    if config.slot.sealed != (sealing is not None):
-        expected, got = ("the", "none") if config.slot.sealed else ("no", "one")
+def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -> None:
+    if wanted != (keys is not None):
+        expected, got = ("the", "none") if wanted else ("no", "one")
         raise ConfigurationError(
-            f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
+            f"{setting} {str(wanted).lower()}: expected {expected} public key of {whose}, got {got}"
         )

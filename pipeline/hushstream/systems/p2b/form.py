@@ -18,22 +18,28 @@ from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.values import ConfigurationError
+from hushstream.engine.values import ConfigurationError, require
 from hushstream.features.errors import BadRows
 from hushstream.learners.sparse import SparseModel
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.contribution.feature_sealing import ContentOpener
 from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
+from hushstream.systems.p2b.contribution.recipients import Opener
+from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
 from hushstream.systems.p2b.contribution.summed import require_code_sizes, resolve_codes, summed_of
+from hushstream.systems.p2b.device.travelling import SLOT_RECORD
 from hushstream.systems.p2b.edge.agent import normalised
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.promise import layout_of_slots
+from hushstream.systems.p2b.server.pooling import started
 from hushstream.systems.p2b.server.warm_start import cold_start
 
 
@@ -42,9 +48,15 @@ class SlotForm(Protocol):
 
     Attributes:
         slot_record: the schema of a slot.
+        sealed_record: that of a sealed one.
     """
 
     slot_record: str
+    sealed_record: str
+
+    @property
+    def opener(self) -> type[Opener]:
+        """Opens sealed slots."""
 
     @property
     def crowd_record(self) -> str:
@@ -103,6 +115,8 @@ class CodesForm:
     config: P2BConfig
     encoder: Encoder
     slot_record = "SlotReport"
+    sealed_record = "SealedSlot"
+    opener = SealOpener
     crowd_record = "Crowd"
     model_record = "Model"
     parts = 1
@@ -175,14 +189,24 @@ class CodesForm:
 
 @dataclass(frozen=True, eq=False)
 class FeaturesForm:
-    """Contexts give the values of declared features, and a slot holds units of their cells."""
+    """Contexts give the values of declared features, and a slot holds units of their cells.
+
+    Attributes:
+        config: of the deployment.
+        start: an exported model that new users begin with; None where they begin with nothing.
+    """
 
     config: P2BConfig
+    start: ExportedModel | None = None
     slot_record = "FeatureSlot"
+    sealed_record = SLOT_RECORD
+    opener = ContentOpener
 
     def __post_init__(self) -> None:
-        """Refuse a layout whose records would be too large."""
+        """Refuse a layout whose records would be too large, and a start of other features or items."""
         summed_of(self.config).check()
+        if self.start is not None:
+            _require_start(self.start, self.config)
 
     @property
     def crowd_record(self) -> str:
@@ -213,8 +237,8 @@ class FeaturesForm:
 
     @property
     def fitted(self) -> bytes:
-        """See `SlotForm.fitted`: nothing is fitted, the layout follows from the configuration."""
-        return b""
+        """See `SlotForm.fitted`: the layout follows from the configuration, so it is what users begin with."""
+        return b"" if self.start is None else self.start.digest
 
     @property
     def content_bytes(self) -> int:
@@ -244,8 +268,12 @@ class FeaturesForm:
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
         layout = self.layout
-        start = SparseModel.of(*cold_start(layout.arms, layout.cells, len(layout.schema.table)))
-        return FeaturePolicy(layout, start, (cold, *tracks))
+        start = cold_start(layout.arms, layout.cells, len(layout.schema.table))
+        policy = FeaturePolicy(layout, SparseModel.of(*start), (cold, *tracks))
+        if self.start is not None:
+            means, variances, reward_variance = started(self.start, start)
+            policy.adopt(tracks[0], 0, means, variances, np.array([reward_variance]))
+        return policy
 
     @property
     def chance(self) -> float | None:
@@ -283,6 +311,20 @@ class FeaturesForm:
         except BadRows:
             return np.array([_reads(schema.read, row.tobytes()) for row in rows], dtype=np.bool_)
         return np.ones(len(rows), dtype=np.bool_)
+
+
+def _require_start(start: ExportedModel, config: P2BConfig) -> None:
+    """Refuse a start that no user of this deployment could begin with.
+
+    Raises:
+        ConfigurationError: items have names, there are more of them, or other features.
+    """
+    require(not config.named_items, "start", "none where items have names", "one")
+    items = list(start.items)
+    expected = f"a model of items numbered from 0, at most {config.arms}"
+    require(items == list(range(len(items))) and len(items) <= config.arms, "start", expected, len(items))
+    expected = "a model of the features that this deployment declares"
+    require(start.schema.digest == config.context.schema.digest, "start", expected, "another")
 
 
 def layout_digest(layout: FeatureLayout) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.lift import LiftStep, lift_debit
+from hushstream.systems.p2b.lift import LiftStep, lift_debit, required_lift
 
 
 def lift_record(
@@ -14,7 +14,7 @@ def lift_record(
 ) -> dict[str, Any]:
     """The fields of a Lift record; under a ``reproducible`` key nothing is private."""
     config = system.config
-    price = lift_debit(config.lift, config.release.levels).cost
+    price = lift_debit(*required_lift(config)).cost
     return {
         "release_id": release_id,
         "config_digest": system.digest,

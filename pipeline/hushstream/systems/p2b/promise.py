@@ -22,6 +22,7 @@ from hushstream.engine.noise.budget import (
     require_fits,
 )
 from hushstream.engine.noise.caps import with_cap
+from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
@@ -34,7 +35,7 @@ from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, budgets
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.forgetting import fade_of_crowds, fade_of_windows, remembered
-from hushstream.systems.p2b.lift import lift_debit, lift_guarantee
+from hushstream.systems.p2b.lift import counted_lift, lift_debit, lift_guarantee, required_lift
 
 
 def expected_windows(config: P2BConfig) -> int:
@@ -100,8 +101,7 @@ def _fresh_variance(config: P2BConfig) -> float:
 
 def life_prices(config: P2BConfig, slots: int) -> Prices:
     """What so many slots of one user cost together, with the lift where there is a hold-out."""
-    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
-    return Promises(_guarantee_for(config, slots), lift).together
+    return Promises(_guarantee_for(config, slots), _lift_of(config)).together
 
 
 @lru_cache(maxsize=64)
@@ -135,13 +135,29 @@ def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
 
 
 def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
-    """What a configuration promises of one person, with the lift where there is a hold-out; as `guarantee_of`.
+    """What a configuration promises of one person, with the lift where one is released; as `guarantee_of`.
 
     Raises:
         ConfigurationError: the budget cannot pay for one slot.
     """
-    lift = lift_guarantee(config.lift, config.release.levels) if config.lift.holdout else None
-    return Promises(guarantee_of(config, public_dataset), lift)
+    return Promises(guarantee_of(config, public_dataset), _lift_of(config))
+
+
+def _lift_of(config: P2BConfig) -> Guarantee | None:
+    counted = counted_lift(config)
+    return None if counted is None else lift_guarantee(*counted)
+
+
+@lru_cache(maxsize=64)
+def priced(config: P2BConfig, public_dataset: bool = False) -> Priced:
+    """What slots promise and cost and, where one is released, what the lift does; as `promises_of`.
+
+    Raises:
+        ConfigurationError: the budget cannot pay for one slot, or for the lift.
+    """
+    lift = {} if config.counted is None else {"ledger-edge": lift_terms_of(config)}
+    ledgers = {"ledger": slot_terms_of(config), **lift}
+    return Priced(promises_of(config, public_dataset), budgets_of(config), ledgers)
 
 
 @lru_cache(maxsize=64)
@@ -186,7 +202,8 @@ def lift_terms_of(config: P2BConfig) -> SpendingTerms:
     Raises:
         ConfigurationError: it does not fit its share of the budget.
     """
-    price = lift_debit(config.lift, config.release.levels)
+    counted = required_lift(config)
+    price = lift_debit(*counted)
     budget = config.budget
     limit: Filter = BasicFilter(price.cost)
     if budget is not None:
@@ -194,7 +211,7 @@ def lift_terms_of(config: P2BConfig) -> SpendingTerms:
         fits = int(limit.admits(limit.price(price)))
         require_fits(fits, f"the lift in its share of {budget.lift:g}", price.cost, budget)
     name = "basic" if budget is None else budget.filter
-    return SpendingTerms("lift", price, config.lift.releases, price, limit, "deployment-lift", name)
+    return SpendingTerms("lift", price, counted[0].releases, price, limit, "deployment-lift", name)
 
 
 @lru_cache(maxsize=64)
@@ -209,12 +226,13 @@ def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
     windows = None if terms.own == "window" else terms.releases
     unit = "all slots of one user"
     slots = lifetime_slots_of(config)
-    together = f"{unit} and the lift" if config.lift.holdout and config.budget is not None else unit
+    promised = _lift_of(config)
+    together = f"{unit} and the lift" if promised is not None and config.budget is not None else unit
     found = [BudgetFacts(config.budget, limit, together, "slots of a user", planned, slots, "windows", windows)]
-    if config.lift.holdout:
+    if promised is not None:
         lift = lift_terms_of(config)
         limit = lift.life.cost if config.budget is None else config.budget.limit
-        unit = lift_guarantee(config.lift, config.release.levels).unit if config.budget is None else together
+        unit = promised.unit if config.budget is None else together
         found.append(BudgetFacts(config.budget, limit, unit, "charges for the lift", 1, 1, "releases", lift.releases))
     return tuple(found)
 

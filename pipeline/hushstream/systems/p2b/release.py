@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.coins import bernoulli, probability_units
 from hushstream.privacy.mechanisms.noise import (
@@ -52,13 +51,11 @@ class WindowRelease:
     Attributes:
         window_id: its name.
         crowd: record fields.
-        private_as_stated: whether it is.
         forged: how many of its slots held neither a report nor null; zone-private.
     """
 
     window_id: bytes
     crowd: Mapping[str, Any]
-    private_as_stated: bool
     forged: int
 
 
@@ -98,7 +95,7 @@ def release_window(
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(terms_of(system), key, window_id, released, closed)
+    return _crowd(system, key, window_id, released, closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,6 @@ class ReleaseTerms:
         scale: of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
         parameters: every one that the noise depends on, as whole numbers.
         text: the same as the journal names them: canonical JSON.
-        private_as_stated: whether the release is, under a key that is not made from a seed.
         crowd: the fields of a crowd that all have.
     """
 
@@ -118,44 +114,31 @@ class ReleaseTerms:
     scale: tuple[int, int] | None
     parameters: Mapping[str, int | str]
     text: str
-    private_as_stated: bool
     crowd: Mapping[str, Any]
 
 
 @lru_cache(maxsize=64)
 def terms_of(system: P2BSystem) -> ReleaseTerms:
     """The terms of a deployment, computed once."""
-    config, price, parameters = system.config, system.guarantee(), _parameters(system)
+    config, parameters = system.config, _parameters(system)
     release = config.release
     return ReleaseTerms(
         sampling_units=probability_units(release.sampling),
         scale=laplace_scale(system.noise_epsilon, summed_of(config).sums[1]) if release.mode == "slot-sums" else None,
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
-        private_as_stated=price.private_as_stated,
         crowd={
             "config_digest": system.digest,
             "mode": summed_of(config).mechanism,
             **system.form.domain,
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
         },
     )
 
 
 def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
     """What names the noise of a partition's releases in one epoch, all windows alike."""
-    return NoiseAddress(
-        purpose="release-noise",
-        deployment=system.config.deployment,
-        genesis_nonce=genesis_nonce,
-        system="p2b",
-        mechanism=summed_of(system.config).mechanism,
-        parameters=terms_of(system).parameters,
-        config_digest=system.digest,
-        epoch=epoch,
-        partition=partition,
-    )
+    mechanism, parameters = summed_of(system.config).mechanism, terms_of(system).parameters
+    return system.noise_address("release-noise", mechanism, parameters, genesis_nonce, epoch, partition)
 
 
 def window_address(
@@ -263,20 +246,18 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
     return {**parameters, "threshold": system.threshold}
 
 
-def _crowd(terms: ReleaseTerms, key: Key, window_id: bytes, released: _Released, closed: ClosedWindow) -> WindowRelease:
-    # Under a seeded key anyone can draw the noise again (PRIVACY rule 9).
-    as_stated = terms.private_as_stated and not key.reproducible
+def _crowd(system: P2BSystem, key: Key, window_id: bytes, released: _Released, closed: ClosedWindow) -> WindowRelease:
     crowd = {
-        **terms.crowd,
+        **terms_of(system).crowd,
+        **system.stated(system.as_stated(key.reproducible)),
         "window_id": window_id,
         "slots": len(closed.contents),
         "ones": released.sums.ones.astype("<i8").tobytes(),
         "zeros": released.sums.zeros.astype("<i8").tobytes(),
         "variance": released.variance,
-        "private_as_stated": as_stated,
         **({} if closed.item_rows is None else closed.item_rows._asdict()),
     }
-    return WindowRelease(window_id, crowd, as_stated, released.forged)
+    return WindowRelease(window_id, crowd, released.forged)
 
 
 def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:

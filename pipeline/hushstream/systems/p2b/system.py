@@ -7,12 +7,11 @@ from functools import partial
 from typing import Any, Literal
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, PlanView, System, Words
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
+from hushstream.engine.system import Priced
 from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b import artefacts as files
 from hushstream.systems.p2b.configuration import P2BConfig
@@ -20,21 +19,21 @@ from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.keys import KEYS
 from hushstream.systems.p2b.planning import plan
-from hushstream.systems.p2b.promise import (
-    budgets_of,
-    life_prices,
-    lifetime_slots_of,
-    promises_of,
-    window_tree_of,
-)
+from hushstream.systems.p2b.planning.from_releases import released_plan
+from hushstream.systems.p2b.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
+from hushstream.systems.p2b.reports.shadow_report import read_shadow
+from hushstream.systems.p2b.reports.start_facts import started_facts
 from hushstream.systems.p2b.roles import ROLES, roles_of
-from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
+from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, STATEMENTS, TOPICS, topics_of
 
 NAME = "p2b"
+
+_DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMENTS.name: "Read"}
+"""What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
 
 _RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
 """What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
@@ -46,42 +45,40 @@ def declare(core: P2BSystem) -> System:
     config = core.config
     hosted, in_parts = config.kind == "hosted", core.form.parts > 1
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
-        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts),
-        topics=topics_of(core.non_private_arm, core.holdout, hosted, config.named_items, in_parts),
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
+        core=core,
+        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
+        topics=topics_of(core.non_private_arm, core.counts_lift, hosted, config.named_items, in_parts, config.devices),
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
-        core=core,
+        before=started_facts(core.promises, core.start),
         requests=core.requests if hosted else None,
-        public_dataset=core.public_dataset,
-        outside={} if hosted else _RELAY,
+        outside={} if hosted or config.devices else _RELAY,
+        devices=_DEVICES if config.devices else {},
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             partial(read_model, core),
             change_of,
             partial(export_model, core),
         ),
-        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if core.holdout else None,
+        ahead=_ahead(core),
+        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
+        shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
     )
+
+
+def _ahead(core: P2BSystem) -> PlanView | None:
+    if core.config.release.form != "features":
+        return None
+    return PlanView(("crowds",), partial(released_plan, core))
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
     return declare(files.assemble(config, artefacts))
 
 
-def _promises(config: P2BConfig, artefacts: Artefacts) -> Promises:
-    return promises_of(config, artefacts.non_private_arm)
-
-
-def _budgets(config: P2BConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return budgets_of(config)
+def _priced(config: P2BConfig, artefacts: Artefacts) -> Priced:
+    return priced(config, artefacts.non_private_arm)
 
 
 _SHUFFLED = "shuffled, with a trusted curator at the shuffler; "
@@ -147,7 +144,43 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     declared = _FACTS[config.release.form](config)
-    return (*declared, *_renewal(config), *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS))
+    start = None if artefacts is None else files.read_start(artefacts)
+    return (
+        *declared,
+        *started_facts(priced(config).promises, start),
+        *(_OF_DEVICES if config.devices else ()),
+        *_renewal(config),
+        *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
+    )
+
+
+_OF_DEVICES = (
+    Fact(
+        "devices_see",
+        1.0,
+        "Who sees what of a device: the gateway an address, a time and an opaque id, and never what a slot holds; the "
+        "broker's operator sealed slots of one size; who has the shuffler's sealing key what a slot holds, without an "
+        "address; who has both sides puts them together. The device itself holds all that its user did.",
+    ),
+    Fact(
+        "devices_cleared",
+        1.0,
+        "A device that was cleared, and each further device of one person, is another user: D of them cost D lives, "
+        "and nobody can know it. One that is restored from an older copy numbers its slots anew; none counts twice.",
+    ),
+    Fact(
+        "devices_have_no",
+        1.0,
+        "Decisions are on devices alone: there is no lift over a hold-out, no shadow, and no evaluation on a log.",
+    ),
+    Fact(
+        "devices_flooded",
+        1.0,
+        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount. In the model n "
+        "forged slots weigh as n users do; a gateway limits how many come from one address (devices.slots_per_hour), "
+        "so m addresses send m times as many. A slot that is refused for that is sent later, whatever it holds.",
+    ),
+)
 
 
 def _renewal(config: P2BConfig) -> Sequence[Fact]:
@@ -155,7 +188,7 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
     if every is None:
         return ()
     one, life = (life_prices(config, count) for count in (1, slots))
-    lift = ", the hold-out's lift included" if config.lift.holdout else ""
+    lift = ", the lift's included" if config.counted is not None else ""
     return (
         Fact(
             "renew_every_seconds",
@@ -169,8 +202,14 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A counter whose windows the clock may use up, and a plan that says no."""
+    """A hold-out in the shadow, a counter whose windows the clock may use up, and a plan that says no."""
     found = plan.warnings(config)
+    if config.mode == "shadow" and config.lift.holdout:
+        found = (
+            *found,
+            "holdout.share: in the shadow everybody sees the application's own choice, and its decisions count beside "
+            "those that come live; take the hold-out into the deployment that goes live, and shadow.epsilon here",
+        )
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
         return found
@@ -197,9 +236,9 @@ KIND = Kind(
     roles=ROLES,
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
-    artefacts=(files.ENCODER, files.SEALING),
+    priced=_priced,
+    artefacts=(files.ENCODER, files.SEALING, files.START, files.SIGNING, files.AGREEMENT),
+    inputs=(files.STARTED_FROM,),
     resolved=_resolved,
     check=_check,
     facts=_facts,

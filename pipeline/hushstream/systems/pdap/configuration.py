@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine.configuration import (
     FeedbackConfig,
+    Mode,
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
     later,
+    mode_said_aside,
+    require_mode,
     said_aside,
 )
 from hushstream.engine.noise.budget import BudgetConfig
@@ -219,6 +222,8 @@ class PdapConfig:
         partitions: how many of each topic.
         budget: limits what one reward may cost over all epochs of noise; null for what one epoch costs.
         privacy: what the operator says of the promise in words; no digest follows from it.
+        mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
+            digest follows from it, so a deployment goes live by this word alone.
         system: which system this is a configuration of.
     """
 
@@ -234,11 +239,13 @@ class PdapConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = said_aside()
+    mode: Mode = mode_said_aside()
     system: Literal["pdap"] = "pdap"
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
+        require_mode(self.mode)
         object.__setattr__(self, "vendors", tuple(self.vendors))
         names = [vendor.name for vendor in self.vendors]
         require(bool(names), "vendors", "at least one", names)

@@ -6,19 +6,13 @@ by the relation, yet it is of persons: where it stands in clear on published top
 
 from __future__ import annotations
 
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.promises.contents import Content, Form
+from hushstream.systems.pdap.topics import TOPICS
 
-ZONES = {
-    "contexts": "edge",
-    "clicks": "edge",
-    "decisions": "edge",
-    "outcomes": "counter",
-    "forwards": "published",
-    "releases": "published",
-    "models": "published",
-}
-"""Who reads each of them; a test holds this equal to the topics' declaration."""
 TRUSTED = frozenset({"edge", "counter"})
+
+_content = contents_on(TOPICS, TRUSTED)
 
 
 def pdap_contents() -> tuple[Content, ...]:
@@ -33,7 +27,3 @@ def pdap_contents() -> tuple[Content, ...]:
         _content("releases", "how many events each block has, and how many contexts came to each cell", Form.PUBLIC),
         _content("models", "tickets of each cell, made of releases alone", Form.NOISED),
     )
-
-
-def _content(topic: str, what: str, form: Form) -> Content:
-    return Content(topic, what, form, ZONES[topic], ZONES[topic] in TRUSTED)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,20 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
-from hushstream.privacy.amounts import count_text, delta_to_bytes
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.keys import Key
-from hushstream.privacy.ledger import Debit
-from hushstream.privacy.mechanisms.noise import NoiseAddress
-from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.noise import MECHANISM, KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
-from hushstream.systems.pdap.promise import budget_facts, release_guarantee, spending_terms
+from hushstream.systems.pdap.promise import counters_topic, priced
 from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import ticket_type
 
@@ -43,27 +39,13 @@ NAME = "pdap"
 TRACK = "tickets"
 """The one model track; what contexts name as their track is their home vendor."""
 
-NO_NONCE = bytes(32)
-"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
-
 _ROOM_BYTES = 1 << 16
 _LEVEL_MARGIN = 1e-6
 """How far a reward may be from a level: what a division by the levels and back may cost."""
 
 
-@dataclass(frozen=True, eq=False)
-class PdapSystem:
-    """A configuration, joined with whether a public dataset is replayed.
-
-    Attributes:
-        config: as given.
-        digest: of the configuration.
-        public_dataset: see `System.public_dataset`.
-    """
-
-    config: PdapConfig
-    digest: bytes
-    public_dataset: bool = False
+class PdapSystem(Core[PdapConfig]):
+    """A configuration, joined with whether a public dataset is replayed."""
 
     @classmethod
     def of(cls, config: PdapConfig, public_dataset: bool = False) -> PdapSystem:
@@ -73,9 +55,7 @@ class PdapSystem:
             ConfigurationError: a model of so many cells could never be published, or no epoch fits the budget.
         """
         require_publishable(config)
-        system = cls(config, pdap_digest(config, public_dataset), public_dataset)
-        system.guarantee()
-        return system
+        return cls(config, pdap_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -107,6 +87,7 @@ class PdapSystem:
             items=self.config.items,
             good_reward=lambda reward: self.within_levels(reward) is not None,
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (feedback.reward_levels)",
+            shadow=self.config.mode == "shadow",
         )
 
     @cached_property
@@ -124,7 +105,7 @@ class PdapSystem:
 
     def counters_topic(self, name: str, vendor: str) -> str:
         """A topic of the counter that takes a vendor's outcomes."""
-        return of_party(name, vendor if self.config.release.placement == "home" else "")
+        return counters_topic(self.config, name, vendor)
 
     def bad_change(self, arm: int, home: int | None) -> str | None:
         """Why a vendor (None: one that is not known) cannot withdraw or offer an arm; None where it can."""
@@ -152,39 +133,10 @@ class PdapSystem:
         seconds = self.config.release.seconds
         return None if seconds is None else max(1, math.ceil(seconds * 1000))
 
-    def guarantee(self) -> Guarantee:
-        """What the configured releases promise, to whom, over a lifetime."""
-        return release_guarantee(self.config)
-
-    def promises(self) -> Promises:
-        return Promises(self.guarantee())
-
-    @property
-    def spending_terms(self) -> SpendingTerms:
-        """What an epoch of noise costs, and out of which limit."""
-        return spending_terms(self.config)
-
-    @property
-    def ledgers(self) -> Mapping[str, SpendingTerms]:
-        return {self.counters_topic("ledger", vendor): self.spending_terms for vendor in self.homes}
-
-    @property
-    def budgets(self) -> tuple[BudgetFacts, ...]:
-        return (budget_facts(self.config),)
-
     def noise(self, key: Key, genesis_nonce: bytes, epoch: int, counter: int) -> KeyedBlockNoise:
         """The noise of one counter in one journal and epoch."""
-        address = NoiseAddress(
-            purpose="release-noise",
-            deployment=self.config.deployment,
-            genesis_nonce=genesis_nonce or NO_NONCE,
-            system=NAME,
-            mechanism=MECHANISM,
-            parameters={},
-            config_digest=self.digest,
-            epoch=epoch,
-            partition=counter,
-        )
+        nonce = genesis_nonce or NO_NONCE
+        address = self.noise_address("release-noise", MECHANISM, {}, nonce, epoch, counter)
         return KeyedBlockNoise(key, address, block_scales(self.config))
 
     @cached_property
@@ -196,23 +148,12 @@ class PdapSystem:
 
     def release_head(self, counter: int, epoch: int, reproducible: bool) -> dict[str, Any]:
         """The fields of a `BlockRelease` beside its id, what closed its window, and its columns."""
-        price = self.guarantee().price
         return {
             "config_digest": self.digest,
             "counter": counter,
             "epoch": epoch,
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "private_as_stated": self.as_stated(reproducible),
+            **self.stated(self.as_stated(reproducible)),
         }
-
-    def ledger_entry(self, release_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
-        """The ledger's copy of the debit of an epoch, made with its first release."""
-        return ledger_fields(self.config.deployment, self.digest, release_id, debit, self.as_stated(reproducible))
-
-    def as_stated(self, reproducible: bool) -> bool:
-        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
-        return self.guarantee().private_as_stated and not reproducible
 
     def within_levels(self, reward: float) -> int | None:
         """A reward from 0 to 1 in reward levels; None where it lies on none."""

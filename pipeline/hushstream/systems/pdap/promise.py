@@ -13,11 +13,13 @@ from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.noise import residue
-from hushstream.privacy.promises.promise import Guarantee, Lifetime, Redraws
+from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises, Redraws
+from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.noise import MECHANISM, block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.contents import pdap_contents
@@ -112,6 +114,21 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
         residue_units=min(together.delta_units, terms.fits * one.residue_units),
         redraws=Redraws(terms.fits, one.cost),
     )
+
+
+def priced(config: PdapConfig) -> Priced:
+    """What the releases promise and cost.
+
+    Raises:
+        ConfigurationError: not even one epoch fits the budget.
+    """
+    ledgers = {counters_topic(config, "ledger", vendor.name): spending_terms(config) for vendor in config.vendors}
+    return Priced(Promises(release_guarantee(config)), (budget_facts(config),), ledgers)
+
+
+def counters_topic(config: PdapConfig, name: str, vendor: str) -> str:
+    """A topic of the counter that takes a vendor's outcomes."""
+    return of_party(name, vendor if config.release.placement == "home" else "")
 
 
 def budget_facts(config: PdapConfig) -> BudgetFacts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
-from hushstream.engine.declare.role import Role, RoleKeys
+from hushstream.engine.declare.role import RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
@@ -26,67 +26,45 @@ def _counter(system: PdapSystem, home: int, keys: RoleKeys, party: str = "") -> 
     return BlockCounterMachine(system, keys.own, keys.ring, party)
 
 
-def _aggregator(system: PdapSystem, track: int, keys: RoleKeys) -> PdapAggregatorMachine:
-    return PdapAggregatorMachine(system, track)
-
-
 def _learner_gauges(machine: PdapLearnerMachine, now_seconds: float) -> Mapping[str, float]:
     return model_gauges(machine.serving.version, machine.models[0].published_ms, now_seconds)
 
 
-def _counter_gauges(machine: BlockCounterMachine, now_seconds: float) -> Mapping[str, float]:
-    return budget_gauges("reward", machine.spending, machine.refused)
-
-
-LEARNER = Role(
-    name="learner",
-    zone=EDGE_ZONE,
-    key_zone=EDGE_ZONE,
+LEARNER = answering_role(
+    "learner",
+    EDGE_ZONE,
+    _learner,
     inputs=("contexts", "clicks"),
     journal="decisions",
-    writes=("outcomes", "dead-letters-edge"),
+    writes=("outcomes",),
     writes_abroad=("forwards",),
-    broadcasts=("models",),
     marks="marks-edge",
     homes="learner",
-    make=_learner,
     gauges=_learner_gauges,
     reasons=tuple(PdapRefusal),
-    private_work=True,
     outcomes={**OUTCOMES, **JOIN_OUTCOMES, ARM_CHANGED: "slot-public"},
     each=True,
 )
 
-COUNTER = Role(
-    name="counter",
-    zone=COUNTER_ZONE,
-    key_zone=COUNTER_ZONE,
+COUNTER = releasing_role(
+    "counter",
+    COUNTER_ZONE,
+    _counter,
     inputs=("outcomes",),
     journal="journal-counter",
-    writes=("releases", "ledger", "dead-letters-counter"),
-    marks="marks-counter",
+    writes=("releases", "ledger"),
     homes="counter",
-    make=_counter,
-    gauges=_counter_gauges,
-    scope_classes=("reward",),
+    charges="reward",
     reasons=tuple(PdapRefusal),
     private_work=False,
     outcomes={**OUTCOMES, ARM_CHANGED: "slot-public", BEYOND_HORIZON: "slot-public"},
     proof=overlaps,
 )
 
-AGGREGATOR = Role(
-    name="aggregator",
-    zone=SERVER_ZONE,
-    key_zone=None,
-    inputs=("releases",),
-    journal="models",
-    writes=("dead-letters-server",),
-    homes="tracks",
-    make=_aggregator,
-    gauges=version_gauges,
+AGGREGATOR = publishing_role(
+    SERVER_ZONE,
+    PdapAggregatorMachine,
     reasons=tuple(PdapRefusal),
-    private_work=False,
     outcomes={**OUTCOMES, ARM_CHANGED: "slot-public"},
 )
 

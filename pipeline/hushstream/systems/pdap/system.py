@@ -10,16 +10,15 @@ from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, W
 from hushstream.engine.declare.parties import roles_of, topics_of
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import count_text
-from hushstream.privacy.promises.promise import Promises
 from hushstream.systems.pdap import artefacts as files
 from hushstream.systems.pdap import plan as deployment_plan
 from hushstream.systems.pdap.algorithm.plan import notes, plan
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
 from hushstream.systems.pdap.keys import KEYS
-from hushstream.systems.pdap.promise import budget_facts, release_guarantee
+from hushstream.systems.pdap.promise import priced
 from hushstream.systems.pdap.roles import HOME_ROLES, ROLES
 from hushstream.systems.pdap.topics import HOME_TOPICS, TOPICS
 
@@ -38,22 +37,14 @@ def declare(core: PdapSystem) -> System:
     home = config.release.placement == "home"
     topics, roles = (HOME_TOPICS, HOME_ROLES) if home else (TOPICS, ROLES)
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=roles_of(roles, topics, vendors),
         topics=topics_of(topics, vendors),
         parties=vendors,
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
         erasure=ERASURE,
         words=_words(config),
         facts={"vendors": len(config.vendors), "arms": config.arms, "least block": config.least_counts[0]},
-        core=core,
         requests=core.requests,
-        public_dataset=core.public_dataset,
     )
 
 
@@ -61,12 +52,8 @@ def _assemble(config: PdapConfig, artefacts: Artefacts) -> System:
     return declare(files.assemble(config, artefacts))
 
 
-def _promises(config: PdapConfig, artefacts: Artefacts) -> Promises:
-    return Promises(release_guarantee(config))
-
-
-def _budgets(config: PdapConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_facts(config),)
+def _priced(config: PdapConfig, artefacts: Artefacts) -> Priced:
+    return priced(config)
 
 
 def _words(config: PdapConfig) -> Words:
@@ -120,8 +107,7 @@ KIND = Kind(
     artefacts=(),
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=_priced,
     check=require_publishable,
     facts=_facts,
     notes=notes,

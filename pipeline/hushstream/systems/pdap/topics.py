@@ -13,17 +13,14 @@ from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRu
 EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
 """Whose operators may see what; the server's workers hold no key."""
 
-OUTCOMES = Topic(
-    name="outcomes",
-    schemas=("Outcomes", "ArmChange", "Seal", "Tick"),
-    zone=COUNTER_ZONE,
-    partition_rule=PartitionRule.TRACK,
-    count="counter",
-    retention_ms=SHORT_MS,
+OUTCOMES = topics.unnamed(
+    "outcomes",
+    ("Outcomes", "ArmChange", "Seal", "Tick"),
+    COUNTER_ZONE,
+    PartitionRule.TRACK,
+    "counter",
     # An outcome that is sent twice could be in two blocks, and would pay twice.
     noised=True,
-    names_users=False,
-    tombstones=False,
     ticks=True,
     private_lag=False,
 )

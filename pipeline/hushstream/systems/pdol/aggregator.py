@@ -17,7 +17,6 @@ from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Single, State, boolean
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.systems.pdol.algorithm.aggregate import Aggregate, Taken
 from hushstream.systems.pdol.algorithm.node import NodeRelease
 from hushstream.systems.pdol.deployment import PdolSystem
@@ -111,16 +110,13 @@ class AggregatorMachine(PublishingRole):
         """What the next version holds beside head and number."""
         model = self.aggregate.publish()
         weights = model.weights.astype("<i4").tobytes()
-        price = self.system.guarantee().price
         return {
             "phase": self.phase_ends.complete,
             "dimension": len(model.weights),
             "weights": weights,
             "releases": model.releases,
             "screened": self.aggregate.screened,
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "private_as_stated": self.as_stated,
+            **self.system.stated(self.as_stated),
             "digest": self.chain.digester.digest("model", weights),
         }
 

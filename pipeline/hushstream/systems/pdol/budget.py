@@ -14,7 +14,8 @@ from functools import lru_cache
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.noise.caps import with_cap
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
-from hushstream.privacy.promises.promise import Guarantee
+from hushstream.engine.system import Priced
+from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.guarantee import epoch_guarantee
@@ -50,6 +51,15 @@ def lifetime_guarantee(config: PdolConfig) -> Guarantee:
         return over_epochs(epoch_guarantee(fewer), terms).life_prices
 
     return with_cap(over_epochs(epoch_guarantee(config), terms), "privacy.units_per_person", life_of)
+
+
+def priced(config: PdolConfig) -> Priced:
+    """What the releases promise and cost.
+
+    Raises:
+        ConfigurationError: as `lifetime_guarantee`.
+    """
+    return Priced(Promises(lifetime_guarantee(config)), (budget_facts(config),), {"ledger": spending_terms(config)})
 
 
 def budget_facts(config: PdolConfig) -> BudgetFacts:

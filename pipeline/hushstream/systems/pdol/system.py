@@ -8,12 +8,11 @@ from typing import Any
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.declare.result import Result
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
+from hushstream.engine.system import Priced
 from hushstream.systems.pdol import artefacts as files
 from hushstream.systems.pdol import plan
 from hushstream.systems.pdol.advice import Advice, advise
-from hushstream.systems.pdol.budget import budget_facts, lifetime_guarantee
+from hushstream.systems.pdol.budget import priced
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
 from hushstream.systems.pdol.keys import KEYS
@@ -28,21 +27,13 @@ def declare(core: PdolSystem) -> System:
     """A deployment."""
     config = core.config
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=roles_of(core.gossips),
         topics=topics_of(core.gossips),
-        counts=core.counts,
-        promises=core.promises(),
-        budgets=core.budgets,
-        ledgers=core.ledgers,
         erasure=_erasure(core),
         words=_words(config),
         facts={"nodes": config.nodes, "homes": core.counts["learner"], "dimension": config.records.dimension},
-        core=core,
         requests=RecordRules(config.nodes, config.records.dimension),
-        public_dataset=core.public_dataset,
     )
 
 
@@ -50,12 +41,8 @@ def _assemble(config: PdolConfig, artefacts: Artefacts) -> System:
     return declare(files.assemble(config, artefacts))
 
 
-def _promises(config: PdolConfig, artefacts: Artefacts) -> Promises:
-    return Promises(lifetime_guarantee(config))
-
-
-def _budgets(config: PdolConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_facts(config),)
+def _priced(config: PdolConfig, artefacts: Artefacts) -> Priced:
+    return priced(config)
 
 
 def _check(config: PdolConfig) -> None:
@@ -158,8 +145,7 @@ KIND = Kind(
     artefacts=(),
     prepare=files.prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=_priced,
     check=_check,
     facts=_facts,
     notes=_notes,

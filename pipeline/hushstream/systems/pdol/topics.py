@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRule, Topic
 
 EDGE_ZONE, SERVER_ZONE = "edge", "server"
 """Whose operators may see what; the server's workers hold no key."""
 
-RECORDS = Topic(
-    name="records",
-    schemas=("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
-    zone=EDGE_ZONE,
-    partition_rule=PartitionRule.TRACK,
-    count="learner",
-    retention_ms=SHORT_MS,
-    noised=False,
-    names_users=True,
-    tombstones=True,
+RECORDS = topics.asked(
+    "records",
+    ("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
+    EDGE_ZONE,
+    "learner",
+    rule=PartitionRule.TRACK,
     ticks=False,
     # Records are slots, which are public, but labels lie beside them, and who is labelled is not.
     private_lag=True,
-    client="writes",
 )
 """What comes at the nodes of a domain, in its order: records in clear, and their labels."""
 

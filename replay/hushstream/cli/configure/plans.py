@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
-from hushstream.cli.options import AsJson, config_file, show
+from hushstream.cli.options import AsJson, Bootstrap, Prefix, SecurityFile, config_file, show
+from hushstream.cli.places import Place, open_place
 from hushstream.cli.progress import told_on_a_bar
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.system import DeploymentValues
@@ -22,9 +23,15 @@ def register(app: typer.Typer) -> None:
 
 
 def plan_command(
-    config: Annotated[Path, typer.Argument(help="A deployment.yaml, or the folder that holds one.")],
-    users: Annotated[int, typer.Option(help="New users (persons, holders' clients) that come within --days.")],
-    visits_per_user: Annotated[int, typer.Option(help="Visits (decisions, ratings, records) of each, in all.")],
+    config: Annotated[
+        Path | None, typer.Argument(help="A deployment.yaml, or the folder that holds one; not beside --deployment.")
+    ] = None,
+    users: Annotated[
+        int | None, typer.Option(help="New users (persons, holders' clients) that come within --days.")
+    ] = None,
+    visits_per_user: Annotated[
+        int | None, typer.Option(help="Visits (decisions, ratings, records) of each, in all.")
+    ] = None,
     days: Annotated[float, typer.Option(help="Days in which so many come, and in which each makes their visits.")] = 30,
     click_rate: Annotated[
         float | None, typer.Option(help="Share of visits that reward an item drawn at random (default: as declared).")
@@ -40,22 +47,76 @@ def plan_command(
         bool, typer.Option(help="Whether to play what no formula tells (pdap: sharing against keeping apart; minutes).")
     ] = True,
     picture: Annotated[Path | None, typer.Option(help="Draw share of the gain against time into this PNG.")] = None,
+    deployment: Annotated[
+        Path | None,
+        typer.Option(help="p2b: plan this running deployment from what it has released; people come as they have."),
+    ] = None,
+    bootstrap: Bootstrap = "127.0.0.1:9092",
+    prefix: Prefix = None,
+    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """What a deployment will bring, before it runs, from public numbers alone.
 
     The share of the non-private gain against time with its range, the first day better than no learning, the noise,
     what one person will have paid after 1, 30 and 365 days, the hold-out that shows the lift, partitions, memory, disk,
-    and what all of it assumes. Where it will not beat no learning it says so.
+    and what all of it assumes. Where it will not beat no learning it says so. With --deployment how far effects differ
+    is estimated from released windows, and nothing else is read; it adds what more epsilon, fewer items or more weeks
+    would bring, and whether to go on.
     """
+    audience = _audience(users, visits_per_user, days, click_rate)
+    if deployment is not None:
+        if config is not None:
+            raise HushstreamError("plan: expected a configuration or --deployment, got both")
+        place = open_place(deployment, bootstrap, prefix, security)
+        _show(_released(place, audience, click_rate), place.system.config, picture, json)
+        return
+    if config is None or audience is None:
+        raise HushstreamError("plan: expected a configuration with --users and --visits-per-user, or --deployment")
     path = config_file(config)
     values = _renewed(read_config(path), renew_every)
-    kind, audience = kind_of(values.system), Audience(users, visits_per_user, days, click_rate)
+    kind = kind_of(values.system)
     if kind.plan is None:
         raise HushstreamError(f"plan: expected a system that declares a plan, got {kind.name}")
     found = kind.plan(values, artefacts_of(path.parent), audience)
     if play:
         found = _played(values, found, audience, overlap, json)
+    _show(found, values, picture, json)
+
+
+def _audience(users: int | None, visits: int | None, days: float, rate: float | None) -> Audience | None:
+    """Who is expected; None where nobody says.
+
+    Raises:
+        HushstreamError: half of it is said.
+    """
+    if users is None and visits is None:
+        return None
+    if users is None or visits is None:
+        raise HushstreamError("plan: expected --users and --visits-per-user together, got one of them")
+    return Audience(users, visits, days, rate)
+
+
+def _released(place: Place, audience: Audience | None, rate: float | None) -> Plan:
+    """What follows from what a deployment has released.
+
+    Raises:
+        HushstreamError: its system does not say how, or nothing was released yet.
+    """
+    from hushstream.ops.live import copy
+
+    view = place.system.ahead
+    if view is None:
+        raise HushstreamError(
+            f"plan: expected a deployment of p2b with declared features, whose releases tell how far effects differ, "
+            f"got one of {place.system.kind}; plan its configuration instead"
+        )
+    logs = copy(place.connection, place.system.partitions, view.topics)
+    parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
+    return view.plan(((one.timestamp_ms, one.value) for part in parts for one in part.records), audience, rate)
+
+
+def _show(found: Plan, values: DeploymentValues, picture: Path | None, json: bool) -> None:
     if picture is not None:
         _draw(found, values, picture)
     show(found.as_json(), json, found.as_text(), "" if picture is None else str(picture))

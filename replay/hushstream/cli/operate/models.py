@@ -64,7 +64,8 @@ def model_export(
 ) -> None:
     """A released model as one file, with decisions that must come out of it; no key is needed.
 
-    `hushstream.systems.p2b.reports.model_export.ExportedModel.read` takes it up elsewhere, and checks these decisions.
+    `hushstream.systems.p2b.model_file.ExportedModel.read` takes it up elsewhere, and checks these decisions; `prepare
+    --start FILE` begins another deployment with it.
     """
     view, records, catalogue = _records(place, json)
     found = view.export(records, version, catalogue)

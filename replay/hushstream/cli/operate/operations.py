@@ -21,9 +21,11 @@ from hushstream.cli.options import (
     PrincipalsOf,
     key_source,
     print_json,
+    show,
 )
 from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import told_on_a_bar, working
+from hushstream.engine.declare.declaration import HoldoutView
 from hushstream.ops.access.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.dead_letters import Letter
@@ -58,6 +60,7 @@ def register(app: typer.Typer) -> None:
     app.command(name="verify")(verify_command)
     app.command()(budget)
     app.command()(lift)
+    app.command()(shadow)
     app.command()(bench)
     app.add_typer(topics_app, name="topics")
     app.add_typer(letters_app, name="dead-letters")
@@ -251,19 +254,57 @@ def lift(
 ) -> None:
     """What the model is worth over the hold-out, with an interval, from released counts alone.
 
-    For deployments that set `holdout: {share: 0.1}` or the like. Exit codes: 0 the uplift is known; 1 too little was
-    shown to tell it from the noise, and how much more is needed is printed.
+    For deployments that set `holdout: {share: 0.1}` or the like. It says how many more decisions it takes until the
+    interval excludes 0. Exit codes: 0 the uplift is known; 1 too little was shown to tell it from the noise, and how
+    much more is needed is printed.
     """
-    from hushstream.ops.live import copy
-
-    _, system, connection = place
-    view = system.holdout
+    view = place.system.holdout
     if view is None:
         raise HushstreamError(
-            f"lift: expected a deployment with a hold-out, got one of {system.kind} without; a configuration is fixed, "
-            f"so set holdout: {{share: 0.1}} for a new deployment of a system that has it"
+            f"lift: expected a deployment with a hold-out, got one of {place.system.kind} without; a configuration is "
+            f"fixed, so set holdout: {{share: 0.1}} for a new deployment of a system that has it"
         )
-    logs = copy(connection, system.partitions, view.topics)
+    _tell_released(place, view, json)
+
+
+@at_place
+def shadow(
+    place: Place,
+    log: Annotated[
+        Path | None, typer.Argument(help="An export of `topics export`, whole or of the learner's role.")
+    ] = None,
+    party: Annotated[str, typer.Option(help="Whose users, where each party has its own (pdap: a vendor).")] = "",
+    json: AsJson = False,
+) -> None:
+    """What a deployment's answers would have earned that an application asked for and did not show.
+
+    The application asks, shows its own choice (`mode: shadow` gives it back) and says what it was. With LOG: SNIPS and
+    a doubly robust estimate, exact figures of users' content, INTERNAL, NOT PRIVATE, for inside the edge zone; how
+    likely the application's policy was to show that is estimated from the log. Without: SNIPS from noised counts, as
+    the deployment releases them where `shadow: {epsilon: 0.5}` or the like is set. Exit codes: 0 the interval of the
+    lift excludes 0; 1 it does not yet, and how many more decisions that takes is printed.
+    """
+    from hushstream.ops.export import open_export
+    from hushstream.replay.logged.shadow import shadow_report
+
+    if log is not None:
+        found = shadow_report(open_export(log), place.system, party)
+        show(found.as_json(), json, found.as_text())
+        raise typer.Exit(0 if found.certain else 1)
+    view = place.system.shadow
+    if view is None:
+        raise HushstreamError(
+            f"shadow: expected an export of the log, or a deployment that releases its lift in the shadow, got one of "
+            f"{place.system.kind} without; set shadow: {{epsilon: 0.5}} for a new deployment of p2b"
+        )
+    _tell_released(place, view, json)
+
+
+def _tell_released(place: Place, view: HoldoutView, json: bool) -> None:
+    """Print what is released of a lift, and end with its code."""
+    from hushstream.ops.live import copy
+
+    logs = copy(place.connection, place.system.partitions, view.topics)
     parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
     found = view.read(record.value for part in parts for record in part.records)
     if json:

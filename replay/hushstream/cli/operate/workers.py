@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hushstream.agents import defaults
-from hushstream.cli.names import GATEWAY, one_of, worker_names
+from hushstream.cli.names import AUDITOR, GATEWAY, one_of, role_names, worker_names
 from hushstream.cli.options import (
     STATE,
     Bootstrap,
@@ -65,7 +65,8 @@ def worker(
         str,
         typer.Argument(
             callback=one_of(worker_names),
-            help="Which role of the deployment this process runs; gateway for its applications' calls over HTTP.",
+            help="Which role of the deployment this process runs; gateway for its applications' calls over HTTP; "
+            "auditor to check what a role published (--role).",
         ),
     ],
     deployment: DeploymentFolder,
@@ -134,12 +135,27 @@ def worker(
         Path | None,
         typer.Option(help="YAML file with a gateway's settings: where it listens, tokens, limits."),
     ] = None,
+    audited: Annotated[
+        str | None,
+        typer.Option(
+            "--role", callback=one_of(role_names), help="Whose output an auditor checks, with its zone's key."
+        ),
+    ] = None,
+    sample: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Share of ten-minute stretches that an auditor checks.")
+    ] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="An auditor ends when all that is there now is checked.")
+    ] = False,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
         Literal["error", "warning", "info", "debug"], typer.Option(help="How much the worker logs.")
     ] = "info",
 ) -> None:
-    """Run one role of a deployment, or a gateway to it, until SIGTERM."""
+    """Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM.
+
+    An auditor recomputes what a role published while the role goes on, and exits with 1 where it found differences.
+    """
     # Threads would change the order of float sums, and with it the bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.observe.endpoints import MetricsAccess
@@ -170,7 +186,13 @@ def worker(
         )
     if gateway is not None:
         raise HushstreamError(f"--gateway: expected it with the role {GATEWAY} alone, got {role}")
-    role_of(system, role)
+    if role == AUDITOR and audited is None:
+        raise HushstreamError("auditor: expected --role, whose output it checks")
+    if role != AUDITOR and (audited is not None or sample < 1 or once):
+        raise HushstreamError(f"--role, --sample, --once: expected them with {AUDITOR} alone, got {role}")
+    if audited is not None:
+        role = f"{AUDITOR}-{audited}"
+    role_of(system, audited or role)
     if seed is not None and not system.public_dataset:
         raise HushstreamError("--seed: expected the folder of a replay of a public dataset; live data needs key files")
     source = key_source(deployment, keys, seed)
@@ -201,6 +223,10 @@ def worker(
         resident_users=resident_users,
         schedule=schedule,
     )
+    if audited is not None:
+        from hushstream.ops.audit.process import run_auditor
+
+        raise typer.Exit(run_auditor(settings, system, audited, source, sample, once))
     work = role_work(role, system, source, generation)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
 
@@ -224,22 +250,22 @@ def _run_gateway(
     schema_generation: int,
     endpoints: tuple[str, int | None, str, int | None, MetricsAccess],
 ) -> int:
-    from hushstream.gateway.gateway import Endpoints, Gateway, kafka_log, run_gateway
+    from hushstream.gateway.devices.gateway import DeviceGateway, device_log
+    from hushstream.gateway.gateway import Gateway, kafka_log, run_gateway
+    from hushstream.gateway.listening import Endpoints
     from hushstream.gateway.settings import read_gateway
 
     settings = read_gateway(file)
-
-    def make() -> Gateway:
-        log = kafka_log(bootstrap, prefix, security, system, settings.party)
-        return Gateway(
-            system=system,
-            settings=settings,
-            log=log,
-            schema_generation=schema_generation,
-            endpoints=Endpoints(*endpoints),
-        )
-
-    return run_gateway(make)
+    shared: dict[str, Any] = {
+        "system": system,
+        "settings": settings,
+        "schema_generation": schema_generation,
+        "endpoints": Endpoints(*endpoints),
+    }
+    # Where applications ask nobody, learners are devices.
+    if settings.devices is not None or system.requests is None:
+        return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security), **shared))
+    return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))
 
 
 def broker(context: typer.Context) -> None:

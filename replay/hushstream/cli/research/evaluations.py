@@ -9,7 +9,6 @@ import typer
 
 from hushstream.cli.options import (
     AsJson,
-    DeploymentFolder,
     OwnKafka,
     SecurityFile,
     assignments,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(evaluate)
-    app.command()(shadow)
     app.command()(audit)
 
 
@@ -128,28 +126,6 @@ def evaluate(
     show(found.as_json(), json, verdict, found.table(), found.ending, files)
     if found.changed:
         raise HushstreamError("verify: what was published does not follow from the logs")
-
-
-def shadow(
-    log: Annotated[Path, typer.Argument(help="An export of `topics export`, whole or of the learner's role.")],
-    deployment: DeploymentFolder,
-    party: Annotated[str, typer.Option(help="Whose users, where each party has its own (pdap: a vendor).")] = "",
-    json: AsJson = False,
-) -> None:
-    """What a deployment's answers would have earned that an application asked for and did not show.
-
-    INTERNAL, NOT PRIVATE: exact figures of users' content, for inside the edge zone. The application asks, shows its
-    own choice and says what it was. How likely its policy was to show that is estimated from the log.
-    Exit code 1: the interval of the lift does not exclude 0 yet.
-    """
-    from hushstream.agents.worker.deployment import load
-    from hushstream.ops.export import open_export
-    from hushstream.replay.logged.shadow import shadow_report
-
-    found = shadow_report(open_export(log), load(deployment), party)
-    show(found.as_json(), json, found.as_text())
-    if not found.certain:
-        raise typer.Exit(1)
 
 
 def _draft(log: Path, mapping: Path | None, deployment: Path | None) -> None:

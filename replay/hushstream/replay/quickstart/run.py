@@ -14,8 +14,8 @@ from typing import Any
 from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.client import connect
 from hushstream.engine.declare.declaration import System
-from hushstream.ops.check.verify import verify_live
-from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.check.verify import verified_topics, verify
+from hushstream.ops.live import Quiet, copy_async, open_logs
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending import budget
 from hushstream.privacy.amounts import epsilon_value
@@ -67,6 +67,7 @@ class Killing:
         number: how many were.
         state: running, away or verifying.
         away_seconds: how long no learner answered.
+        progress: how far `verify` has come: what is done of what, and what is going on.
         verified: what `verify` found then: records by status.
         equal: whether nothing is changed and everything was checked; None before.
     """
@@ -74,6 +75,7 @@ class Killing:
     number: int = 0
     state: str = "running"
     away_seconds: float | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
     verified: dict[str, int] = field(default_factory=dict)
     equal: bool | None = None
 
@@ -124,6 +126,7 @@ class Quickstart:
                 "state": killing.state,
                 "killed": killing.number,
                 "away_seconds": killing.away_seconds,
+                "progress": killing.progress,
                 "verified": killing.verified,
                 "equal": killing.equal,
             },
@@ -178,13 +181,26 @@ class Quickstart:
             killing.state = "running"
 
     async def _verify(self, killing: Killing) -> None:
-        """Recompute everything, while nobody writes: what is on its way would be neither equal nor changed."""
+        """Recompute everything that is there, while visitors go on.
+
+        They wait for the moment alone in which the ends of all logs are looked at: what is on its way then would be
+        neither equal nor changed.
+        """
+
+        def told(done: int, total: int, what: str) -> None:
+            killing.progress = {"done": done, "total": total, "what": what}
+
+        system, connection = self._system, self._session.connection()
+        topics = verified_topics(system)
         await self._traffic.pause()
         try:
-            keys = KeySource(self._folder / DEPLOYMENT / KEYS)
-            found = await asyncio.to_thread(verify_live, self._session.connection(), self._system, keys)
+            async with open_logs(connection, system.partitions, topics) as logs:
+                self._traffic.resume()
+                copy = await logs.copy(told)
         finally:
             self._traffic.resume()
+        keys = KeySource(self._folder / DEPLOYMENT / KEYS)
+        found = await asyncio.to_thread(verify, copy, system, keys, progress=told)
         killing.verified = {str(status): number for status, number in found.totals.items()}
         killing.equal = found.ok
 

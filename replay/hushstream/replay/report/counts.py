@@ -8,7 +8,7 @@ count that is on neither list has no class, and a result that carries it is refu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.replay.report.values import require
@@ -55,3 +55,8 @@ def require_classed(counts: Mapping[str, int]) -> None:
 def slot_public(counts: Mapping[str, int]) -> dict[str, int]:
     """The counts that a live run may show."""
     return {name: value for name, value in counts.items() if COUNT_CLASSES.get(name) == "slot-public"}
+
+
+def counts_json(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Counts and, under the same names, the privacy class of each, for ``results.json``."""
+    return {"counts": dict(counts), "count_classes": {name: COUNT_CLASSES[name] for name in counts}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from hushstream.privacy.amounts import delta_text, epsilon_text
@@ -51,6 +51,11 @@ class RoleCheck:
         if self.uncheckable or not self.equal + self.ties:
             return "uncheckable"
         return "float tie" if self.ties else "equal"
+
+
+def verify_json(verify: Mapping[str, RoleCheck] | None) -> dict[str, Any] | None:
+    """What `verify` found, by role, the worst of it first, for ``results.json``; None where it was not asked."""
+    return None if verify is None else {role: {"status": one.status, **asdict(one)} for role, one in verify.items()}
 
 
 @dataclass(frozen=True, slots=True)

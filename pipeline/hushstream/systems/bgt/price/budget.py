@@ -20,7 +20,8 @@ from functools import lru_cache
 
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
-from hushstream.privacy.promises.promise import Guarantee
+from hushstream.engine.system import Priced
+from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 from hushstream.systems.bgt.rounds import ROUNDS
@@ -49,6 +50,15 @@ def lifetime_guarantee(config: BgtConfig) -> Guarantee:
     if config.release.noise == "exact":
         return one
     return over_epochs(one, terms) if terms.fits else epoch_guarantee(config, rounds=terms.begun)
+
+
+def priced(config: BgtConfig) -> Priced:
+    """What the releases promise and cost.
+
+    Raises:
+        ConfigurationError: as `lifetime_guarantee`.
+    """
+    return Priced(Promises(lifetime_guarantee(config)), (budget_facts(config),), {"ledger": spending_terms(config)})
 
 
 def budget_facts(config: BgtConfig) -> BudgetFacts:

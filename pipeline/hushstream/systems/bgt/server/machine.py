@@ -20,7 +20,6 @@ from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import State, after, boolean, listed, raw
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.errors import BadRelease
@@ -115,7 +114,7 @@ class BgtAggregatorMachine(PublishingRole):
         """What the next version holds beside head and number."""
         server, columns = self.server, model_columns(self.server.model)
         asked = round_fields(server.asked, self.version + 1, self.system.digest)
-        spectrum, price = server.spectrum, self.system.guarantee().price
+        spectrum = server.spectrum
         return {
             **columns,
             "round": len(self.taken),
@@ -124,9 +123,7 @@ class BgtAggregatorMachine(PublishingRole):
             "gains": asked["gains"],
             "edge": 0.0 if spectrum is None else float(spectrum.edge),
             "largest": b"" if spectrum is None else np.asarray(spectrum.largest).astype("<f8").tobytes(),
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "private_as_stated": self.as_stated,
+            **self.system.stated(self.as_stated),
             "digest": self.chain.digester.digest("model", columns["biases"], columns["factors"]),
         }
 

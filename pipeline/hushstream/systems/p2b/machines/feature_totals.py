@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 
 from hushstream.engine.journal.batch import EXACT
-from hushstream.privacy.amounts import delta_to_bytes
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fade_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.item_totals import ItemTotals
+from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
 from hushstream.systems.p2b.shuffler.windows import ItemRows
@@ -29,9 +33,7 @@ class FeatureModelFields:
     start: WarmStart
     layout_digest: bytes
     observations: float
-    epsilon_micro: int
-    delta_units: bytes
-    private_as_stated: bool
+    stated: Mapping[str, Any]
     item_rows: ItemRows | None = None
     """Which items its rows stand for, where items have names."""
 
@@ -61,13 +63,13 @@ class FeatureTotals:
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config, price = system.config, system.guarantee()
+        config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
         self._fade = fade_of_crowds(config)
         self._totals = CrowdTotals(*self._form.shape, self._fade)
         self._as_stated = True
+        self._system = system
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
@@ -88,14 +90,16 @@ class FeatureTotals:
         """The model that follows from the totals."""
         form = self._form
         found = effects(form.layout, *self._totals.worth())
-        epsilon_micro, delta_units, as_stated = self._price
+        start, slots = warm_start(found, form.chance, self._horizon), found.slots
+        if form.start is not None:
+            # A product in order: powers are rounded differently by different machines.
+            faded = math.prod(repeat(self._fade, self._totals.crowds))
+            start, slots = pooled(form.start, start, found.slots, faded), found.slots + faded * form.start.slots
         return FeatureModelFields(
-            warm_start(found, form.chance, self._horizon),
+            start,
             form.layout_digest,
-            found.slots,
-            epsilon_micro,
-            delta_units,
-            as_stated and self._as_stated,
+            slots,
+            self._system.stated(self._system.private_as_stated and self._as_stated),
         )
 
     def dump(self) -> bytes:
@@ -107,6 +111,10 @@ class FeatureTotals:
         self._totals = CrowdTotals.load(dumped[1:], self._fade)
         self._as_stated = dumped[:1] == b"\x01"
 
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """The sums as a model is made of them, and the layout of the items that they are of."""
+        return self._form.layout, self._totals.worth()
+
 
 class NamedTotals:
     """The running totals of a deployment whose items have names: `FeatureTotals`, each row since its item entered."""
@@ -115,13 +123,13 @@ class NamedTotals:
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config, price = system.config, system.guarantee()
+        config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        self._price = (price.epsilon_micro, delta_to_bytes(price.delta_units), price.private_as_stated)
         carried = system.window_tree is not None
         self._totals = ItemTotals(*self._form.shape, carried, fade_of_crowds(config))
         self._as_stated = True
+        self._system = system
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
@@ -151,14 +159,11 @@ class NamedTotals:
             known = warm_start(found, form.chance, self._horizon)
             start.means[rows], start.variances[rows] = known.means, known.variances
             start, slots = start._replace(reward_variance=known.reward_variance), found.slots
-        epsilon_micro, delta_units, as_stated = self._price
         return FeatureModelFields(
             start,
             form.layout_digest,
             slots,
-            epsilon_micro,
-            delta_units,
-            as_stated and self._as_stated,
+            self._system.stated(self._system.private_as_stated and self._as_stated),
             ItemRows(totals.catalogue, totals.entries.astype("<i4").tobytes()),
         )
 
@@ -170,6 +175,11 @@ class NamedTotals:
         """Back from packed."""
         self._totals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
+
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """See `FeatureTotals.released`: of rows that have had an item."""
+        rows = np.flatnonzero(self._totals.entries > 0)
+        return replace(self._form.layout, arms=int(rows.size)), self._totals.worth(rows)
 
 
 def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:

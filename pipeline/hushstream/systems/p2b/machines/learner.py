@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.catalogue import ItemRefused
-from hushstream.engine.deciding import DECIDING, MEMORIES, NOBODY, DecisionRole
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
@@ -60,7 +59,7 @@ from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState, SharedPolicy
 from hushstream.systems.p2b.edge.user_records import unpack_agent
 from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut
-from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_user
+from hushstream.systems.p2b.lift import LiftCounter, counted_lift, holdout_arm, in_holdout, lift_user
 from hushstream.systems.p2b.lift_records import lift_record
 from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.machines.sending import TakenSlot, item_rows_outputs, phase_end_outputs, slot_outputs
@@ -228,9 +227,10 @@ class LearnerMachine(DecisionRole):
         self.sweep_ms = max(1, (self.expire_ms or 0) // 4)
         """How often, in log time, what has expired is looked for among those who do not come back."""
         self.lift: LiftCounter | None = None
-        self.spending: Spending | None = Spending(system.lift_terms, partition) if config.lift.holdout else None
+        counted = config.counted
+        self.spending: Spending | None = None if counted is None else Spending(system.lift_terms, partition)
         """What the lift's releases spend, where there are any."""
-        self.lift_ms = round(config.lift.every_seconds * 1000)
+        self.lift_ms = round((config.lift if counted is None else counted).every_seconds * 1000)
         self.items = self._follow_items()
         self.parts = PartReader(0, system.digest) if system.form.parts > 1 else None
         whole, in_parts = (_NUMBERED, _NUMBERED_IN_PARTS) if self.items is None else (_NAMED, _NAMED_IN_PARTS)
@@ -270,13 +270,12 @@ class LearnerMachine(DecisionRole):
         self.lift = self.open_lift()
 
     def open_lift(self) -> LiftCounter | None:
-        """The lift's counter under noise of this journal; None where there is no hold-out."""
-        config = self.system.config
-        if not config.lift.holdout:
+        """The lift's counter under noise of this journal; None where none is released."""
+        counted = counted_lift(self.system.config)
+        if counted is None:
             return None
-        wait_ms = self.terms.attribution_window_ms
-        key = self.key.derive("lift")
-        return LiftCounter(config.lift, config.release.levels, wait_ms, key, self._lift_address())
+        wait_ms, key = self.terms.attribution_window_ms, self.key.derive("lift")
+        return LiftCounter(counted.lift, counted.levels, wait_ms, key, self._lift_address(), counted.answers)
 
     def _lift_address(self) -> NoiseAddress:
         nonce = self.epoch.nonce(self.chain.genesis_nonce)
@@ -284,7 +283,7 @@ class LearnerMachine(DecisionRole):
 
     def in_holdout(self, agent: EdgeAgent) -> bool:
         """Whether a user is never answered by a model."""
-        return self.lift is not None and in_holdout(agent.key, self.system.config.lift)
+        return in_holdout(agent.key, self.system.config.lift)
 
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
@@ -355,28 +354,15 @@ class LearnerMachine(DecisionRole):
 
     def _change_item(self, changed: Changed, batch: Batch) -> None:
         """Take a change of the catalogue, and tell shufflers, ahead of every slot that names its version."""
-        assert self.items is not None, "nobody reads changes where items have no names"
-        catalogue, read, reason = self.items.catalogue, changed.read, changed.read.reason
-        if read.change is not None:
-            try:
-                found = catalogue.take(read.change, changed.log_time_ms)
-            except ItemRefused:
-                reason = Refusal.ITEM_REFUSED
-        if reason:
-            batch.refuse(reason, changed.part, read.offset)
+        found = self.take_item(changed, batch)
+        if found is None:
             return
+        assert self.items is not None, "a change was taken"
+        catalogue = self.items.catalogue
         if found.entered == catalogue.version:
             assert isinstance(self.terms.policy, FeaturePolicy), "items have names where features are declared"
             self.terms.policy.entered(found.row)
-            self._forget_row(found.row)
         batch.releases.extend(item_rows_outputs(self.system, catalogue, self.chain.encode))
-        batch.counts[Outcome.ITEM_CHANGED] += 1
-
-    def _forget_row(self, row: int) -> None:
-        """Answer no more who asks again about an event of the row's last item: the answer would name the new one."""
-        for event_id, past in list(self.past.items()):
-            if past.arm == row:
-                self.past.put(event_id, past._replace(user=NOBODY))
 
     # Clicks.
 
@@ -419,8 +405,7 @@ class LearnerMachine(DecisionRole):
         elif click.rewarded:
             outcome = agent.rewarded_checked(click.event_id, click.arm, click.reward)
             batch.counts[outcome] += 1
-            if outcome is JoinOutcome.REWARDED:
-                self._count_lift(agent, decision, click.reward)
+            self._count_lift(agent, decision, outcome is JoinOutcome.REWARDED, click.reward)
         else:
             batch.counts[agent.shown(click.event_id, click.arm)] += 1
 
@@ -473,8 +458,7 @@ class LearnerMachine(DecisionRole):
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], self.arms)
         if self.items is not None:
-            offered = self.items.catalogue.offered
-            mask = offered if mask is None else mask & offered
+            mask = self.offered_among(mask)
             if not mask.any():
                 batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
                 return
@@ -577,8 +561,8 @@ class LearnerMachine(DecisionRole):
         past = self.past.get(event_id)
         if past is not None:
             self.past.put(event_id, past._replace(expired=True))
-        if outcome is JoinOutcome.EXPIRED_AS_ZERO and decision.shown_arm == decision.arm:
-            self._count_lift(agent, decision, 0.0)
+        if outcome is JoinOutcome.EXPIRED_AS_ZERO:
+            self._count_lift(agent, decision, decision.shown_arm == decision.arm, 0.0)
 
     def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: Batch) -> None:
         """Send a slot of each; a user whose state was given up meanwhile still owes theirs: with null in it.
@@ -605,10 +589,15 @@ class LearnerMachine(DecisionRole):
 
     # The lift, and erasures.
 
-    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, reward: float) -> None:
-        """Note a decision whose own arm was shown."""
-        if self.lift is not None:
-            user, holdout = lift_user(agent.key), self.in_holdout(agent)
+    def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, agreed: bool, reward: float) -> None:
+        """Note a decision of which it was said what was shown: over a hold-out one whose own arm was."""
+        if self.lift is None:
+            return
+        user = lift_user(agent.key)
+        if not self.system.config.lift.holdout:
+            self.lift.count_answer(user, decision.arm, agreed, decision.index, decision.deadline_ms, reward)
+        elif agreed:
+            holdout = self.in_holdout(agent)
             self.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self, batch: Batch) -> None:

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.records import InputSlice, Output, Step
@@ -38,8 +37,6 @@ from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 _BESIDE = frozenset({"Seal", "Tick"})
 _ITEM_ROWS = "ItemRows"
-_SEALED = "SealedSlot"
-"""Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
 _OUTCOMES = {
     SlotOutcome.JOINED: Outcome.SLOT,
     SlotOutcome.REPEATED: Outcome.REPEATED_SLOT,
@@ -79,9 +76,11 @@ class ShufflerMachine(ReleasingRole):
         identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
         source, terms = ("reports", partition), system.slot_terms
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
-        self._slot = system.form.slot_record if system.sealing is None else _SEALED
+        form = system.form
+        # Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do.
+        self._slot = form.slot_record if system.sealing is None else form.sealed_record
         self._kinds = _BESIDE | {self._slot} | ({_ITEM_ROWS} if system.config.named_items else frozenset())
-        self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing, form.opener)
         self.windows = Windows(system.window_rules())
         self.running_sums: RunningSums | None = None
 
@@ -174,13 +173,12 @@ class ShufflerMachine(ReleasingRole):
         release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
         if release.forged:
             gathered.counts[Outcome.FORGED_SLOT] += release.forged
-        name, digest = self.system.config.deployment, self.system.digest
-        entry = ledger_fields(name, digest, release.window_id, asked.debit, release.private_as_stated)
+        entry = self.system.ledger_entry(release.window_id, asked.debit, key.reproducible)
         form, encode = self.system.form, self.chain.encode
         if form.parts == 1:
             crowd = [encode(form.crowd_record, release.crowd)]
         else:
-            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, digest)
+            crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, self.system.digest)
         return (
             *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
             Output("ledger", self.partition, encode("LedgerEntry", entry)),

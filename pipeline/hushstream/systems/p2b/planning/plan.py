@@ -52,7 +52,7 @@ learns; and the share of visits that reward a random item."""
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
 """All spreads times these make the range."""
 
-_LEAST_GAIN = 0.02
+LEAST_GAIN = 0.02
 """Of cold learners' reward: a gain below this share of it is none."""
 
 _LEARNER_MB, _USER_KB, _OTHER_MB, _STATE_KB = 130, 5, 124, 1.0
@@ -278,7 +278,7 @@ def _days(ahead: Forecaster, factors: tuple[float, float, float]) -> tuple[int |
 
 
 def _better(found: Forecast) -> bool:
-    return found.gain > _LEAST_GAIN * found.cold
+    return found.gain > LEAST_GAIN * found.cold
 
 
 def _verdict(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from hushstream.privacy.amounts import count_text, delta_from_bytes, delta_text, epsilon_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import LiftConfig
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
 
@@ -49,6 +50,7 @@ class LiftReport:
             "holdout": _rate(self.lift.holdout),
             "uplift": None if uplift is None else {"difference": uplift[0], "ci95": uplift[1]},
             "decisions_needed": self.lift.needed,
+            "decisions_more": self.lift.decisions_more,
             "releases": self.releases,
             "epsilon_micro": self.epsilon_micro,
             "delta_units": str(self.delta_units),
@@ -71,11 +73,24 @@ class LiftReport:
                 lines.append(f"{name}: {rate.rate:.4f} a decision ({about}).")
         uplift = self.lift.uplift
         if uplift is not None:
-            lines.append(f"Uplift: {uplift[0]:+.4f} (95 % within {uplift[1]:.4f}).")
+            lines += [f"Uplift: {uplift[0]:+.4f} (95 % within {uplift[1]:.4f}).", _how_many_more(self.lift)]
         lines.append(_BASIS)
         price = f"epsilon {epsilon_text(self.epsilon_micro)}, delta {delta_text(self.delta_units)}"
         lines.append(f"From {count_text(self.releases, 'release')}; together they cost one user {price}.")
         return "\n".join(lines) + "\n"
+
+
+def _how_many_more(lift: Lift) -> str:
+    more = lift.decisions_more
+    if more is None:
+        return "There is no difference at all: no number of decisions would show one."
+    if not more:
+        return "The interval excludes 0: that is enough."
+    share = lift.counted[1] / sum(lift.counted)
+    return (
+        f"About {count_text(more, 'decision')} more until the interval excludes 0, if the uplift and the groups' "
+        f"shares stay; {share * more:.0f} of them in the hold-out."
+    )
 
 
 def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
@@ -88,6 +103,23 @@ def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
     Raises:
         HushstreamError: nothing was released yet.
     """
+    newest = newest_releases(values, system, system.config.lift)
+    found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest]
+    return LiftReport(
+        lift_of(found, system.config.lift.decisions_per_user),
+        sum(fields["leaf"] for fields in newest),
+        max(fields["epsilon_micro"] for fields in newest),
+        max(delta_from_bytes(fields["delta_units"]) for fields in newest),
+        all(fields["private_as_stated"] for fields in newest),
+    )
+
+
+def newest_releases(values: Iterable[bytes], system: P2BSystem, lift: LiftConfig) -> Sequence[Mapping[str, Any]]:
+    """The newest release of each counter.
+
+    Raises:
+        HushstreamError: nothing was released yet.
+    """
     newest: dict[bytes, Mapping[str, Any]] = {}
     for value in values:
         _, fields = codec.decode(value, frozenset({"Lift"}))
@@ -95,21 +127,14 @@ def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
         if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
             newest[fields["counter"]] = fields
     if not newest:
-        settings = system.config
-        wait = settings.feedback.attribution_window_seconds + settings.lift.every_seconds
+        window = system.config.feedback.attribution_window_seconds
+        wait = window + lift.every_seconds
         raise HushstreamError(
             f"lift: expected at least one release, got none: a decision counts once its wait for a reward is over "
-            f"({settings.feedback.attribution_window_seconds:g} s), and releases are {settings.lift.every_seconds:g} s "
+            f"({window:g} s), and releases are {lift.every_seconds:g} s "
             f"apart, so the first comes within some {wait:g} s of the first decision, as soon as others come after it"
         )
-    found = [(np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in newest.values()]
-    return LiftReport(
-        lift_of(found, system.config.lift.decisions_per_user),
-        sum(fields["leaf"] for fields in newest.values()),
-        max(fields["epsilon_micro"] for fields in newest.values()),
-        max(delta_from_bytes(fields["delta_units"]) for fields in newest.values()),
-        all(fields["private_as_stated"] for fields in newest.values()),
-    )
+    return list(newest.values())
 
 
 def _rate(rate: GroupRate | None) -> dict[str, float] | None:

@@ -20,7 +20,9 @@ tau of maximum likelihood.
 
 **Tags** share a slot's units, 1/s each of s tags, while the learner sees 1/sqrt(s): for coefficients beta of what it
 sees Y1 - q0 n has mean i beta/sqrt(s) and sampling variance i/s. With s as many as a visit usually has, d is sqrt(s)
-times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2.
+times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2. Where the tags of a visit say partly the same,
+each cell's sums hold what its neighbours earned, and a sum over a visit's d counts it s times. With a correlation rho
+of what they say (declared: `Tags.redundancy`) s tags are worth s / (1 + rho (s - 1)), and so much of d is a tag's own.
 
 **Signed blocks** (embeddings) have no n: with phi = e/|e|_1, z = Y1 - q_a n, centred over arms by their shares,
 c = E|e|_1 over the unit sphere of m dimensions and k = 1/(m c): z_j has mean i k beta_j and variance
@@ -33,6 +35,7 @@ fixes (`server.elementary`), so every machine makes the same effects.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +79,21 @@ class Effects(NamedTuple):
     cell_variances: Float64
 
 
+class RawEffects(NamedTuple):
+    """Effects before shrinkage, each with its variance.
+
+    Attributes:
+        share, slots: see `Effects`.
+        arms: (K,) both.
+        blocks: (K, cells) both, of each block behind the constant, by its name.
+    """
+
+    share: float
+    slots: float
+    arms: tuple[Float64, Float64]
+    blocks: Mapping[str, tuple[Float64, Float64]]
+
+
 class _Totals(NamedTuple):
     """Estimates of one total each: clicked, unclicked, and of each arm (K,) the variance of the noise in each."""
 
@@ -85,7 +103,19 @@ class _Totals(NamedTuple):
 
 
 def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | Float64) -> Effects:
-    """Shrunk effects from (noised) sums.
+    """Shrunk effects from (noised) sums; arguments and errors as of `raw_effects`."""
+    found = raw_effects(layout, ones, zeros, variance)
+    arm_means, arm_variances = _shrunk_arms(*found.arms)
+    means = np.zeros((layout.arms, layout.cells - 1))
+    variances = np.zeros_like(means)
+    for block in layout.blocks[1:]:
+        inner = slice(block.first_cell - 1, block.first_cell - 1 + block.cells)
+        means[:, inner], variances[:, inner] = _shrunk(*found.blocks[block.name], _prior_of_a_block())
+    return Effects(found.share, found.slots, arm_means, arm_variances, means, variances)
+
+
+def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | Float64) -> RawEffects:
+    """Effects from (noised) sums before shrinkage.
 
     Args:
         layout: of the deployment.
@@ -107,22 +137,19 @@ def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | 
     slots = total(counts)
     share = min(max(total(arms.clicked) / slots, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
     shares = np.clip(arms.clicked / counts, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
-    arm_means, arm_variances = _arm_effects(arms, counts, share)
-    means = np.zeros((layout.arms, layout.cells - 1))
-    variances = np.zeros_like(means)
+    blocks = {}
     for block, budget in zip(layout.blocks[1:], layout.budgets[1:], strict=True):
         across = slice(block.first_cell, block.first_cell + block.cells)
         scale = float(budget * layout.levels)
         cells = _Totals(ones[:, across] / scale, zeros[:, across] / scale, noise / scale**2)
         if block.signed:
-            raw, spread = _signed_effects(cells, counts, shares)
+            blocks[block.name] = _signed_effects(cells, counts, shares)
         else:
             raw, spread = _cell_effects(
                 cells, ones[:, across], zeros[:, across], scale, counts, shares, share, block.usual
             )
-        inner = slice(block.first_cell - 1, block.first_cell - 1 + block.cells)
-        means[:, inner], variances[:, inner] = _shrunk(raw, spread, _prior_of_a_block())
-    return Effects(share, slots, arm_means, arm_variances, means, variances)
+            blocks[block.name] = block.own_part * raw, block.own_part**2 * spread
+    return RawEffects(share, slots, _arm_effects(arms, counts, share), blocks)
 
 
 def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: Float64) -> _Totals:
@@ -142,9 +169,12 @@ def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: Floa
 def _arm_effects(arms: _Totals, counts: Float64, share: float) -> tuple[Float64, Float64]:
     information = counts * (share * (1.0 - share))
     raw = (arms.clicked - share * (arms.clicked + arms.unclicked)) / information
-    spread = (information + arms.variance * _noise_of_residual(share)) / information**2
+    return raw, (information + arms.variance * _noise_of_residual(share)) / information**2
+
+
+def _shrunk_arms(raw: Float64, spread: Float64) -> tuple[Float64, Float64]:
     grid = [0.0, *_tau_squares().tolist()]
-    best = max(grid, key=lambda tau_square: _log_likelihood(raw, spread, tau_square))
+    best = max(grid, key=lambda tau_square: log_likelihood(raw, spread, tau_square))
     kept = best / (best + spread)
     return kept * raw, kept * spread
 
@@ -230,7 +260,7 @@ def _prior_of_a_block() -> _Prior:
 
 def _shrunk(raw: Float64, spread: Float64, prior: _Prior) -> tuple[Float64, Float64]:
     """Posterior means and variances of effects ``raw`` with variances ``spread`` under the mixture."""
-    likelihood = np.array([_log_likelihood(raw, spread, tau_square) for tau_square in prior.tau_squares])
+    likelihood = np.array([log_likelihood(raw, spread, tau_square) for tau_square in prior.tau_squares])
     weights = prior.weights * exp(likelihood - likelihood.max())
     weights = weights / total(weights)
     mean, square, within = np.zeros_like(raw), np.zeros_like(raw), np.zeros_like(raw)
@@ -243,7 +273,7 @@ def _shrunk(raw: Float64, spread: Float64, prior: _Prior) -> tuple[Float64, Floa
     return mean * raw, within + np.maximum(square - mean * mean, 0.0) * (raw * raw)
 
 
-def _log_likelihood(raw: Float64, spread: Float64, tau_square: float) -> float:
+def log_likelihood(raw: Float64, spread: Float64, tau_square: float) -> float:
     """Of N(0, tau^2 + V) up to a constant, with tails of Laplace noise: beyond two deviations it falls linearly."""
     variance = tau_square + spread
     square = raw * raw / variance

@@ -17,7 +17,6 @@ from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputRecord, InputSlice, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Flat, State, boolean, listed
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdap.algorithm.aggregate import AGGREGATE, Aggregate, ModelUpdate
@@ -117,14 +116,11 @@ class PdapAggregatorMachine(PublishingRole):
     def _version(self) -> dict[str, Any]:
         """What the next version holds beside head and number."""
         columns = model_fields(self.update, self.system.config.arms)
-        price = self.system.guarantee().price
         return {
             "line": TRACK,
             **columns,
             "observations": self.aggregate.decisions,
-            "epsilon_micro": price.epsilon_micro,
-            "delta_units": delta_to_bytes(price.delta_units),
-            "private_as_stated": self.as_stated,
+            **self.system.stated(self.as_stated),
             "digest": self.chain.digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
         }
 

@@ -23,7 +23,6 @@ from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, TopicPartition
 from hushstream.engine.state.declared import FIXED, DeclaresFields, Field, Single, own_part
 from hushstream.engine.state.parts import array, record
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
@@ -221,7 +220,6 @@ def gossip_home(system: PdolSystem, partition: int, key: Key, ring: KeyRing | No
 
 def _parameters(home: HomeMachine, release_id: bytes, after: int, sent: NDArray[np.int64]) -> dict[str, Any]:
     """The record of what a node sends after a round."""
-    price = home.system.guarantee().price
     return {
         "release_id": release_id,
         "config_digest": home.system.digest,
@@ -229,9 +227,7 @@ def _parameters(home: HomeMachine, release_id: bytes, after: int, sent: NDArray[
         "epoch": home.epoch.number,
         "after": after,
         "values": sent.astype("<i8").tobytes(),
-        "epsilon_micro": price.epsilon_micro,
-        "delta_units": delta_to_bytes(price.delta_units),
-        "private_as_stated": home.system.as_stated(home.key.reproducible),
+        **home.system.stated(home.system.as_stated(home.key.reproducible)),
     }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from hushstream.replay.report.replayed import forms
 from hushstream.replay.studies.bgt.audits.configured import audit_config
 from hushstream.replay.studies.bgt.audits.rows import rows
 from hushstream.replay.studies.bgt.bench.compute import bgt_rows
@@ -11,16 +10,11 @@ from hushstream.replay.studies.bgt.bench.stream import bgt_stream_rows
 from hushstream.replay.studies.bgt.datasets import ML_RATINGS, TASTES
 from hushstream.replay.studies.bgt.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.bgt.experiments.paper_line import paper_line
-from hushstream.replay.studies.bgt.report import BgtResult, bgt_table, bgt_view, write_bgt_report
+from hushstream.replay.studies.bgt.report import present
 from hushstream.replay.studies.bgt.run import BgtOptions, run_bgt
 from hushstream.replay.studies.bgt.worlds.own import own_ratings
 from hushstream.replay.studies.bgt.worlds.ratings import RatingWorld, filmtrust, ml_100k, tastes
 from hushstream.replay.study import Study
-
-
-def _document(result: BgtResult) -> dict[str, Any]:
-    return result.as_json()
-
 
 STUDY = Study(
     system="bgt",
@@ -28,10 +22,7 @@ STUDY = Study(
     flags={"epsilon": "--epsilon"},
     dataset="filmtrust",
     play=run_bgt,
-    document=_document,
-    table=bgt_table,
-    view=bgt_view,
-    report=write_bgt_report,
+    **forms(present),
     worlds={"filmtrust": filmtrust, "ml-ratings": ml_100k, "tastes": tastes, "own-ratings": own_ratings},
     own_table="own-ratings",
     datasets=(ML_RATINGS, TASTES),

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from hushstream.replay.report.replayed import forms
 from hushstream.replay.studies.colin.audits import rows
 from hushstream.replay.studies.colin.audits.configured import audit_config
 from hushstream.replay.studies.colin.bench.compute import collaborative_rows
 from hushstream.replay.studies.colin.datasets import COLIN
 from hushstream.replay.studies.colin.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.colin.experiments.paper_line import paper_line
-from hushstream.replay.studies.colin.report import (
-    CollaborativeResult,
-    collaborative_table,
-    collaborative_view,
-    write_collaborative_report,
-)
+from hushstream.replay.studies.colin.report import present
 from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
 from hushstream.replay.studies.colin.samples import sample
 from hushstream.replay.studies.colin.worlds.lastfm import lastfm
 from hushstream.replay.studies.colin.worlds.uniform import colin
 from hushstream.replay.study import Study
-
-
-def _document(result: CollaborativeResult) -> dict[str, Any]:
-    return result.as_json()
 
 
 def _plays(made: Any) -> bool:
@@ -38,10 +30,7 @@ STUDY = Study(
     flags={"rounds": "--rounds"},
     dataset="colin",
     play=run_collaborative,
-    document=_document,
-    table=collaborative_table,
-    view=collaborative_view,
-    report=write_collaborative_report,
+    **forms(present),
     worlds={"colin": colin, "lastfm": lastfm},
     datasets=(COLIN,),
     plays=_plays,

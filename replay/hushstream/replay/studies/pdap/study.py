@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hushstream.replay.report.replayed import forms
 from hushstream.replay.studies.pdap.advice import play_plan
 from hushstream.replay.studies.pdap.audits.configured import audit_config
 from hushstream.replay.studies.pdap.audits.rows import rows
@@ -12,16 +13,12 @@ from hushstream.replay.studies.pdap.bench.stream import pdap_stream_rows
 from hushstream.replay.studies.pdap.datasets import FILM_VENDORS, VENDORS
 from hushstream.replay.studies.pdap.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.pdap.experiments.paper_line import paper_line
-from hushstream.replay.studies.pdap.report import PdapResult, pdap_table, pdap_view, write_pdap_report
+from hushstream.replay.studies.pdap.report import present
 from hushstream.replay.studies.pdap.run import PdapOptions, run_pdap
 from hushstream.replay.studies.pdap.worlds.ml_vendors import ml_vendors
 from hushstream.replay.studies.pdap.worlds.own import own_vendors
 from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.replay.study import Study
-
-
-def _document(result: PdapResult) -> dict[str, Any]:
-    return result.as_json()
 
 
 def _plays(made: Any) -> bool:
@@ -35,10 +32,7 @@ STUDY = Study(
     flags={"contexts": "--contexts", "first_window": "--first-window", "window_ratio": "--window-ratio"},
     dataset="vendors",
     play=run_pdap,
-    document=_document,
-    table=pdap_table,
-    view=pdap_view,
-    report=write_pdap_report,
+    **forms(present),
     worlds={"vendors": vendors, "ml-vendors": ml_vendors, "own-vendors": own_vendors},
     own_table="own-vendors",
     datasets=(VENDORS, FILM_VENDORS),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from hushstream.replay.report.replayed import forms
 from hushstream.replay.studies.pdol.audits.configured import audit_config
 from hushstream.replay.studies.pdol.audits.rows import rows
 from hushstream.replay.studies.pdol.bench.compute import pdol_rows
@@ -11,16 +10,11 @@ from hushstream.replay.studies.pdol.bench.stream import pdol_stream_rows
 from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
 from hushstream.replay.studies.pdol.experiments.catalogue import EXPERIMENTS
 from hushstream.replay.studies.pdol.experiments.paper_line import paper_line
-from hushstream.replay.studies.pdol.report import PdolResult, pdol_table, pdol_view, write_pdol_report
+from hushstream.replay.studies.pdol.report import present
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, own_records, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Study
-
-
-def _document(result: PdolResult) -> dict[str, Any]:
-    return result.as_json()
-
 
 STUDY = Study(
     system="pdol",
@@ -28,10 +22,7 @@ STUDY = Study(
     flags={"records": "--records", "epsilon": "--epsilon"},
     dataset="tmc-binary",
     play=run_pdol,
-    document=_document,
-    table=pdol_table,
-    view=pdol_view,
-    report=write_pdol_report,
+    **forms(present),
     worlds={
         "tmc-binary": tmc_binary,
         "sparse-synthetic": sparse_synthetic,

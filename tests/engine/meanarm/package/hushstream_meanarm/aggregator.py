@@ -26,9 +26,9 @@ class AggregatorMachine(PublishingRole):
     rounding = Rounding({"means": "<f8"}, 1e-9, ("digest",))
     system: Meanarm
 
-    def __init__(self, system: Meanarm) -> None:
-        """Bind to a deployment."""
-        identity = Identity("aggregator", system.config.deployment, system.digest, ("models", 0))
+    def __init__(self, system: Meanarm, track: int) -> None:
+        """Bind to a deployment; ``track`` is 0."""
+        identity = Identity("aggregator", system.config.deployment, system.digest, ("models", track))
         super().__init__(system, identity, "ArmMeans", ("sums", 0), SERVER)
         self.sums = np.zeros((2, system.config.arms), dtype="<i8")
         self.as_stated = True

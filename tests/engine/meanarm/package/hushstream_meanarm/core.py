@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.system import Core, Priced
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, whole
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale, residue
 from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
 
 NAME, MECHANISM, UNIT = "meanarm", "arm sums", "one reward of one user"
 RELATION = "null-slot: neighbours differ in what one slot holds, an arm with a reward or nothing"
@@ -101,34 +103,30 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
     )
 
 
-def budget_of(config: MeanarmConfig) -> BudgetFacts:
-    """What the rewards of one user may cost."""
-    count = config.rewards_per_user
-    cost = guarantee_of(config).lifetime.cost
-    return BudgetFacts(None, cost, "all rewards of one user", "rewards of a user", count, count, "windows", 1)
+def priced(config: MeanarmConfig) -> Priced:
+    """What rewards promise and cost: a slot is in one window, and all rewards of a user are charged once."""
+    promise, count = guarantee_of(config), config.rewards_per_user
+    one = Debit("", MECHANISM, promise.cost, RELATION, UNIT)
+    life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} rewards of one user")
+    terms = SpendingTerms("window", one, 1, life, BasicFilter(life.cost))
+    budget = BudgetFacts(None, life.cost, "all rewards of one user", "rewards of a user", count, count, "windows", 1)
+    return Priced(Promises(promise), (budget,), {"ledger": terms})
 
 
-@dataclass(frozen=True, slots=True)
-class Meanarm:
-    """A deployment's configuration, and what follows from it."""
+class Meanarm(Core[MeanarmConfig]):
+    """What the machines of a deployment work from."""
 
-    config: MeanarmConfig
-    public_dataset: bool = False
+    @classmethod
+    def of(cls, config: MeanarmConfig, public_dataset: bool) -> Meanarm:
+        """A deployment."""
+        canonical = canonical_form(config, public_dataset)
+        digest = hashlib.blake2b(canonical, digest_size=16, person=b"meanarm-config").digest()
+        return cls(config, digest, priced(config), public_dataset=public_dataset)
 
     @property
-    def digest(self) -> bytes:
-        """16 bytes that stand for the configuration."""
-        canonical = canonical_form(self.config, self.public_dataset)
-        return hashlib.blake2b(canonical, digest_size=16, person=b"meanarm-config").digest()
-
-    @property
-    def terms(self) -> SpendingTerms:
-        """A slot is in one window, so windows lie side by side; all rewards of a user are charged once."""
-        promise, count = guarantee_of(self.config), self.config.rewards_per_user
-        life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} rewards of one user")
-        return SpendingTerms(
-            "window", Debit("", MECHANISM, promise.cost, RELATION, UNIT), 1, life, BasicFilter(life.cost)
-        )
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions."""
+        return {"learners": self.config.homes, "tracks": 1}
 
     @property
     def scale(self) -> tuple[int, int]:
@@ -137,16 +135,6 @@ class Meanarm:
 
     def address(self, nonce: bytes, epoch: int, window: int, content: bytes) -> NoiseAddress:
         """What names the noise of a window."""
-        return NoiseAddress(
-            purpose="release-noise",
-            deployment=self.config.deployment,
-            genesis_nonce=nonce,
-            system=NAME,
-            mechanism=MECHANISM,
-            parameters=dict(zip(("arms", "numerator", "denominator"), (self.config.arms, *self.scale), strict=True)),
-            config_digest=self.digest,
-            epoch=epoch,
-            window=window,
-            partition=0,
-            content=content,
-        )
+        parameters = dict(zip(("arms", "numerator", "denominator"), (self.config.arms, *self.scale), strict=True))
+        place = self.noise_address("release-noise", MECHANISM, parameters, nonce, epoch, 0)
+        return replace(place, window=window, content=content)

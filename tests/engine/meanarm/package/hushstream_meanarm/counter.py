@@ -9,7 +9,6 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.records import InputSlice, Output, Step
@@ -20,7 +19,7 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, checked_add, discrete_laplace
-from hushstream_meanarm.core import COUNTER, Meanarm, guarantee_of
+from hushstream_meanarm.core import COUNTER, Meanarm
 
 MALFORMED = "malformed_slot"
 REMEMBERED_IDS = 100_000
@@ -43,7 +42,7 @@ class CounterMachine(ReleasingRole):
     def __init__(self, system: Meanarm, key: Key, ring: KeyRing | None) -> None:
         """Bind to a deployment, the key that its journal begins with, and the zone's key file."""
         identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", 0))
-        super().__init__(system, identity, "ArmWindow", ("slots", 0), COUNTER, key, ring, system.terms)
+        super().__init__(system, identity, "ArmWindow", ("slots", 0), COUNTER, key, ring, system.spending_terms)
         self.window = 0
         self.slots: list[dict[str, Any]] = []
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
@@ -90,10 +89,10 @@ class CounterMachine(ReleasingRole):
         )
         noise = discrete_laplace(KeyedStream(key, address), *system.scale, exact.size)
         name = key.digest("sums-id", nonce, self.window.to_bytes(8))
-        stated = guarantee_of(system.config).private_as_stated and not key.reproducible
+        stated = system.as_stated(key.reproducible)
         sums = checked_add(exact.ravel(), noise).astype("<i8").tobytes()
         fields = {"sums_id": name, "config_digest": system.digest, "sums": sums, "private_as_stated": stated}
-        entry = ledger_fields(system.config.deployment, system.digest, name, asked.debit, stated)
+        entry = system.ledger_entry(name, asked.debit, key.reproducible)
         return (
             Output("sums", 0, self.chain.encode("ArmSums", fields)),
             Output("ledger", 0, self.chain.encode("LedgerEntry", entry)),

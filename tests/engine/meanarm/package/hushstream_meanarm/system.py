@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from hushstream.engine.declare import topics
-from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Kind, System, Words
-from hushstream.engine.declare.gauges import budget_gauges, model_gauges, version_gauges
+from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import Role, RoleKeys
-from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.privacy.promises.promise import Promises
-from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
+from hushstream.engine.declare.role import RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.schemas.topics import PartitionRule
 from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS
 from hushstream_meanarm.aggregator import AggregatorMachine
-from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, budget_of, guarantee_of
+from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, priced
 from hushstream_meanarm.counter import MALFORMED as MALFORMED_SLOT
 from hushstream_meanarm.counter import CounterMachine
 from hushstream_meanarm.learner import LearnerMachine
 
-_ASKS: dict[str, Any] = {"names_users": True, "tombstones": True, "private_lag": True, "client": "writes"}
-_SLOTS: dict[str, Any] = {"names_users": False, "tombstones": False, "private_lag": True}
-
-
-def _input(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
-    kept: dict[str, Any] = {"retention_ms": SHORT_MS, "noised": False, "ticks": False, **more}
-    return Topic(name=name, schemas=schemas, zone=zone, partition_rule=rule, count=count, **kept)
-
-
 TOPICS = (
-    _input("asks", ("ArmAsk", "ArmClick", "Forget"), EDGE, PartitionRule.USER, "learners", **_ASKS),
+    topics.asked("asks", ("ArmAsk", "ArmClick", "Forget"), EDGE, "learners", ticks=False, private_lag=True),
     topics.journal("answers", ("ArmAnswers",), EDGE, PartitionRule.HOME, "learners", client="reads"),
-    _input("slots", ("ArmSlot",), COUNTER, PartitionRule.TRACK, "tracks", **_SLOTS),
+    topics.unnamed(
+        "slots", ("ArmSlot",), COUNTER, PartitionRule.TRACK, "tracks", noised=False, ticks=False, private_lag=True
+    ),
     topics.journal("journal-counter", ("ArmWindow",), COUNTER, PartitionRule.HOME, "tracks"),
     topics.releases("sums", "ArmSums"),
     topics.account("ledger", "LedgerEntry", "tracks"),
@@ -54,82 +44,45 @@ def _counter(system: Meanarm, home: int, keys: RoleKeys) -> CounterMachine:
     return CounterMachine(system, keys.own, keys.ring)
 
 
-def _aggregator(system: Meanarm, track: int, keys: RoleKeys) -> AggregatorMachine:
-    return AggregatorMachine(system)
-
-
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
     return model_gauges(0, machine.models[0].published_ms, now_seconds)
 
 
-def _counter_gauges(machine: CounterMachine, now_seconds: float) -> Mapping[str, float]:
-    return budget_gauges("reward", machine.spending, machine.refused)
-
-
 ROLES = (
-    Role(
-        name="learner",
-        zone=EDGE,
-        key_zone=EDGE,
+    answering_role(
+        "learner",
+        EDGE,
+        _learner,
         inputs=("asks",),
         journal="answers",
-        writes=("slots", "dead-letters-edge"),
-        broadcasts=("models",),
+        writes=("slots",),
         homes="learners",
-        make=_learner,
         gauges=_learner_gauges,
-        private_work=True,
         outcomes=OUTCOMES,
     ),
-    Role(
-        name="counter",
-        zone=COUNTER,
-        key_zone=COUNTER,
+    releasing_role(
+        "counter",
+        COUNTER,
+        _counter,
         inputs=("slots",),
         journal="journal-counter",
-        writes=("sums", "ledger", "dead-letters-counter"),
-        marks="marks-counter",
+        writes=("sums", "ledger"),
         homes="tracks",
-        make=_counter,
-        gauges=_counter_gauges,
-        scope_classes=("reward",),
+        charges="reward",
         private_work=True,
         outcomes=OUTCOMES,
         reasons=(MALFORMED_SLOT,),
     ),
-    Role(
-        name="aggregator",
-        zone=SERVER,
-        key_zone=None,
-        inputs=("sums",),
-        journal="models",
-        writes=("dead-letters-server",),
-        homes="tracks",
-        make=_aggregator,
-        gauges=version_gauges,
-        private_work=False,
-        outcomes=OUTCOMES,
-        reasons=(MALFORMED_SUMS,),
-    ),
+    publishing_role(SERVER, AggregatorMachine, inputs=("sums",), outcomes=OUTCOMES, reasons=(MALFORMED_SUMS,)),
 )
 
 
-def _prepare(config: MeanarmConfig, given: Given) -> Mapping[str, bytes]:
-    return {}
-
-
 def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
-    core = Meanarm(config, artefacts.public_dataset is not None)
+    core = Meanarm.of(config, artefacts.public_dataset is not None)
     return System(
-        kind=NAME,
-        config=config,
-        digest=core.digest,
+        core=core,
         roles=ROLES,
         topics=TOPICS,
-        counts={"learners": config.homes, "tracks": 1},
-        promises=Promises(guarantee_of(config)),
-        budgets=(budget_of(config),),
-        ledgers={"ledger": core.terms},
         erasure=Erasure(
             stays=(
                 "sums that their rewards are in, with noise",
@@ -150,17 +103,7 @@ def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
             ),
         ),
         facts={},
-        core=core,
-        public_dataset=core.public_dataset,
     )
-
-
-def _promises(config: MeanarmConfig, artefacts: Artefacts) -> Promises:
-    return Promises(guarantee_of(config))
-
-
-def _budgets(config: MeanarmConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_of(config),)
 
 
 KIND = Kind(
@@ -169,8 +112,7 @@ KIND = Kind(
     config=MeanarmConfig,
     topics=TOPICS,
     roles=ROLES,
-    prepare=_prepare,
+    prepare=lambda config, given: {},
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=lambda config, artefacts: priced(config),
 )

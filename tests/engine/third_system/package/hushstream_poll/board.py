@@ -13,7 +13,6 @@ from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import State, boolean, integer, rows
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream_poll.core import PollSystem
 from hushstream_poll.topics import BOARD
 
@@ -56,12 +55,9 @@ class BoardMachine(PublishingRole):
     def _standing(self) -> dict[str, Any]:
         counts = np.maximum(self.sums, 1)
         shares = (counts / counts.sum()).astype("<f8").tobytes()
-        promise = self.system.guarantee
         return {
             "shares": shares,
             "votes": self.votes,
-            "epsilon_micro": promise.epsilon_micro,
-            "delta_units": delta_to_bytes(promise.delta_units),
-            "private_as_stated": self.as_stated,
+            **self.system.stated(self.as_stated),
             "digest": self.chain.digester.digest("standing", shares),
         }

@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hushstream.engine.noise.budget import SpendingTerms
+from hushstream.engine.system import Core
 from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale
-from hushstream.privacy.promises.promise import Guarantee
-from hushstream_poll.configuration import NAME, PollConfig
-from hushstream_poll.promise import MECHANISM, guarantee_of, terms_of
+from hushstream_poll.configuration import PollConfig, poll_digest
+from hushstream_poll.promise import MECHANISM, priced
 
 
-@dataclass(frozen=True, slots=True)
-class PollSystem:
+@dataclass(frozen=True, eq=False)
+class PollSystem(Core[PollConfig]):
     """A configuration with the options of the question.
 
     Attributes:
-        config: as given.
         options: in words, in their order.
-        digest: of both.
-        public_dataset: whether a public dataset is replayed.
     """
 
-    config: PollConfig
     options: tuple[str, ...]
-    digest: bytes
-    public_dataset: bool = False
+
+    @classmethod
+    def of(cls, config: PollConfig, options: tuple[str, ...], public_dataset: bool) -> PollSystem:
+        """A deployment."""
+        digest = poll_digest(config, options, public_dataset)
+        return cls(config, digest, priced(config), options, public_dataset=public_dataset)
 
     @property
-    def guarantee(self) -> Guarantee:
-        """What is promised."""
-        return guarantee_of(self.config)
-
-    @property
-    def terms(self) -> SpendingTerms:
-        """What windows cost."""
-        return terms_of(self.config)
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of partitions."""
+        return {"ballots": self.config.homes, "tracks": 1}
 
     @property
     def scale(self) -> tuple[int, int]:
@@ -51,16 +45,5 @@ class PollSystem:
 
     def address(self, nonce: bytes, epoch: int, partition: int, window: int, content: bytes) -> NoiseAddress:
         """What names the noise of a window."""
-        return NoiseAddress(
-            purpose="release-noise",
-            deployment=self.config.deployment,
-            genesis_nonce=nonce,
-            system=NAME,
-            mechanism=MECHANISM,
-            parameters=self.parameters,
-            config_digest=self.digest,
-            epoch=epoch,
-            window=window,
-            partition=partition,
-            content=content,
-        )
+        place = self.noise_address("release-noise", MECHANISM, self.parameters, nonce, epoch, partition)
+        return replace(place, window=window, content=content)

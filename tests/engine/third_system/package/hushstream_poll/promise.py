@@ -6,12 +6,13 @@ import math
 from fractions import Fraction
 
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.noise import laplace_scale, residue
 from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
 from hushstream_poll.configuration import PollConfig
 
 MECHANISM = "histogram"
@@ -57,20 +58,14 @@ def guarantee_of(config: PollConfig) -> Guarantee:
     )
 
 
-def terms_of(config: PollConfig) -> SpendingTerms:
-    """A vote is in one window, so windows lie side by side; all votes of a user are charged once."""
-    promise = guarantee_of(config)
-    price = Debit("", MECHANISM, promise.cost, RELATION, UNIT)
-    life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{config.votes_per_user} votes of one user")
-    return SpendingTerms("window", price, 1, life, BasicFilter(life.cost))
-
-
-def budget_of(config: PollConfig) -> BudgetFacts:
-    """What the votes of one user may cost."""
-    count = config.votes_per_user
-    return BudgetFacts(
-        None, guarantee_of(config).lifetime.cost, "all votes of one user", "votes of a user", count, count, "windows", 1
-    )
+def priced(config: PollConfig) -> Priced:
+    """What votes promise and cost: a vote is in one window, and all votes of a user are charged once."""
+    promise, count = guarantee_of(config), config.votes_per_user
+    one = Debit("", MECHANISM, promise.cost, RELATION, UNIT)
+    life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} votes of one user")
+    terms = SpendingTerms("window", one, 1, life, BasicFilter(life.cost))
+    budget = BudgetFacts(None, life.cost, "all votes of one user", "votes of a user", count, count, "windows", 1)
+    return Priced(Promises(promise), (budget,), {"spent-on-votes": terms})
 
 
 def _delta(error: Fraction, micro: int) -> int:

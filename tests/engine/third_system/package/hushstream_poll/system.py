@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
-from hushstream.engine.declare.gauges import budget_gauges, version_gauges
+from hushstream.engine.declare.gauges import spending_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import MetricClass, Role, RoleKeys
-from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.declare.role import MetricClass, Role, RoleKeys, publishing_role
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.promises.promise import Promises
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
-from hushstream_poll.configuration import NAME, PollConfig, poll_digest
+from hushstream_poll.configuration import NAME, PollConfig
 from hushstream_poll.core import PollSystem
-from hushstream_poll.promise import budget_of, guarantee_of
+from hushstream_poll.promise import priced
 from hushstream_poll.tally import REPEATED_VOTE, TALLY, UNKNOWN_OPTION, VOTE, TallyMachine
 from hushstream_poll.topics import BALLOTS, BOARD, TOPICS
 
@@ -39,14 +38,6 @@ def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
     return TallyMachine(system, home, keys.own, keys.ring)
 
 
-def _board(system: PollSystem, track: int, keys: RoleKeys) -> BoardMachine:
-    return BoardMachine(system, track)
-
-
-def _tally_gauges(machine: TallyMachine, now_seconds: float) -> Mapping[str, float]:
-    return budget_gauges("vote", machine.spending, machine.refused)
-
-
 ROLES = (
     Role(
         name="tally",
@@ -58,23 +49,18 @@ ROLES = (
         marks="marks-ballots",
         homes="ballots",
         make=_tally,
-        gauges=_tally_gauges,
+        gauges=partial(spending_gauges, "vote"),
         scope_classes=("vote",),
         private_work=False,
         outcomes=_OUTCOMES,
         reasons=(UNKNOWN_OPTION,),
     ),
-    Role(
+    publishing_role(
+        BOARD,
+        BoardMachine,
         name="board",
-        zone=BOARD,
-        key_zone=None,
         inputs=("tallies",),
         journal="standings",
-        writes=("dead-letters-board",),
-        homes="tracks",
-        make=_board,
-        gauges=version_gauges,
-        private_work=False,
         outcomes=_OUTCOMES,
         reasons=(MALFORMED_TALLY,),
     ),
@@ -101,20 +87,12 @@ _WORDS = Words(
 def declare(core: PollSystem) -> System:
     """A deployment."""
     return System(
-        kind=NAME,
-        config=core.config,
-        digest=core.digest,
+        core=core,
         roles=ROLES,
         topics=TOPICS,
-        counts={"ballots": core.config.homes, "tracks": 1},
-        promises=Promises(core.guarantee),
-        budgets=(budget_of(core.config),),
-        ledgers={"spent-on-votes": core.terms},
         erasure=_ERASURE,
         words=_WORDS,
         facts={"options": len(core.options)},
-        core=core,
-        public_dataset=core.public_dataset,
     )
 
 
@@ -131,16 +109,7 @@ def _prepare(config: PollConfig, given: Given) -> Mapping[str, bytes]:
 
 def _assemble(config: PollConfig, artefacts: Artefacts) -> System:
     options = tuple(artefacts.json(QUESTION, "what can be voted for"))
-    public = artefacts.public_dataset is not None
-    return declare(PollSystem(config, options, poll_digest(config, options, public), public))
-
-
-def _promises(config: PollConfig, artefacts: Artefacts) -> Promises:
-    return Promises(guarantee_of(config))
-
-
-def _budgets(config: PollConfig, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-    return (budget_of(config),)
+    return declare(PollSystem.of(config, options, artefacts.public_dataset is not None))
 
 
 def _facts(config: PollConfig, artefacts: Artefacts) -> Sequence[Fact]:
@@ -158,7 +127,6 @@ KIND = Kind(
     inputs=(OPTIONS,),
     prepare=_prepare,
     assemble=_assemble,
-    promises=_promises,
-    budgets=_budgets,
+    priced=lambda config, artefacts: priced(config),
     facts=_facts,
 )

@@ -11,14 +11,12 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import Single, Table, integer, recent_ids
 from hushstream.feedback.memory import BoundedMap
-from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, checked_add, discrete_laplace, laplace_variance
@@ -59,7 +57,9 @@ class TallyMachine(ReleasingRole):
     def __init__(self, system: PollSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
         identity = Identity("tally", system.config.deployment, system.digest, ("journal-ballots", partition))
-        super().__init__(system, identity, "TallyJournal", ("votes", partition), BALLOTS, key, ring, system.terms)
+        super().__init__(
+            system, identity, "TallyJournal", ("votes", partition), BALLOTS, key, ring, system.spending_terms
+        )
         self.window = 0
         self.open_since_ms = 0
         self.ballots: list[Ballot] = []
@@ -153,26 +153,22 @@ class TallyMachine(ReleasingRole):
         return hashlib.blake2b(user.encode(), digest_size=16, key=self.chain.genesis_nonce).hexdigest()
 
     def _outputs(self, ballots: list[Ballot], asked: Asked) -> tuple[Output, ...]:
-        system, promise = self.system, self.system.guarantee
-        key, nonce = self.releases.key, self.releases.nonce
+        system, key, nonce = self.system, self.releases.key, self.releases.nonce
         place = (nonce, self.releases.epoch.number, self.partition, self.window)
         content = key.digest("window-content", *(f"{one.vote_id} {one.option}".encode() for one in ballots))
         stream = KeyedStream(key, system.address(*place, content))
         exact = np.bincount([ballot.option for ballot in ballots], minlength=len(system.options)).astype(np.int64)
         sums = checked_add(exact, discrete_laplace(stream, *system.scale, len(system.options)))
         name = key.digest("tally-id", nonce, f"{self.partition} {self.window}".encode())
-        as_stated = promise.private_as_stated and not key.reproducible
         tally = {
             "tally_id": name,
             "config_digest": system.digest,
             "votes": len(ballots),
             "sums": sums.astype("<i8").tobytes(),
             "variance": laplace_variance(*system.scale),
-            "epsilon_micro": promise.epsilon_micro,
-            "delta_units": delta_to_bytes(promise.delta_units),
-            "private_as_stated": as_stated,
+            **system.stated(system.as_stated(key.reproducible)),
         }
-        entry = ledger_fields(system.config.deployment, system.digest, name, asked.debit, as_stated)
+        entry = system.ledger_entry(name, asked.debit, key.reproducible)
         return (
             Output("tallies", 0, self.chain.encode("Tally", tally)),
             Output("spent-on-votes", self.partition, self.chain.encode("LedgerEntry", entry)),

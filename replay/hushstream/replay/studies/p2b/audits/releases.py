@@ -21,12 +21,19 @@ from hushstream.privacy.keys import Key
 from hushstream.replay.audits.draws import fresh_key, fresh_nonce, side_by_side
 from hushstream.replay.audits.readings import Reading, reading_family, reading_of
 from hushstream.replay.audits.row import Attacked, Run
-from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.configuration import (
+    ContextConfig,
+    EncoderConfig,
+    LiftConfig,
+    P2BConfig,
+    ReleaseConfig,
+    ShadowConfig,
+)
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.contribution.summed import resolve_codes
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.lift import GROUPS, LiftCounter, lift_guarantee, lift_tree
+from hushstream.systems.p2b.lift import GROUPS, SUMS, LiftCounter, lift_guarantee, lift_tree, required_lift
 from hushstream.systems.p2b.release import release_address, release_window
 from hushstream.systems.p2b.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
@@ -44,7 +51,12 @@ TARGET = 1
 """The arm that the unit's report names; what is known of the others is in arm 0, or in the same cell."""
 
 
-def p2b(release: ReleaseConfig, lift: LiftConfig | None = None, budget: BudgetConfig | None = None) -> P2BSystem:
+def p2b(
+    release: ReleaseConfig,
+    lift: LiftConfig | None = None,
+    budget: BudgetConfig | None = None,
+    shadow: ShadowConfig | None = None,
+) -> P2BSystem:
     """A deployment with `CELLS` codes."""
     return stand_in(
         P2BConfig(
@@ -56,6 +68,7 @@ def p2b(release: ReleaseConfig, lift: LiftConfig | None = None, budget: BudgetCo
             release=release,
             lift=LiftConfig() if lift is None else lift,
             budget=budget,
+            shadow=ShadowConfig() if shadow is None else shadow,
         )
     )
 
@@ -169,6 +182,30 @@ def audit_lift(system: P2BSystem) -> Run:
 
     claimed = lift_guarantee(lift, levels).cost
     return partial(audit_attack, side_by_side(scores, len(GROUPS)), claimed, reading_family(tree, reading, 2))
+
+
+def audit_shadow(system: P2BSystem) -> Run:
+    """The lift in the shadow: all that one user was answered, shown and rewarded with, against none of it.
+
+    Every item has such a user, as in `audit_lift`.
+    """
+    counted = required_lift(system.config)
+    lift, levels, items = counted
+    tree = lift_tree(*counted)
+    reading, step = reading_of(tree, tree.horizon), levels * lift.decisions_per_user
+    key = fresh_key()
+
+    def scores(present: bool) -> NDArray[np.float64]:
+        address = system.lift_address(fresh_nonce(), 0)
+        counter = LiftCounter(lift, levels, _WAIT_MS, key, address, items)
+        for index in range(2 * lift.decisions_per_user if present else 0):
+            for item in range(items):
+                counter.count_answer(bytes(16), item, True, index, _WAIT_MS, 1.0)
+        sums = np.array([counter.release(2 * _WAIT_MS).sums for _ in range(reading.steps)])
+        return reading.clipped_score(sums[np.array(reading.times) - 1].reshape(-1, items, SUMS)[..., :1], step)
+
+    claimed = lift_guarantee(*counted).cost
+    return partial(audit_attack, side_by_side(scores, items), claimed, reading_family(tree, reading, 1))
 
 
 def audit_tuples_release(system: P2BSystem, others: int) -> Run:

@@ -12,7 +12,7 @@ from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
 from hushstream.replay.studies.p2b.audits import attacks, linear, releases
 from hushstream.replay.studies.p2b.audits.role_rows import role_rows
 from hushstream.replay.studies.p2b.audits.work import works
-from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig
+from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig, ShadowConfig
 from hushstream.systems.p2b.contribution.summed import PAPER_THRESHOLD
 
 SAMPLING, THRESHOLD = 0.5, 5
@@ -27,6 +27,7 @@ POPULAR = 30
 
 
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
+SHADOW = ShadowConfig(epsilon=3.0, decisions_per_user=3, releases=HORIZON)
 
 
 def _releases() -> tuple[Recipe, ...]:
@@ -65,6 +66,7 @@ def _releases() -> tuple[Recipe, ...]:
         Recipe("tuples-unique", alone),
         Recipe("paper", as_in_the_paper),
         _lift("lift", LIFT, 1_500),
+        _shadow("shadow", SHADOW, 1_500),
     )
 
 
@@ -113,6 +115,15 @@ def _lift(name: str, lift: LiftConfig, runs: int) -> Recipe:
         run = releases.audit_lift(releases.p2b(ReleaseConfig(levels=2), lift))
         about = "all decisions of a user against none, all releases seen"
         return Audit(name, "release", about, runs, run, subjects=(lift,))
+
+    return Recipe(name, audit)
+
+
+def _shadow(name: str, shadow: ShadowConfig, runs: int) -> Recipe:
+    def audit() -> Audit:
+        run = releases.audit_shadow(releases.p2b(ReleaseConfig(levels=2), shadow=shadow))
+        about = "all decisions of a user against none, all releases seen"
+        return Audit(name, "release", about, runs, run, subjects=(shadow,))
 
     return Recipe(name, audit)
 

@@ -8,7 +8,8 @@ the expected reward of what they are shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -34,12 +35,17 @@ from hushstream.replay.studies.p2b.clear_model import ClearSums, written_out
 from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.mixed_table import EmbeddedUsers, FeatureWorld, MixedTable
 from hushstream.replay.worlds.tagged_documents import TaggedDocuments
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
+from hushstream.systems.p2b.planning.estimated import estimated_spreads
+from hushstream.systems.p2b.planning.forecast import Habits
+from hushstream.systems.p2b.planning.plan import ASSUMED_REST
 from hushstream.systems.p2b.running import RunningSums
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.estimate import model_from_sums
+from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.warm_start import cold_start, warm_start
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import Domain, Reports, noised, slot_sums
@@ -58,7 +64,7 @@ _PUBLIC_CONTEXTS = 20_000
 CHUNK = 5_000
 
 Kind = Literal["mixed", "interactions", "embedding", "documents"]
-Form = Literal["cold", "raw", "linear", "codes"]
+Form = Literal["cold", "raw", "linear", "codes", "spreads"]
 Windows = Literal["one", "ten fresh", "ten counted"]
 
 
@@ -67,7 +73,8 @@ class Line:
     """One way to make a model.
 
     Attributes:
-        form: ``cold``; ``raw`` (ridge on all interactions in clear); ``linear`` sums; ``codes`` of public k-means.
+        form: ``cold``; ``raw`` (ridge on all interactions in clear); ``linear`` sums; ``codes`` of public k-means; or
+            ``spreads``, which judges nobody but gives `estimated_of` the linear sums.
         slots: contributors whose slots count.
         epsilon: of a slot; 0 where nothing is private.
         windows: how sums are released.
@@ -132,10 +139,12 @@ def guarantee_of(task: Task, line: Line) -> Guarantee | None:
 
 
 def play(task: Task) -> dict[Line, tuple[float, ...]]:
-    """Mean expected reward of new users for each line, one figure a release."""
+    """Mean expected reward of new users for each line, one figure a release; of spreads see `estimated_of`."""
     contributed = _contribute(task, max((line.slots for line in task.lines), default=0))
     return {
-        line: tuple(_judge(task, _prior(task, line, contributed, draw)) for draw in range(line.draws))
+        line: estimated_of(task, line, contributed)
+        if line.form == "spreads"
+        else tuple(_judge(task, _prior(task, line, contributed, draw)) for draw in range(line.draws))
         for line in task.lines
     }
 
@@ -287,9 +296,40 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
             return _linear(task, line, contributed, draw)
         case "codes":
             return _codes(task, line, contributed, draw)
+        case "spreads":
+            raise HushstreamError("play: expected a line that makes a model, got one of spreads")
+
+
+def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[float, ...]:
+    """What released sums say of spreads: the least and the largest factor, the rate, items, and blocks in order."""
+    world, layout = world_of(task), layout_for(task, line)
+    windows = list(_released(task, replace(line, form="linear"), contributed, 0))
+    habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
+    found = estimated_spreads(layout, habits, _worth(windows), ASSUMED_REST, None, _worth(windows[:1]))
+    low, _, high = found.factors
+    spreads = found.spreads
+    return (low, high, spreads.rate, spreads.arms, *spreads.blocks.values())
+
+
+class _Window(NamedTuple):
+    """Released sums of a window (2, K, P), and by how much they change the variance of the total."""
+
+    sums: Int64
+    variance: float
+
+
+def _worth(windows: Sequence[_Window]) -> Worth:
+    together = np.sum([one.sums for one in windows], axis=0)
+    return Worth(together[0], together[1], sum(one.variance for one in windows))
 
 
 def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
+    found = effects(layout_for(task, line), *_worth(list(_released(task, line, contributed, draw))))
+    start = warm_start(found, click_chance(world_of(task).click_rate), ROUNDS)
+    return NormalPrior.of(start.means, start.variances, start.reward_variance)
+
+
+def _released(task: Task, line: Line, contributed: _Contributed, draw: int) -> Iterator[_Window]:
     world, layout = world_of(task), layout_for(task, line)
     key, address = seeded_key(task.seed, "shuffler"), _address(task, line, draw)
     blocks = world.schema.blocks(contributed.rows[: line.slots])
@@ -298,22 +338,18 @@ def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> Nor
     windows = 1 if line.windows == "one" else 10
     numerator, denominator = laplace_scale(str(line.epsilon), layout.sensitivity)
     shape = (2, layout.arms, layout.cells)
-    totals, variance = np.zeros(shape, dtype=np.int64), 0.0
     running = RunningSums(tree_of(layout, line), key, address) if line.windows == "ten counted" else None
     for window in range(windows):
         reports = unpack_reports(layout, contents[window::windows])
         exact = linear_sums(layout, reports, np.ones(len(reports.held), dtype=np.bool_))
         if running is not None:
             step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
-            totals, variance = totals + step.sums.reshape(shape), variance + step.variance
+            yield _Window(step.sums.reshape(shape), step.variance)
             continue
         stream = KeyedStream(key, _address(task, line, draw, window))
         noise = discrete_laplace(stream, numerator, denominator, int(np.prod(shape))).reshape(shape)
         released = noised_sums(exact, noise)
-        totals = totals + np.stack([released.ones, released.zeros])
-        variance += laplace_variance(numerator, denominator)
-    start = warm_start(effects(layout, totals[0], totals[1], variance), click_chance(world.click_rate), ROUNDS)
-    return NormalPrior.of(start.means, start.variances, start.reward_variance)
+        yield _Window(np.stack([released.ones, released.zeros]), laplace_variance(numerator, denominator))
 
 
 def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:

@@ -46,7 +46,7 @@ from hushstream.systems.p2b.planning.forecast import (
     forecast_codes,
     forecast_features,
 )
-from hushstream.systems.p2b.planning.plan import FACTORS, assumed_for
+from hushstream.systems.p2b.planning.plan import ASSUMED_REST, FACTORS, assumed_for
 
 NAME = "p2b-forecast"
 TITLE = "What a plan says beforehand, beside what the whole simulation gives"
@@ -81,7 +81,12 @@ class Case:
 
     def played(self) -> tuple[Task, ...]:
         """The tasks of all worlds."""
-        return tuple(replace(self.task, seed=seed, lines=(Line("cold"), self.line)) for seed in self.seeds)
+        return tuple(replace(self.task, seed=seed, lines=(Line("cold"), self.line, self.told)) for seed in self.seeds)
+
+    @property
+    def told(self) -> Line:
+        """What the same release says of spreads."""
+        return replace(self.line, form="spreads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Judged:
         gain: by the whole simulation.
         forecast: with true spreads.
         low, assumed, high: with assumed ones.
+        released_low, released, released_high: with those that the very release says.
     """
 
     case: Case
@@ -101,6 +107,9 @@ class Judged:
     low: float
     assumed: float
     high: float
+    released_low: float
+    released: float
+    released_high: float
 
     @property
     def within(self) -> bool:
@@ -111,6 +120,11 @@ class Judged:
     def covered(self) -> bool:
         """Whether the range of the assumed spreads holds the gain."""
         return self.low <= self.gain <= self.high
+
+    @property
+    def told(self) -> bool:
+        """Whether the range of the released spreads holds the gain."""
+        return self.released_low <= self.gain <= self.released_high
 
 
 _MIXED, _MANY, _PAIRS = Task("mixed", 10, 0), Task("mixed", 25, 0), Task("interactions", 10, 0)
@@ -142,14 +156,17 @@ def judged(cases: Sequence[Case], progress: Progress | None = None, processes: i
 
 def _judge(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> Judged:
     gains = [float(np.mean(one[case.line])) - one[Line("cold")][0] for one in played]
-    true, assumed = [], []
-    for task in case.played():
+    true, assumed, released = [], [], []
+    for task, one in zip(case.played(), played, strict=True):
         spreads = true_spreads(task)
         true.append(forecast_of(task, case.line, spreads).gain)
         guess = assumed_for([*spreads.blocks], spreads.rate)
         assumed.append([forecast_of(task, case.line, guess.times(factor)).gain for factor in FACTORS])
-    low, middle, high = np.mean(assumed, axis=0).tolist()
-    return Judged(case, float(np.mean(gains)), float(np.mean(true)), low, middle, high)
+        least, most, rate, arms, *blocks = one[case.told]
+        found = Spreads(arms, dict(zip(spreads.blocks, blocks, strict=True)), ASSUMED_REST, rate)
+        released.append([forecast_of(task, case.line, found.times(factor)).gain for factor in (least, 1.0, most)])
+    ranges = (*np.mean(assumed, axis=0).tolist(), *np.mean(released, axis=0).tolist())
+    return Judged(case, float(np.mean(gains)), float(np.mean(true)), *ranges)
 
 
 def forecast_of(task: Task, line: Line, spreads: Spreads) -> Forecast:
@@ -277,6 +294,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
     targets = [
         at_least("of 12: forecasts with true spreads within 15 %", [sum(one.within for one in found)], "cases", 11),
         at_least("of 12: gains in the range of assumed spreads", [sum(one.covered for one in found)], "cases", 12),
+        at_least("of 12: gains in the range of released spreads", [sum(one.told for one in found)], "cases", 11),
     ]
     rows = [_row(one) for one in found]
     if quick:
@@ -302,8 +320,12 @@ def _row(one: Judged) -> Row:
         "assumed_low": one.low,
         "assumed": one.assumed,
         "assumed_high": one.high,
+        "released_low": one.released_low,
+        "released": one.released,
+        "released_high": one.released_high,
         "within": one.within,
         "covered": one.covered,
+        "told": one.told,
         "seeds": len(one.case.seeds),
         **({"marks": ""} if stated is None else privacy_columns(stated)),
     }

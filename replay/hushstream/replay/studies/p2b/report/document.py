@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, astuple, fields
 from typing import Any
 
-from hushstream.replay.report.document import counts_json, verify_json
+from hushstream.replay.report.counts import counts_json
+from hushstream.replay.report.results import verify_json
 from hushstream.replay.studies.p2b.report.results import CONDITIONS, CellRow, RunResult
 from hushstream.replay.studies.p2b.report.summaries import headline
 from hushstream.replay.studies.p2b.report.wording import figures_of

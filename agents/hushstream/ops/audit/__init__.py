@@ -1,0 +1,1 @@
+"""Checking what a role published continuously, while it goes on."""

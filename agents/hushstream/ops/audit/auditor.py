@@ -1,0 +1,403 @@
+"""An auditor: checks what one role published, continuously, while the role goes on (``hushstream worker auditor``).
+
+It recomputes with the machines and the code of `verify`, which checks once what a copy of the logs holds. In rounds:
+
+1. Look where the outputs end, then the journals, then the inputs: what an output follows from is in the journals by
+   then, and what those follow from in the inputs.
+2. Follow each journal (`hushstream.ops.audit.follow`), and note what must be on the outputs.
+3. Read the outputs on, and compare (`hushstream.ops.audit.outputs`).
+
+A record that nothing explains is a difference at once; a dead letter, which may come before the journal record that
+covers its input, when the journals have come there and explain none. An output is missed when a later one of its
+journal is there, or when the journal has gone on by more records than a worker has on their way (`IN_FLIGHT`): what
+follows from the last ones may not have been sent yet, and is no difference.
+
+What it knows is kept with each interval, sealed under the zone's storage key: each home's machine as a worker keeps its
+own, then the outputs' places. If it ends between the two, they do not fit, and it begins as if it had kept nothing.
+
+What `verify` checks besides, and an auditor does not: marks and ledger against a checkpoint, the proofs that some roles
+give over a whole journal, and journals of partitions that the deployment does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping
+from math import inf
+from typing import Any
+
+from aiokafka.errors import KafkaError
+
+from hushstream.agents.datadir import check_datadir
+from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.settings import IN_FLIGHT, WorkerSettings
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
+from hushstream.engine.declare.declaration import System, role_of
+from hushstream.engine.records import TopicPartition
+from hushstream.ops.audit.follow import Beginning, Bounds, CannotBegin, Follower
+from hushstream.ops.audit.metrics import AuditMetrics
+from hushstream.ops.audit.outputs import Outputs
+from hushstream.ops.audit.sample import Stretches, power
+from hushstream.ops.check.checkpoints import From
+from hushstream.ops.check.findings import Status, Tally
+from hushstream.ops.check.journal import Place
+from hushstream.ops.check.verify import lacking_zones, outputs_end
+from hushstream.schemas.errors import HushstreamError
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.5
+"""Between two rounds in which nothing new was there."""
+_AGAIN_SECONDS = 5.0
+"""Before a broker that did not answer is asked again."""
+_PORTIONS = 16
+"""Of each journal in one round, so that outputs are compared, and forgotten, in between."""
+_MARGIN_MS = 300_000
+"""So much earlier outputs begin to be read than a checkpoint's record: clocks of brokers differ, and what was sent
+before it may be sent again behind it."""
+_ABSENT = (KafkaError, OSError, TimeoutError)
+
+
+class Auditor:
+    """Checks one role; `run` until it is stopped.
+
+    Attributes:
+        metrics: what it shows.
+        counts: records by status, over everything since the first start.
+    """
+
+    def __init__(
+        self, settings: WorkerSettings, system: System, role: str, keys: KeySource, stretches: Stretches | None = None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            settings: as a worker's; ``role`` in it names the auditor, and its folder holds this auditor's state alone.
+            system: the deployment.
+            role: whose output is checked.
+            keys: the keys of that role's zone.
+            stretches: which time is checked; None for all.
+
+        Raises:
+            HushstreamError: the deployment has no such role, or a key cannot be used or is not at hand.
+        """
+        self._settings, self._system, self._role = settings, system, role_of(system, role)
+        if lacking := lacking_zones(self._role, keys):
+            raise HushstreamError(f"auditor: expected the key of {' and of '.join(lacking)} at hand, got none")
+        self._work = role_work(role, system, keys)
+        maker = self._work.make_machine
+        snapshots = SnapshotStore(settings, maker)
+        self._places = SnapshotStore(settings.model_copy(update={"role": f"{settings.role}-places"}), maker)
+        self._snapshots = snapshots
+        self._beginning = Beginning(system, self._role, self._work, snapshots, settings.resident_users)
+        self._stretches = stretches or Stretches(1.0)
+        self._homes = range(system.homes(self._role))
+        machines = {home: maker(home) for home in self._homes}
+        self._inputs = {home: machine.inputs for home, machine in machines.items()}
+        self._read = {home: (*machine.inputs, *machine.broadcasts) for home, machine in machines.items()}
+        self.metrics = AuditMetrics(role)
+        self.metrics.sampled(self._stretches.share)
+        self._before: Counter[Status] = Counter()
+        """What was counted by tallies that are not kept any more."""
+        self._told: dict[int, int] = {}
+        self._followers: dict[int, Follower] = {}
+        self._outputs = Outputs(system, self._role)
+        self._due: dict[TopicPartition, int] = {}
+        self._tried: dict[int, float] = {}
+        self._passed: dict[int, int] = {}
+        """Up to which offset the journals were followed that cannot be followed there."""
+
+    @property
+    def counts(self) -> Mapping[Status, int]:
+        """Records by status, over everything since the first start."""
+        total = Counter(self._before)
+        for tally in self._tallies():
+            total.update(tally.counts)
+        return total
+
+    @property
+    def differences(self) -> int:
+        """Records that are changed, missing, or there without a reason."""
+        return self.counts[Status.CHANGED]
+
+    @property
+    def uncheckable(self) -> int:
+        """Records that could not be checked."""
+        return self.counts[Status.UNCHECKABLE]
+
+    async def run(self, stop: asyncio.Event, once: bool = False) -> int:
+        """Check until it is told to stop, or, ``once``, until all is checked that was there at the start.
+
+        Returns:
+            1 when there are differences, else 0.
+
+        Raises:
+            HushstreamError: why it cannot go on, in one line.
+        """
+        check_datadir(self._settings.datadir)
+        self._serve()
+        try:
+            self._restore()
+            while not stop.is_set():
+                try:
+                    async with LogReader(self._settings) as reader:
+                        await self._check(reader, stop, once)
+                    break
+                except (InputsDeleted, TopicsReplaced) as error:
+                    logger.warning("retention was faster than this auditor, which begins anew: %s", error)
+                    self._begin_anew()
+                    await _pause(stop, PAUSE_SECONDS)
+                except DENIED as error:
+                    raise from_client(error, "reading what the role published") from None
+                except _ABSENT as error:
+                    logger.warning("no broker answered (%s); trying again", type(error).__name__)
+                    if once:
+                        raise WorkerError(f"no broker at {self._settings.bootstrap} answered") from None
+                    await _pause(stop, _AGAIN_SECONDS)
+            await self._keep()
+        finally:
+            self.metrics.close()
+        return 1 if self.differences else 0
+
+    def _serve(self) -> None:
+        settings = self._settings
+        try:
+            ports = self.metrics.serve(settings)
+        except OSError as error:
+            raise WorkerError(f"metrics cannot be served: {error.strerror}") from error
+        said = power(self._stretches.share)
+        logger.info("auditor of %s: %s; metrics ports %s", self._role.name, said, ports)
+
+    async def _check(self, reader: LogReader, stop: asyncio.Event, once: bool) -> None:
+        self._open(reader, await self._bounds(reader))
+        until = await self._bounds(reader) if once else None
+        kept = time.monotonic()
+        while not stop.is_set():
+            if not self._stretches.checks(time.time()):
+                self._skip()
+                await _pause(stop, PAUSE_SECONDS)
+                continue
+            bounds = await self._bounds(reader)
+            await self._begin(reader, bounds)
+            new = await self._round(reader, bounds)
+            self._show(bounds)
+            if until is not None and self._has_checked(until):
+                return
+            if time.monotonic() - kept > self._settings.snapshot_interval_seconds:
+                await self._keep()
+                kept = time.monotonic()
+            if not new:
+                await _pause(stop, PAUSE_SECONDS)
+
+    # A round.
+
+    async def _bounds(self, reader: LogReader) -> Bounds:
+        """Where everything begins and ends: outputs first, inputs last, see `Bounds`."""
+        journals = [(self._role.journal, home) for home in self._homes]
+        inputs = list(dict.fromkeys(source for of_home in self._read.values() for source in of_home))
+        states = [(self._role.state.name, home) for home in self._homes]
+        highs: dict[TopicPartition, int] = {}
+        for sources in (list(self._outputs.parts), journals, inputs, states):
+            highs.update(await reader.end_offsets([one for one in sources if one not in highs]))
+        return Bounds(await reader.first_offsets(list(highs)), highs)
+
+    async def _round(self, reader: LogReader, bounds: Bounds) -> bool:
+        """One round; gives whether there was anything new."""
+        new = False
+        for follower in self._followers.values():
+            journal = follower.machine.journal
+            for _ in range(_PORTIONS):
+                if follower.walker.lost or follower.position >= bounds.highs[journal]:
+                    break
+                self._outputs.expect(journal, await follower.go_on(reader, bounds))
+                new = True
+                await asyncio.sleep(0)
+        before = {source: part.position for source, part in self._outputs.parts.items()}
+        await self._compare(reader, bounds)
+        return new or any(part.position > before[source] for source, part in self._outputs.parts.items())
+
+    async def _compare(self, reader: LogReader, bounds: Bounds) -> None:
+        folded: dict[TopicPartition, int] = {}
+        for follower in self._followers.values():
+            folded.update(follower.machine.positions())
+        for source, part in self._outputs.parts.items():
+            homes = [home for _, home in part.matcher.writers]
+            writing = [self._followers[home] for home in homes if home in self._followers]
+            # What is written before a journal begins to be followed has no reason that is known.
+            behind = len(writing) < len(homes) or any(self._is_behind(one, bounds) for one in writing)
+            complete = not any(one.walker.lost for one in writing)
+            inputs = {one: bounds.highs[one] for home in homes for one in self._inputs[home]}
+            await part.go_on(reader, bounds.highs[source], inputs, behind, complete)
+            if not behind:
+                part.settle(folded, complete)
+            if part.position >= bounds.highs[source]:
+                part.matcher.overdue(self._due, part.deleted)
+        self._due = {one.machine.journal: _sent(one) for one in self._followers.values()}
+
+    def _is_behind(self, follower: Follower, bounds: Bounds) -> bool:
+        return bool(follower.walker.lost) or follower.position < bounds.highs[follower.machine.journal]
+
+    def _has_checked(self, until: Bounds) -> bool:
+        """Whether everything is checked up to where it ended once, as far as it can be followed."""
+        if any(until.highs[self._role.journal, home] and home not in self._followers for home in self._homes):
+            return False
+        if any(one.walker.lost for one in self._followers.values()):
+            return True
+        followed = all(one.position >= until.highs[one.machine.journal] for one in self._followers.values())
+        return followed and all(part.position >= until.highs[at] for at, part in self._outputs.parts.items())
+
+    # Where followers begin.
+
+    async def _begin(self, reader: LogReader, bounds: Bounds) -> None:
+        """Begin followers that are not there, or whose journal cannot be followed any more."""
+        begun = False
+        for home in self._homes:
+            follower = self._followers.get(home)
+            if follower is not None and follower.walker.lost:
+                self._passed[home] = follower.position
+            elif follower is not None or not bounds.highs[self._role.journal, home]:
+                continue
+            if time.monotonic() - self._tried.get(home, -inf) < self._settings.snapshot_interval_seconds:
+                continue
+            self._tried[home] = time.monotonic()
+            fresh = await self._fresh(home, bounds, after=self._passed.get(home, -1))
+            if fresh is None:
+                continue
+            if follower is not None:
+                self._told.pop(id(follower.walker.walk.tally), None)
+                self._before.update(follower.walker.walk.tally.counts)
+            self._tried.pop(home)
+            self._followers[home], begun = fresh, True
+            await self._begin_outputs(fresh, reader, bounds)
+        if begun:
+            self._open(reader, bounds)
+
+    async def _fresh(self, home: int, bounds: Bounds, after: int) -> Follower | None:
+        """A follower that begins behind a journal offset, or None where there is nothing to begin with yet."""
+        share = self._stretches.share
+        start = From.CHECKPOINT if share >= 1 and after < 0 else From.LAST_CHECKPOINT
+        until_ms = inf if share >= 1 else self._stretches.begin(time.time()) * 1000
+        async with LogReader(self._settings) as reader:
+            journal, states = (self._role.journal, home), (self._role.state.name, home)
+            reader.open({one: bounds.lows[one] for one in (journal, states)})
+            try:
+                fresh = await self._beginning.fresh(home, reader, bounds, start, until_ms)
+            except CannotBegin as error:
+                if share >= 1 and after < 0:
+                    raise
+                logger.info("nothing to begin with yet: %s", error)
+                return None
+        return fresh if fresh is None or fresh.position > after else None
+
+    async def _begin_outputs(self, follower: Follower, reader: LogReader, bounds: Bounds) -> None:
+        """Read outputs from where something may follow from what is recomputed from here on."""
+        begun, journal = follower.walker.walk.begun, follower.machine.journal
+        for part in self._outputs.of_journal(journal):
+            part.matcher.begin_anew(journal, 0 if begun is None else outputs_end(begun, part.source))
+            if part.position:
+                continue
+            since = {part.source: 0}
+            if begun is not None:
+                since = await reader.offsets_since({part.source: max(0, begun.record.timestamp_ms - _MARGIN_MS)})
+            part.begin(since[part.source], bounds.lows[part.source])
+
+    def _open(self, reader: LogReader, bounds: Bounds) -> None:
+        places = {source: part.position for source, part in self._outputs.parts.items()}
+        for home in self._homes:
+            places.update({source: bounds.lows[source] for source in self._read[home] if source not in places})
+            places[self._role.journal, home] = bounds.lows[self._role.journal, home]
+        for follower in self._followers.values():
+            places.update(follower.machine.positions())
+            places[follower.machine.journal] = follower.position
+        reader.open({source: max(place, bounds.lows[source]) for source, place in places.items()})
+
+    def _skip(self) -> None:
+        """Check nothing until the next stretch that is checked: it begins with a published state."""
+        if self._followers:
+            self._begin_anew()
+        self.metrics.abreast()
+
+    def _begin_anew(self) -> None:
+        self._before = Counter(self.counts)
+        self._followers.clear()
+        self._outputs, self._due, self._told = Outputs(self._system, self._role), {}, {}
+        self._tried.clear()
+
+    # What is shown and kept.
+
+    def _tallies(self) -> Collection[Tally]:
+        return (*(one.walker.walk.tally for one in self._followers.values()), *self._outputs.tallies)
+
+    def _show(self, bounds: Bounds) -> None:
+        for tally in self._tallies():
+            known = self._told.get(id(tally), 0)
+            for finding in tally.findings[known:]:
+                say = logger.error if finding.status is Status.CHANGED else logger.warning
+                say("%s", finding)
+            self._told[id(tally)] = len(tally.findings)
+        counts = self.counts
+        self.metrics.found(counts[Status.CHANGED], counts[Status.UNCHECKABLE])
+        for follower in self._followers.values():
+            self.metrics.at(follower.machine.journal, follower.position, bounds.highs[follower.machine.journal])
+        for source, part in self._outputs.parts.items():
+            self.metrics.at(source, part.checked, bounds.highs[source])
+        if self._has_checked(bounds):
+            self.metrics.abreast()
+
+    async def _keep(self) -> None:
+        """Keep machines, then places, so that the next process goes on from here."""
+        homes: dict[str, Any] = {}
+        for home, follower in self._followers.items():
+            place = follower.walker.place
+            if place.sequence < 0 or not follower.walker.complete:
+                continue
+            await self._snapshots.save_beside(home, follower.snapshot())
+            homes[str(home)] = {
+                "sequence": place.sequence, "head": place.head.hex(), "offset": place.offset,
+                "record": follower.record.hex(),
+            }  # fmt: skip
+        counts = {str(status): count for status, count in self.counts.items()}
+        outputs, passed = self._outputs.as_json(), {str(home): end for home, end in self._passed.items()}
+        kept = {"homes": homes, "outputs": outputs, "counts": counts, "passed": passed}
+        content = json.dumps(kept).encode()
+        await self._places.save_beside(0, Snapshot(0, 0, b"", content))
+
+    def _restore(self) -> None:
+        """Go on from what was kept; from the beginning where nothing was, or what was kept does not fit."""
+        kept = self._places.load(0)
+        if kept is None:
+            return
+        content = json.loads(kept.state)
+        self._before = Counter({Status(status): count for status, count in content["counts"].items()})
+        self._passed = {int(home): end for home, end in content["passed"].items()}
+        if self._stretches.share < 1:
+            return
+        for home, at in content["homes"].items():
+            place = Place(at["sequence"], bytes.fromhex(at["head"]), at["offset"])
+            follower = self._beginning.kept(int(home), place, bytes.fromhex(at["record"]))
+            if follower is None:
+                logger.warning("what was kept does not fit; this auditor begins as if nothing had been kept")
+                self._followers.clear()
+                return
+            self._followers[int(home)] = follower
+        journals = [(self._role.journal, home) for home in self._followers]
+        self._outputs.restore(content["outputs"], journals)
+
+
+def _sent(follower: Follower) -> int:
+    """Up to which journal offset all outputs were sent: a worker has no more records on their way than these."""
+    last = follower.walker.walk.last
+    return last[0] if len(last) == IN_FLIGHT else 0
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)

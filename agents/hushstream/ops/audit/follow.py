@@ -1,0 +1,287 @@
+"""One home partition of a role, whose journal is followed as it goes on: recomputed by the code of `verify`.
+
+A follower begins where `verify --from checkpoint` begins: at the journal's first record, or at the oldest published
+state from which all can be followed. Then it goes over each journal record once
+(`hushstream.ops.check.journal.Walker`), and keeps of the inputs only what the next records are made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hushstream.agents.errors import DiskRefused
+from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
+from hushstream.agents.worker.roles import RoleWork
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
+from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.notes import LOST, Note, NoteSeal
+from hushstream.engine.machine import Machine, spilling
+from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.engine.state.published import StateSeal, record_digest
+from hushstream.engine.state.spilled import StoredUser, UserStore
+from hushstream.ops.check.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
+from hushstream.ops.check.journal import Expected, Place, Walker, notes_in
+from hushstream.ops.check.verify import genesis_in
+from hushstream.ops.log_copy import LogCopy, PartitionCopy
+from hushstream.schemas.errors import HushstreamError
+
+PORTION_RECORDS = 256
+"""Journal records that are read and recomputed at a time."""
+_RANGE_OFFSETS = 1 << 20
+"""No journal record covers more of an input; one that says so is nobody's, and its inputs are not read."""
+
+
+class CannotBegin(HushstreamError):
+    """Neither the journal's first record is there nor a published state from which the journal can be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where logs begin and end; the ends of inputs were looked at behind those of journals, and these behind outputs'.
+
+    So whatever an output in it follows from is in the journals, and what they follow from in the inputs.
+    """
+
+    lows: Mapping[TopicPartition, int]
+    highs: Mapping[TopicPartition, int]
+
+
+class _Window:
+    """What was read of the inputs of one machine and may be needed by its next journal records."""
+
+    def __init__(self) -> None:
+        self._kept: dict[TopicPartition, PartitionCopy] = {}
+
+    async def read(self, reader: LogReader, source: TopicPartition, low: int, high: int) -> None:
+        """Have the records with ``low <= offset < high``."""
+        kept = self._kept.get(source)
+        if kept is None or not kept.low <= low <= kept.high:
+            kept = PartitionCopy(low, low, [])
+        if high > kept.high:
+            kept = PartitionCopy(kept.low, high, [*kept.records, *await reader.read(source, kept.high, high)])
+        self._kept[source] = kept
+
+    def forget(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Keep what lies behind these ends, which the chain has come to."""
+        for source, end in ends.items():
+            kept = self._kept.get(source)
+            if kept is not None and kept.low < end <= kept.high:
+                self._kept[source] = PartitionCopy(end, kept.high, list(kept.read(end, kept.high)))
+
+    def copy(self, bounds: Bounds) -> LogCopy:
+        """As a copy of the logs, which says how far they go."""
+        parts = {
+            source: PartitionCopy(bounds.lows[source], bounds.highs[source], kept.records)
+            for source, kept in self._kept.items()
+        }
+        # A journal record that names what no window holds is judged by where the logs begin and end.
+        rest = {source: PartitionCopy(low, bounds.highs[source], []) for source, low in bounds.lows.items()}
+        return LogCopy({**rest, **parts})
+
+
+class Follower:
+    """Follows one journal.
+
+    Attributes:
+        machine: recomputes; its state contains the journal up to where the walker stands.
+        walker: goes over the records.
+        genesis: the journal's first record.
+    """
+
+    def __init__(self, machine: Machine, walker: Walker, genesis: bytes, record: bytes = b"") -> None:
+        """Go on from where the walker stands; ``record`` is the digest of the last record on the chain so far."""
+        self.machine, self.walker, self.genesis = machine, walker, genesis
+        self._window, self._record = _Window(), record
+
+    @property
+    def record(self) -> bytes:
+        """`record_digest` of the last record on the chain."""
+        last = self.walker.last_record
+        return self._record if last is None else record_digest(last.value)
+
+    @property
+    def position(self) -> int:
+        """The offset of the journal record that is gone over next."""
+        return self.walker.place.offset
+
+    @property
+    def sources(self) -> tuple[TopicPartition, ...]:
+        """All logs that are read: the journal and what it is made from."""
+        return (self.machine.journal, *self.machine.inputs, *self.machine.broadcasts)
+
+    def snapshot(self) -> Snapshot:
+        """What `Beginning.kept` begins with again."""
+        place = self.walker.place
+        return Snapshot(place.sequence, place.offset, self.genesis, self.machine.snapshot(), 0, self.record)
+
+    async def go_on(self, reader: LogReader, bounds: Bounds) -> Mapping[TopicPartition, list[Expected]]:
+        """Go over the next portion of the journal; gives what follows from it, by output partition."""
+        journal = self.machine.journal
+        end = min(bounds.highs[journal], self.position + PORTION_RECORDS)
+        records = await reader.read(journal, self.position, end)
+        ends = await self._read_inputs(reader, records, bounds)
+        self.walker.copy = self._window.copy(bounds)
+        for record in records:
+            self.walker.step(record)
+        self.walker.pass_to(end)
+        self._window.forget(ends)
+        expected, self.walker.walk.expected = self.walker.walk.expected, {}
+        return expected
+
+    async def _read_inputs(
+        self, reader: LogReader, records: list[InputRecord], bounds: Bounds
+    ) -> Mapping[TopicPartition, int]:
+        """Read what these records say they are made from; gives up to where the last of them does."""
+        ranges: dict[TopicPartition, tuple[int, int]] = {}
+        ends: dict[TopicPartition, int] = {}
+        for record in records:
+            try:
+                inputs = self.machine.entry(record.value).inputs
+            except HushstreamError:
+                continue  # the walker says so
+            for part in inputs:
+                source = (part.topic, part.partition)
+                # A record that is nobody's may name what it likes.
+                if source in self.sources[1:] and part.high - part.low <= _RANGE_OFFSETS:
+                    low, high = ranges.get(source, (part.low, part.high))
+                    ranges[source] = (min(low, part.low), max(high, part.high))
+                    ends[source] = part.high
+        for source, (low, high) in ranges.items():
+            first, last = max(low, bounds.lows[source]), min(high, bounds.highs[source])
+            if first < last:
+                await self._window.read(reader, source, first, last)
+        return ends
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Begins followers of one role.
+
+    Attributes:
+        system: the deployment.
+        role: whose journals are followed.
+        work: its machines and topics.
+        snapshots: where this auditor keeps machines.
+        resident: users of a learner in memory, about.
+    """
+
+    system: System
+    role: Role
+    work: RoleWork
+    snapshots: SnapshotStore
+    resident: int
+
+    async def fresh(
+        self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
+    ) -> Follower | None:
+        """A follower without a checkpoint of its own; None where the journal is empty.
+
+        Args:
+            home: the partition.
+            reader: its logs are opened.
+            bounds: of the role's logs.
+            start: at the first record, where it is there, or at which published state.
+            published_before_ms: younger published states are passed over.
+
+        Raises:
+            CannotBegin: there is neither.
+            HushstreamError: the zone's key does not open the journal.
+        """
+        journal = (self.role.journal, home)
+        low, high = bounds.lows[journal], bounds.highs[journal]
+        if low == high == 0:
+            return None
+        if start is not From.LAST_CHECKPOINT and low == 0:
+            first = await reader.read(journal, 0, min(high, PORTION_RECORDS))
+            genesis = genesis_in(PartitionCopy(0, high, first))
+            machine: Machine = self.work.make_machine.of_journal(home, genesis)
+            spills = spilling(machine)
+            if spills is not None:
+                spills.keep_users(self._users(home), self.resident)
+            return Follower(machine, self._walker(home, machine), genesis)
+        begun = await self._begun(home, reader, bounds, start, published_before_ms)
+        return Follower(begun.machine, self._walker(home, begun.machine, begun), begun.genesis)
+
+    def kept(self, home: int, place: Place, record: bytes) -> Follower | None:
+        """A follower that goes on from this auditor's own checkpoint; None where what was kept is of another place."""
+        spills = spilling(self.work.make_machine(home)) is not None
+        users = self.snapshots.users(home) if spills else None
+        snapshot = self.snapshots.load(home)
+        if snapshot is None or snapshot.record != record:
+            return None
+        if (snapshot.sequence, snapshot.journal_offset) != (place.sequence, place.offset):
+            return None
+        machine: Machine = self.work.make_machine.of_journal(home, snapshot.genesis, resumed=True)
+        machine.start(snapshot.genesis)
+        keeping = spilling(machine)
+        if keeping is not None and users is not None:
+            keeping.keep_users(users, self.resident)
+        machine.restore(snapshot.state)
+        return Follower(machine, self._walker(home, machine, place=place), snapshot.genesis, record)
+
+    def _walker(self, home: int, machine: Machine, begun: Begun | None = None, place: Place | None = None) -> Walker:
+        maker, zone = self.work.make_machine, self.role.key_zone
+        digesters: list[Digester] = [PublicDigester()] if zone is None else list(maker.keys.ring(zone).kept())
+        seal = self._notes(home)
+        return Walker(self.role.name, machine, digesters, self.work.topics.declared, seal, LogCopy({}), begun, place)
+
+    def _notes(self, home: int) -> NoteSeal:
+        return NoteSeal(self.system.config.deployment, self.role.name, home, self.work.make_machine.state_keys())
+
+    async def _begun(
+        self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
+    ) -> Begun:
+        """The first published state of use; users that lie with it are kept where this auditor keeps its own."""
+        journal, topic = (self.role.journal, home), (self.role.state.name, home)
+        maker = self.work.make_machine
+        seal = StateSeal(self.system.config.deployment, self.role.name, home, maker.state_keys())
+        low, high = bounds.lows[topic], bounds.highs[topic]
+        states = PublishedCopy(PartitionCopy(low, high, await reader.read(topic, low, high)), seal)
+        machine, followed = maker(home), self.work.topics.followed
+        needed = (*machine.inputs, *(source for source in machine.broadcasts if source[0] in followed))
+        lows = {source: bounds.lows[source] for source in needed}
+        standing, notes = await self._scan(home, reader, bounds, {found.head.record for found in states.found})
+        for note in notes:
+            if note.kind == LOST and note.low <= lows.get(note.source, 0) <= note.high:
+                lows[note.source] = note.low
+        beginner = Beginner(home, maker, states, lows, partial(self._users, home), self.resident)
+        why = list(states.ignored)
+        for found in in_order(states, start):
+            if found.time_ms > published_before_ms:
+                continue
+            try:
+                return beginner.begin(found, ends_with(standing, found))
+            except NoUse as error:
+                why.append(str(error))
+        raise CannotBegin(
+            f"{journal[0]}/{home} begins at offset {bounds.lows[journal]}, and no published state leads on from there"
+            f"{''.join(f'; {one}' for one in why)}"
+        )
+
+    async def _scan(
+        self, home: int, reader: LogReader, bounds: Bounds, wanted: Collection[bytes]
+    ) -> tuple[PartitionCopy, list[Note]]:
+        """Of a journal, which may be long: the records on which published states stand, and the notes of operators."""
+        journal, standing, notes = (self.role.journal, home), list[InputRecord](), list[Note]()
+        low, high = bounds.lows[journal], bounds.highs[journal]
+        for first in range(low, high, PORTION_RECORDS):
+            records = await reader.read(journal, first, min(high, first + PORTION_RECORDS))
+            notes += notes_in(records, self._notes(home)).values()
+            standing += [record for record in records if record_digest(record.value) in wanted]
+        return PartitionCopy(low, high, standing), notes
+
+    def _users(self, home: int, users: Sequence[StoredUser] = ()) -> UserStore:
+        """Where spilled users lie, with these alone.
+
+        Raises:
+            DiskRefused: there is no room for them.
+        """
+        store = self.snapshots.users(home)
+        store.clear()
+        if users and not store.put(users):
+            raise DiskRefused("the auditor's folder has no room for the users of a published state")
+        return store

@@ -1,0 +1,65 @@
+"""Which stretches of time an auditor checks, where it does not check all, and what it finds by that.
+
+Time is cut into stretches. Before each one a coin is drawn from the system's random source, which nobody can know
+before: the stretch is checked with a chance of the share that was asked for, whatever was checked before. In a
+stretch that is checked, all of what is published is recomputed; of the others nothing is.
+
+So a record that is altered is found with a chance of the share, and one or more of n that lie in different stretches
+with a chance of 1 - (1 - share)^n. All alterations of one stretch are found together, or none.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil, log
+
+STRETCH_SECONDS = 600.0
+"""Of time: to begin with a published state costs as much as some seconds of what is published."""
+
+_CERTAIN = 0.95
+
+
+@dataclass(slots=True)
+class Stretches:
+    """Draws which stretches are checked.
+
+    Attributes:
+        share: of the stretches; 1 for all.
+        seconds: how long one is.
+        draw: gives a number from 0 to below 1 that nobody can guess.
+    """
+
+    share: float
+    seconds: float = STRETCH_SECONDS
+    draw: Callable[[], float] = field(default_factory=lambda: random.SystemRandom().random)
+    _number: int = -1
+    _checked: bool = False
+
+    def checks(self, now: float) -> bool:
+        """Whether the stretch is checked in which a time (in seconds) lies; times never go back."""
+        number = int(now // self.seconds)
+        if number != self._number:
+            self._number, self._checked = number, self.draw() < self.share
+        return self._checked
+
+    def begin(self, now: float) -> float:
+        """When the stretch began in which a time lies."""
+        return now // self.seconds * self.seconds
+
+
+def detection(share: float, altered: int) -> float:
+    """The chance that one or more of so many altered records are found, which lie in different stretches."""
+    return float(1 - (1 - share) ** altered)
+
+
+def power(share: float) -> str:
+    """What a share finds, in words."""
+    if share >= 1:
+        return "every altered record is found"
+    needed = ceil(log(1 - _CERTAIN) / log(1 - share))
+    return (
+        f"an altered record is found with a chance of {share:.0%}, and one or more of {needed} in different stretches "
+        f"with {detection(share, needed):.0%}"
+    )

@@ -1,0 +1,101 @@
+"""Measure a decision in Chromium: ``python deploy/clients/typescript/edge/bench.py FOLDER`` of the built package.
+
+A deployment of 83 cells and 25 items, a user who has learned from 20 interactions. `agent` is the decision alone,
+`device` with its state read and written in IndexedDB.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+sys.path.insert(0, str(Path(__file__).parents[4] / "tests" / "shared"))
+
+import golden  # beside this file
+
+from browser import browser  # the tests' own
+from hushstream.features.schema import declare
+from hushstream.systems.p2b.contribution.feature_layout import layout_of
+
+_DECLARED: dict[str, dict[str, Any]] = {
+    "country": {"kind": "category", "vocabulary": [f"c{number}" for number in range(20)]},
+    "device": {"kind": "category", "vocabulary": [f"d{number}" for number in range(5)]},
+    "channel": {"kind": "category", "vocabulary": [f"s{number}" for number in range(8)]},
+    "age": {"kind": "number", "range": [16, 96]},
+    "spend": {"kind": "number", "range": [1, 10000], "scale": "log"},
+    "tenure": {"kind": "number", "range": [0, 3650]},
+    "tags": {"kind": "tags", "vocabulary": [f"t{number}" for number in range(12)], "most": 8},
+    "hour": {"kind": "time_of_day"},
+}
+_ITEMS = 25
+_MEASURE = """(async () => {
+  const edge = await import("/dist/edge.min.js");
+  const file = await (await fetch("/agreement.json")).json();
+  const agreement = new edge.Agreement(file);
+  const size = agreement.layout.arms * agreement.layout.cells;
+  const model = edge.SparseModel.of(agreement.layout.arms, agreement.layout.cells,
+    Float64Array.from({ length: size }, Math.random), new Float64Array(size).fill(0.01), 0.08);
+  const agent = new edge.EdgeAgent(agreement, await edge.Key.drawn(), edge.UNSPENT, { version: 1, model });
+  const values = (number) => ({ country: `c${number % 20}`, device: "d1", channel: "s2", age: 16 + number % 80,
+    spend: 1 + number, tenure: number % 3650, tags: ["t1", "t5"], hour: number % 24 });
+  const percentile = (times, share) => times.sort((a, b) => a - b)[Math.floor(times.length * share)];
+  const measured = async (count, one) => {
+    const times = [];
+    for (let number = 0; number < count; number += 1) {
+      const begun = performance.now();
+      await one(number);
+      times.push(performance.now() - begun);
+    }
+    return { p50: percentile(times, 0.5), p99: percentile(times, 0.99) };
+  };
+  const { schema } = agreement.layout;
+  for (let number = 0; number < 20; number += 1) {
+    agent.decide(`w${number}`, schema.encode(values(number)).row, number);
+    agent.rewarded(`w${number}`, 1);
+  }
+  const decided = await measured(5000, (number) => {
+    agent.decide(`e${number}`, schema.encode(values(number)).row, 100 + number);
+    if (number % 50 === 0) agent.advance(1e13);
+  });
+  const device = await edge.EdgeDevice.open({ agreement: file, url: location.href, store: edge.browserStore("bench"),
+    mark: edge.browserMark("bench") });
+  const whole = await measured(300, (number) => device.decide(`e${number}`, values(number)));
+  return { cells: agreement.layout.cells, items: agreement.layout.arms, agent: decided, device: whole };
+})()"""
+
+
+async def measure(package: Path) -> dict[str, Any]:
+    """Milliseconds of a decision, by what is measured."""
+    layout = layout_of(declare(_DECLARED), _ITEMS, 1, 1.0, 50_000)
+    agreed = json.dumps(golden.agreement(layout))
+
+    async def page(_: web.Request) -> web.Response:
+        # Isolated pages have a clock of 5 microseconds, others of 100 or more.
+        isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+        return web.Response(text="<!doctype html><title>bench</title>", content_type="text/html", headers=isolated)
+
+    async def agreement(_: web.Request) -> web.Response:
+        return web.Response(text=agreed, content_type="application/json")
+
+    app = web.Application()
+    app.add_routes([web.get("/", page), web.get("/agreement.json", agreement), web.static("/dist", package / "dist")])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        with tempfile.TemporaryDirectory() as profile:
+            async with browser(Path(profile)) as tab:
+                await tab.visit(f"http://localhost:{runner.addresses[0][1]}/")
+                return dict(await tab.evaluate(_MEASURE))
+    finally:
+        await runner.cleanup()
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(measure(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent))), indent=2))

@@ -1,0 +1,138 @@
+import { blake2b } from "./blake2b.js";
+import { equal, hex, joined, littleEndian, unhex, utf8 } from "./encoding.js";
+import { require } from "./errors.js";
+import type { Declaration } from "./features/schema.js";
+import { FeatureLayout } from "./layout.js";
+import type { Exploration } from "./learner/exploration.js";
+import { WHOLE } from "./learner/exploration.js";
+import { round } from "./elementary.js";
+import { SparseModel } from "./learner/sparse.js";
+
+/** What an application ships with its code: `hushstream devices agreement DEPLOYMENT` prints it. */
+export interface AgreementFile {
+  readonly format: number;
+  readonly deployment: string;
+  readonly configuration: string;
+  readonly canonical: string;
+  readonly sealing: { readonly public_key: string; readonly vouch_key: string };
+  readonly signing_key: string;
+  readonly promise: PromiseFigures & { readonly text: readonly string[] };
+  readonly slot: SlotFigures;
+  readonly terms: TermsFigures;
+  readonly layout: LayoutFigures;
+  readonly cold: { readonly mean: number; readonly variance: number; readonly reward_variance: number };
+}
+
+/** What a whole life costs at most: epsilons in units of 10^-6, deltas in units of 2^-80 as decimal digits. */
+export interface PromiseFigures {
+  readonly epsilon_micro: number;
+  readonly exchange_epsilon_micro: number;
+  readonly delta_units: string;
+  readonly exchange_delta_units: string;
+  readonly lifetime_slots: number;
+}
+
+export interface SlotFigures {
+  readonly content_bytes: number;
+  readonly body_bytes: number;
+  readonly period_ms: number;
+  readonly delay_ms: number;
+}
+
+export interface TermsFigures {
+  readonly after_interactions: number;
+  readonly lifetime_slots: number;
+  readonly levels: number;
+  readonly attribution_window_ms: number;
+  readonly contexts_per_period: number | null;
+  readonly quota_period_ms: number;
+  readonly renew_ms: number | null;
+  readonly click_chance: number | null;
+  readonly exploration: { readonly choice: string; readonly share: number; readonly temperature: number };
+}
+
+export interface LayoutFigures {
+  readonly arms: number;
+  readonly cells: number;
+  readonly places: number;
+  readonly digest: string;
+  readonly budgets: readonly number[];
+  readonly features: Declaration;
+}
+
+const FORMAT = 1;
+const KEY_BYTES = 32;
+const CONFIGURATION_BYTES = 16;
+/** Of a body beside its content: see the transport's page. */
+const BODY_ROOM = 89;
+
+/** A checked agreement: what the agent decides with, and what a model and a slot have to fit. */
+export class Agreement {
+  readonly deployment: string;
+  readonly configuration: Uint8Array;
+  readonly signingKey: Uint8Array;
+  readonly sealingKey: Uint8Array;
+  readonly vouchKey: Uint8Array;
+  readonly promise: PromiseFigures;
+  readonly slot: SlotFigures;
+  readonly terms: TermsFigures;
+  readonly layout: FeatureLayout;
+  readonly cold: SparseModel;
+  /** What draws an arm from the scores; null where the highest is taken. */
+  readonly exploration: Exploration | null;
+
+  /** Refuses a file whose parts are not what its configuration's digest and its layout's digest say. */
+  constructor(file: AgreementFile) {
+    expect(file.format === FORMAT, `format ${FORMAT}`);
+    const key = (text: string): Uint8Array => bytes(text, KEY_BYTES);
+    this.deployment = file.deployment;
+    this.configuration = bytes(file.configuration, CONFIGURATION_BYTES);
+    [this.sealingKey, this.vouchKey] = [key(file.sealing.public_key), key(file.sealing.vouch_key)];
+    this.signingKey = key(file.signing_key);
+    const canonical = utf8(file.canonical);
+    const said = joined([littleEndian(canonical.length), canonical, this.sealingKey, this.vouchKey, this.signingKey]);
+    const found = blake2b(said, { person: "hush-config" });
+    expect(equal(found, this.configuration), "the configuration that its digest says");
+    const { arms, cells, places, digest, budgets, features } = file.layout;
+    this.layout = new FeatureLayout(features, arms, file.terms.levels, budgets);
+    const same = this.layout.cells === cells && this.layout.places === places && hex(this.layout.digest) === digest;
+    expect(same, "the layout that its digest says");
+    [this.promise, this.slot, this.terms] = [file.promise, file.slot, file.terms];
+    const content = 12 + 4 * places;
+    const sized = file.slot.content_bytes === content && file.slot.body_bytes === content + BODY_ROOM;
+    expect(sized, `slots of ${content} bytes in bodies of ${content + BODY_ROOM}`);
+    for (const whole of [file.terms.after_interactions, file.terms.lifetime_slots, file.terms.levels, file.slot.period_ms]) {
+      expect(Number.isSafeInteger(whole) && whole > 0, "positive whole numbers");
+    }
+    const { mean, variance, reward_variance: rewardVariance } = file.cold;
+    const size = arms * cells;
+    const [means, variances] = [new Float64Array(size).fill(mean), new Float64Array(size).fill(variance)];
+    this.cold = SparseModel.of(arms, cells, means, variances, rewardVariance);
+    this.exploration = explorationOf(file.terms.exploration);
+  }
+
+  /** Whether another agreement costs more, in any of its figures, than this one: what is refused for good. */
+  static weaker(than: PromiseFigures, other: PromiseFigures): boolean {
+    return (
+      other.epsilon_micro > than.epsilon_micro ||
+      other.exchange_epsilon_micro > than.exchange_epsilon_micro ||
+      BigInt(other.delta_units) > BigInt(than.delta_units) ||
+      BigInt(other.exchange_delta_units) > BigInt(than.exchange_delta_units) ||
+      other.lifetime_slots > than.lifetime_slots
+    );
+  }
+}
+
+function explorationOf({ choice, share, temperature }: TermsFigures["exploration"]): Exploration | null {
+  expect(["greedy", "epsilon", "softmax"].includes(choice), "a choice of greedy, epsilon or softmax");
+  if (choice === "epsilon") return { choice, share: round(share * WHOLE) };
+  return choice === "softmax" ? { choice, temperature } : null;
+}
+
+function bytes(text: string, size: number): Uint8Array {
+  const found = unhex(text);
+  expect(found?.length === size, `${2 * size} hexadecimal digits`);
+  return found!;
+}
+
+const expect = (good: boolean, what: string): void => require("agreement", good, what);

@@ -1,0 +1,37 @@
+import type { Agreement } from "../agreement.js";
+import type { Slot } from "../agent.js";
+import { joined, littleEndian, utf8 } from "../encoding.js";
+import { EdgeError } from "../errors.js";
+import { seal } from "./hpke.js";
+
+const FORMAT = 1;
+const INFO = utf8("hushstream slot 1");
+
+/** A sealing key of the shuffler, and the first report period whose slots are sealed to it. */
+export interface SealingKey {
+  readonly publicKey: Uint8Array;
+  /** As it stands in a model, with what vouches for it. */
+  readonly entry: Uint8Array;
+  readonly fromPeriod: number;
+}
+
+/** The newest key whose first period is at most this one. */
+export function recipientAt(keys: readonly SealingKey[], period: number): Uint8Array {
+  return (keys.findLast((key) => key.fromPeriod <= period) ?? keys[0]!).publicKey;
+}
+
+/** The bytes that leave: format, report id, period, configuration, encapsulated key, sealed content; always of one size. */
+export async function slotBody(
+  agreement: Agreement,
+  keys: readonly SealingKey[],
+  slot: Slot,
+  nowMs: number,
+): Promise<Uint8Array> {
+  const period = Math.floor(nowMs / agreement.slot.period_ms);
+  const place = joined([slot.reportId, littleEndian(period), agreement.configuration]);
+  const sealed = await seal(recipientAt(keys, period), { content: slot.content, info: joined([INFO, place]) });
+  const body = joined([Uint8Array.of(FORMAT), place, sealed]);
+  const { body_bytes: size } = agreement.slot;
+  if (body.length !== size) throw new EdgeError(`slot: expected a body of ${size} bytes, got ${body.length}`);
+  return body;
+}

@@ -1,0 +1,423 @@
+import { Agreement, type AgreementFile } from "../agreement.js";
+import { EdgeAgent, covers, type AgentState, type Allowance, type Outcome, type SharedModel } from "../agent.js";
+import { equal } from "../encoding.js";
+import { EdgeError, Refused } from "../errors.js";
+import type { Outcome as ValueOutcome } from "../features/kinds.js";
+import { Key } from "../key.js";
+import { WHOLE } from "../learner/exploration.js";
+import { slotBody } from "./body.js";
+import { guaranteeText } from "./guarantee.js";
+import { longestModel, modelOf, takeModel, unseen, type SeenModel } from "./model.js";
+import { packMark, packState, requireRows, revisionOf, unpackMark, unpackState } from "./state.js";
+import type { DeviceState, DueSlot, KeptModel, Outgoing } from "./state.js";
+import type { Mark, Store } from "./store.js";
+import { Wire, type Answer, type Sent } from "./wire.js";
+
+/** How a device is opened. */
+export interface DeviceOptions {
+  /** The application's own copy, shipped with its code. */
+  readonly agreement: AgreementFile;
+  /** Where the gateway is. */
+  readonly url: string | URL;
+  readonly store: Store;
+  readonly mark: Mark;
+  /** Take another agreement than the one that the state was made under; one that costs more is refused all the same. */
+  readonly agreeAnew?: boolean;
+  /** Told of every request before it leaves, for a page that shows what does. */
+  readonly onSend?: (sent: Sent) => void;
+  readonly attestation?: () => Promise<string>;
+  readonly fetch?: typeof globalThis.fetch;
+  /** The clock, in milliseconds since 1970. */
+  readonly now?: () => number;
+  /** A number drawn uniformly from 0 to 1, for delays. */
+  readonly random?: () => number;
+}
+
+/** What to show. */
+export interface Decision {
+  /** The item's number. */
+  readonly item: number;
+  /** Probability with which it was chosen. */
+  readonly propensity: number;
+  readonly modelVersion: number;
+  /** Whether feedback on it is learned from; not beyond the quota. */
+  readonly learned: boolean;
+  /** What became of each value that is not plainly known. */
+  readonly values: Readonly<Record<string, ValueOutcome>>;
+}
+
+/** What a round of `sync` did. */
+export interface Round {
+  readonly handedIn: number;
+  /** The version of the model that was taken, null for none. */
+  readonly model: number | null;
+  /** Why an offered model was refused; empty where none was. */
+  readonly refused: string;
+  /** When something will be to do again; null where nothing is foreseen. */
+  readonly nextMs: number | null;
+}
+
+const FIRST_RETRY_MS = 1_000;
+const LONGEST_RETRY_MS = 600_000;
+const STATE = "state";
+
+/**
+ * One person's device: learner, state and transport. All that it knows stays in its store; what leaves is one padded slot
+ * for each that falls due, and requests for the model that everybody gets.
+ */
+export class EdgeDevice {
+  /** Drawn with each writing, so that what another page wrote is noticed. */
+  #revision = -1;
+  #agent: EdgeAgent;
+  #key: Key;
+  #state: Omit<DeviceState, "agent" | "key" | "revision">;
+
+  private constructor(
+    private readonly agreement: Agreement,
+    private readonly options: DeviceOptions,
+    private readonly wire: Wire,
+    key: Key,
+    agent: EdgeAgent,
+    state: Omit<DeviceState, "agent" | "key" | "revision">,
+  ) {
+    [this.#key, this.#agent, this.#state] = [key, agent, state];
+  }
+
+  /** Go on with the state in the store, or begin. */
+  static async open(options: DeviceOptions): Promise<EdgeDevice> {
+    const agreement = new Agreement(options.agreement);
+    const now = options.now ?? Date.now;
+    const device = new EdgeDevice(
+      agreement,
+      options,
+      new Wire({ ...options, now }),
+      await Key.drawn(),
+      new EdgeAgent(agreement, await Key.drawn()),
+      begun(agreement),
+    );
+    await options.store.alone(async () => {
+      await device.#load();
+      await device.#save(true);
+    });
+    return device;
+  }
+
+  /**
+   * Choose an item for a visit.
+   *
+   * @param event the application's name for this decision; it gets the same answer again until the reward's wait is over.
+   * @param values of the declared features; what is absent is missing.
+   * @param eligible the numbers of the items that may be shown; all where it is not given.
+   */
+  decide(event: string, values: Readonly<Record<string, unknown>>, eligible?: readonly number[]): Promise<Decision> {
+    if (typeof event !== "string" || event === "") throw new EdgeError("event: expected a name, got none");
+    const { row, outcomes } = this.agreement.layout.schema.encode(values);
+    const allowed = eligible === undefined ? null : this.#allowed(eligible);
+    return this.#change((agent, nowMs) => {
+      const known = agent.known(event, nowMs);
+      const learned = known || agent.withinQuota(nowMs);
+      const found = learned ? agent.decide(event, row, nowMs, allowed) : agent.decidePublicly(row, allowed);
+      if (found.slotDue) this.#fallsDue(nowMs);
+      const { arm: item, billionths, modelVersion } = found;
+      return { item, propensity: billionths / WHOLE, modelVersion, learned, values: outcomes };
+    });
+  }
+
+  /** Note what was on screen: the item decided, or another. */
+  shown(event: string, item?: number): Promise<Outcome> {
+    return this.#change((agent) => agent.shown(event, item));
+  }
+
+  /** Learn from a reward in [0, 1]. */
+  reward(event: string, reward: number, item?: number): Promise<Outcome> {
+    return this.#change((agent) => agent.rewarded(event, reward, item));
+  }
+
+  /** How many decisions wait, what was spent, and what waits to leave; for the person whose device it is. */
+  get status(): { decided: number; due: number; sent: number; waiting: number; modelVersion: number; ended: boolean } {
+    const { decided, due, sent } = this.#agent.allowance;
+    const waiting = this.#state.outgoing.length + due - sent;
+    return { decided, due, sent, waiting, modelVersion: this.#state.newest.version, ended: this.#state.ended };
+  }
+
+  /** What is promised, and what a device cannot know; lines of text. */
+  guarantee(): string[] {
+    return guaranteeText(this.options.agreement);
+  }
+
+  /** Forget what was learned of the person and what waits for feedback; what was spent stays spent. */
+  async forget(): Promise<void> {
+    await this.#change((agent) => {
+      this.#agent = new EdgeAgent(this.agreement, this.#key, agent.allowance, agent.shared);
+    }, true);
+  }
+
+  /** Take and hand in the slots whose time has come, and fetch the newest model. Call it when the page opens, and by `start`. */
+  async sync(): Promise<Round> {
+    await this.#takeSlots();
+    const handedIn = await this.#handIn();
+    let [model, refused]: [number | null, string] = [null, ""];
+    if (!this.#state.ended) {
+      try {
+        model = await this.#fetchModel();
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+        refused = error.message;
+      }
+    }
+    return { handedIn, model, refused, nextMs: this.#nextMs() };
+  }
+
+  /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
+  start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
+    let [timer, stopped] = [undefined as ReturnType<typeof setTimeout> | undefined, false];
+    const round = async (): Promise<void> => {
+      let wait = everyMs;
+      try {
+        const found = await this.sync();
+        onRound(found);
+        if (found.nextMs !== null) wait = Math.min(Math.max(found.nextMs - this.#now(), 250), everyMs);
+      } catch (error) {
+        onRound(error instanceof EdgeError ? error : new EdgeError(String(error)));
+      }
+      if (!stopped) timer = setTimeout(() => void round(), wait);
+    };
+    void round();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+    };
+  }
+
+  // State: written before anything leaves.
+
+  async #change<Result>(work: (agent: EdgeAgent, nowMs: number) => Result, durable = false): Promise<Result> {
+    return this.#alone(async () => {
+      const nowMs = this.#now();
+      this.#agent.advance(nowMs);
+      const found = work(this.#agent, nowMs);
+      await this.#save(durable);
+      return found;
+    });
+  }
+
+  /** Work on the newest state alone; where it fails, what is in the store counts. */
+  #alone<Result>(work: () => Promise<Result>): Promise<Result> {
+    return this.options.store.alone(async () => {
+      await this.#refresh();
+      try {
+        return await work();
+      } catch (error) {
+        this.#revision = -1;
+        throw error;
+      }
+    });
+  }
+
+  /** Read the state again where another page wrote it. */
+  async #refresh(): Promise<void> {
+    const content = await this.options.store.read(STATE);
+    if (content === null || revisionOf(content) !== this.#revision) await this.#load(content);
+  }
+
+  async #load(given?: Uint8Array | null): Promise<void> {
+    const content = given === undefined ? await this.options.store.read(STATE) : given;
+    const spent = unpackMark(await this.options.mark.read());
+    if (content === null) {
+      // Cleared, or never there: what the mark knows was spent stays so, whatever else is gone.
+      this.#key = await Key.drawn();
+      this.#begin(spent, unseen(this.agreement));
+      return;
+    }
+    const found = unpackState(this.agreement, content, null);
+    this.#key = await Key.of(found.key);
+    if (!equal(found.configuration, this.agreement.configuration)) {
+      this.#requireNoWeaker(found);
+      const known = found.agent.allowance;
+      this.#begin(covers(known, spent) ? known : spent, unseen(this.agreement));
+      return;
+    }
+    const [newest, base] = [await this.#model(found.newest), await this.#model(found.base)];
+    const state = unpackState(this.agreement, content, base);
+    requireRows(this.agreement, state.agent);
+    this.#revision = state.revision;
+    const { agent, key: _key, revision: _revision, ...rest } = state;
+    this.#state = rest;
+    if (covers(agent.allowance, spent)) this.#agent = EdgeAgent.resumed(this.agreement, this.#key, agent, newest);
+    else this.#begin(spent, state.seen, newest); // An older copy: what it would send was sent.
+  }
+
+  #begin(spent: Allowance, seen: SeenModel, shared?: SharedModel): void {
+    const newest = shared === undefined ? undefined : this.#state.newest;
+    this.#state = { ...begun(this.agreement), seen, ...(newest && { newest }) };
+    this.#agent = new EdgeAgent(this.agreement, this.#key, spent, shared);
+    this.#state = { ...this.#state, due: this.#owed(spent) };
+  }
+
+  /** Slots that fell due and were not taken, each with a delay of its own from now on. */
+  #owed({ due, sent }: Allowance): DueSlot[] {
+    return Array.from({ length: due - sent }, () => this.#delayed(this.#now()));
+  }
+
+  #requireNoWeaker(found: DeviceState): void {
+    if (Agreement.weaker(found.promise, this.agreement.promise)) {
+      throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
+    }
+    if (this.options.agreeAnew !== true) {
+      throw new Refused("agreement: expected the configuration agreed to, got another one (agreeAnew takes it)");
+    }
+  }
+
+  async #model(kept: KeptModel): Promise<SharedModel> {
+    if (kept.version === 0) return { version: 0, model: this.agreement.cold };
+    const content = await this.options.store.read(named(kept));
+    if (content === null) throw new EdgeError(`state: expected the content of model ${kept.version}, got none`);
+    return { version: kept.version, model: modelOf(this.agreement, content, kept.rewardVariance) };
+  }
+
+  async #save(durable: boolean): Promise<void> {
+    this.#revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
+    const agent: AgentState = this.#agent.state;
+    const base = agent.own === null ? this.#state.newest : this.#kept(agent.own.base);
+    const unused = base.version === this.#state.base.version ? null : this.#state.base;
+    this.#state = { ...this.#state, base };
+    const key = this.#key.material;
+    await this.options.store.write(STATE, packState({ revision: this.#revision, key, agent, ...this.#state }), durable);
+    await this.options.mark.write(packMark(agent.allowance));
+    if (unused !== null && unused.version !== this.#state.newest.version) await this.options.store.remove(named(unused));
+  }
+
+  #kept({ version, model }: SharedModel): KeptModel {
+    return { version, rewardVariance: model.rewardVariance };
+  }
+
+  // Slots.
+
+  #fallsDue(nowMs: number): void {
+    this.#state = { ...this.#state, due: [...this.#state.due, this.#delayed(nowMs)] };
+  }
+
+  /** The delay is drawn once, and follows from nothing. */
+  #delayed(dueMs: number): DueSlot {
+    return { dueMs, delayMs: Math.floor(this.#random() * this.agreement.slot.delay_ms) };
+  }
+
+  async #takeSlots(): Promise<void> {
+    const wait = this.agreement.terms.attribution_window_ms;
+    await this.#alone(async () => {
+      const nowMs = this.#now();
+      this.#agent.advance(nowMs);
+      const isOver = (one: DueSlot): boolean => one.dueMs + wait + one.delayMs <= nowMs;
+      const over = this.#state.due.filter(isOver);
+      if (!over.length || this.#state.ended) return;
+      const taken: Outgoing[] = [];
+      for (let left = over.length; left > 0; left -= 1) {
+        const slot = this.#agent.takeSlot(nowMs);
+        const body = await slotBody(this.agreement, this.#state.seen.sealing, slot, nowMs);
+        taken.push({ ...slot, body, fromMs: nowMs, attempts: 0, resealed: false, fault: "" });
+      }
+      const due = this.#state.due.filter((one) => !isOver(one));
+      this.#state = { ...this.#state, due, outgoing: [...this.#state.outgoing, ...taken] };
+      await this.#save(true);
+    });
+  }
+
+  async #handIn(): Promise<number> {
+    let handedIn = 0;
+    for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.#now())) {
+      const answer = await this.wire.slot(one.body);
+      const found = await this.#alone(async () => {
+        const next = await this.#answered(one, answer);
+        const others = this.#state.outgoing.filter((other) => !equal(other.reportId, one.reportId));
+        const ended = this.#state.ended || next === "ended";
+        const outgoing = ended ? [] : typeof next === "object" ? [...others, next] : others;
+        this.#state = { ...this.#state, ended, outgoing };
+        await this.#save(true);
+        return next;
+      });
+      if (found === "handed in") handedIn += 1;
+    }
+    return handedIn;
+  }
+
+  /** What becomes of a slot with an answer: see the table of the transport's page. */
+  async #answered(one: Outgoing, answer: Answer | null): Promise<Outgoing | "handed in" | "ended"> {
+    const nowMs = this.#now();
+    const waits = Math.min(FIRST_RETRY_MS * 2 ** one.attempts, LONGEST_RETRY_MS) * (0.5 + this.#random());
+    const later = { ...one, attempts: one.attempts + 1, fromMs: nowMs + Math.max(waits, answer?.retryAfterMs ?? 0) };
+    if (answer === null || answer.status >= 500 || answer.status === 429 || answer.status === 408) return later;
+    if (answer.status === 403 && answer.code === "not-attested") return later;
+    if (answer.status === 204) return "handed in";
+    if (answer.status === 409) return "ended";
+    if (answer.status === 422 && !one.resealed) {
+      const body = await slotBody(this.agreement, this.#state.seen.sealing, one, answer.dateMs ?? nowMs);
+      return { ...later, body, resealed: true };
+    }
+    return { ...one, fault: answer.code || String(answer.status) };
+  }
+
+  // Models.
+
+  async #fetchModel(): Promise<number | null> {
+    const found = await this.wire.model(this.#state.seen.tag, longestModel(this.agreement));
+    if (found === null) return null;
+    return this.#alone(async () => {
+      const { seen, newest } = this.#state;
+      const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.#now());
+      if (taken.shared.version === newest.version) {
+        // The same model; keys may have followed.
+        this.#state = { ...this.#state, seen: taken.seen };
+        await this.#save(true);
+        return null;
+      }
+      const kept = this.#kept(taken.shared);
+      await this.options.store.write(named(kept), taken.content, true);
+      this.#state = { ...this.#state, newest: kept, seen: taken.seen };
+      this.#agent.shared = taken.shared;
+      await this.#save(true);
+      if (newest.version !== 0 && newest.version !== this.#state.base.version) await this.options.store.remove(named(newest));
+      return kept.version;
+    });
+  }
+
+  #nextMs(): number | null {
+    const wait = this.agreement.terms.attribution_window_ms;
+    const times = [
+      ...this.#state.due.map((one) => one.dueMs + wait + one.delayMs),
+      ...this.#state.outgoing.filter((one) => one.fault === "").map((one) => one.fromMs),
+    ];
+    return times.length && !this.#state.ended ? Math.min(...times) : null;
+  }
+
+  #allowed(eligible: readonly number[]): boolean[] {
+    const allowed = new Array<boolean>(this.agreement.layout.arms).fill(false);
+    for (const item of eligible) {
+      if (allowed[item] === undefined) throw new EdgeError(`eligible: expected items below ${allowed.length}, got another`);
+      allowed[item] = true;
+    }
+    return allowed;
+  }
+
+  #now(): number {
+    return (this.options.now ?? Date.now)();
+  }
+
+  #random(): number {
+    return (this.options.random ?? drawn)();
+  }
+}
+
+function begun(agreement: Agreement): Omit<DeviceState, "agent" | "key" | "revision"> {
+  const none = { version: 0, rewardVariance: 1 };
+  const { configuration, promise } = agreement;
+  return { configuration, promise, newest: none, base: none, seen: unseen(agreement), due: [], outgoing: [], ended: false };
+}
+
+function named({ version }: KeptModel): string {
+  return `model-${version}`;
+}
+
+/** From the platform's own source: a delay that others can foresee hides nothing. */
+function drawn(): number {
+  return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
+}

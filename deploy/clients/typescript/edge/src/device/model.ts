@@ -1,0 +1,267 @@
+import type { Agreement } from "../agreement.js";
+import type { SharedModel } from "../agent.js";
+import { encode, equal, hex, joined, littleEndian, utf8 } from "../encoding.js";
+import { Refused, require } from "../errors.js";
+import { canonical } from "../features/canonical.js";
+import { sha256, subtle } from "../hashes.js";
+import { SparseModel } from "../learner/sparse.js";
+import type { SealingKey } from "./body.js";
+import { agrees } from "./hpke.js";
+
+/** A key that signs models, and the first version that it signs. */
+export interface SigningKey {
+  readonly publicKey: Uint8Array;
+  /** As it stands in a model, with what vouches for it. */
+  readonly entry: Uint8Array;
+  readonly fromVersion: number;
+}
+
+/** What a device knows of models: it never takes an older one, and no key that it knows may be gone. */
+export interface SeenModel {
+  readonly version: number;
+  /** SHA-256 of the newest statement; empty before the first. */
+  readonly statement: Uint8Array;
+  readonly tag: string;
+  readonly signing: readonly SigningKey[];
+  readonly sealing: readonly SealingKey[];
+}
+
+/** A model that was taken, and its content for the device's storage. */
+export interface TakenModel {
+  readonly shared: SharedModel;
+  readonly rewardVariance: number;
+  readonly content: Uint8Array;
+  readonly seen: SeenModel;
+}
+
+/** Before any model: the agreement's own keys. */
+export function unseen(agreement: Agreement): SeenModel {
+  const { signingKey, sealingKey, vouchKey } = agreement;
+  const first = new Uint8Array(8 + SIGNATURE_BYTES);
+  return {
+    version: 0,
+    statement: new Uint8Array(0),
+    tag: "",
+    signing: [{ publicKey: signingKey, fromVersion: 0, entry: joined([signingKey, first]) }],
+    sealing: [{ publicKey: sealingKey, fromPeriod: 0, entry: joined([sealingKey, vouchKey, first]) }],
+  };
+}
+
+const MAGIC = "hushmdl1";
+const MOST_STATEMENT = 65536;
+const SIGNATURE_BYTES = 64;
+/** Bytes of all that stands beside statement and content, with 255 keys of each kind. */
+const MOST_KEYS = 8 + 4 + 1 + 64 + 2 + 255 * (104 + 136);
+const SIGNED = utf8("hushstream model statement 1\0");
+const SIGNING = utf8("hushstream signing key\0");
+
+/** What a statement says; its text is the canonical form of exactly this. */
+interface Statement {
+  readonly arms: number;
+  readonly catalogue: number;
+  readonly cells: number;
+  readonly configuration: string;
+  readonly content_bytes: number;
+  readonly content_sha256: string;
+  readonly delta_units: string;
+  readonly deployment: string;
+  readonly epsilon_micro: number;
+  readonly expires_ms: number;
+  readonly format: number;
+  readonly issued_ms: number;
+  readonly items_sha256: null;
+  readonly layout: string;
+  readonly private_as_stated: boolean;
+  readonly reward_variance: number;
+  readonly version: number;
+}
+
+const WHOLE = ["arms", "catalogue", "cells", "content_bytes", "epsilon_micro", "expires_ms", "format", "issued_ms", "version"];
+const NAMES = [
+  ...WHOLE, "configuration", "content_sha256", "delta_units", "deployment", "items_sha256", "layout", "private_as_stated",
+  "reward_variance",
+].sort();
+
+/**
+ * Take a model, or refuse it: see "A device takes a model only if" of the transport's page.
+ *
+ * @param body as `GET /v1/model` gave it.
+ * @param tag the answer's `ETag`, null where a browser does not show it.
+ */
+export async function takeModel(
+  agreement: Agreement,
+  seen: SeenModel,
+  body: Uint8Array,
+  tag: string | null,
+  nowMs: number,
+): Promise<TakenModel> {
+  const reader = new Reader(body);
+  expect(new TextDecoder().decode(reader.take(8)) === MAGIC, `a body that begins with ${MAGIC}`);
+  const size = reader.uint32();
+  expect(size <= MOST_STATEMENT, `a statement of at most ${MOST_STATEMENT} bytes`);
+  const text = reader.take(size);
+  const [by, signature] = [reader.take(1)[0]!, reader.take(64)];
+  const signing = await signingKeys(reader);
+  const sealing = await sealingKeys(reader);
+  const digest = await sha256(body.subarray(0, reader.place));
+  const found = `"${hex(digest).slice(0, 32)}"`;
+  expect(tag === null || tag === found, "the tag that follows from the content");
+  expect(follows(signing, seen.signing) && follows(sealing, seen.sealing), "all keys that are known");
+  const said = statementOf(text);
+  const signer = signing.findLastIndex((key) => key.fromVersion <= said.version);
+  expect(by === signer, "the signature of the newest key");
+  expect(await verified(signing[signer]!.publicKey, signature, joined([SIGNED, text])), "a signature that verifies");
+  requireAgreed(agreement, said);
+  const same = equal(await sha256(text), seen.statement);
+  expect(said.version > seen.version || (said.version === seen.version && same), "no older version than was seen");
+  expect(said.expires_ms > nowMs, "a model that has not expired");
+  const content = reader.rest();
+  expect(content.length === said.content_bytes, `content of ${said.content_bytes} bytes`);
+  expect(hex(await sha256(content)) === said.content_sha256, "content of the stated digest");
+  return {
+    shared: { version: said.version, model: modelOf(agreement, content, said.reward_variance) },
+    rewardVariance: said.reward_variance,
+    content: content.slice(),
+    seen: { version: said.version, statement: await sha256(text), tag: found, signing, sealing },
+  };
+}
+
+/** Of a body in bytes, whatever it says. */
+export function longestModel({ layout: { arms, cells } }: Agreement): number {
+  return 16 * arms * cells + MOST_STATEMENT + MOST_KEYS;
+}
+
+/** A model from its content: means, then variances, float64 of shape (arms, cells). */
+export function modelOf(agreement: Agreement, content: Uint8Array, rewardVariance: number): SparseModel {
+  const { arms, cells } = agreement.layout;
+  expect(content.length === 16 * arms * cells, `content of ${16 * arms * cells} bytes`);
+  const view = new DataView(content.buffer, content.byteOffset, content.length);
+  const numbers = Float64Array.from({ length: 2 * arms * cells }, (_, place) => view.getFloat64(8 * place, true));
+  return SparseModel.of(arms, cells, numbers.subarray(0, arms * cells), numbers.subarray(arms * cells), rewardVariance);
+}
+
+function statementOf(text: Uint8Array): Statement {
+  let said: Record<string, unknown>;
+  let plain: string;
+  try {
+    plain = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(text);
+    said = JSON.parse(plain) as Record<string, unknown>;
+  } catch {
+    throw new Refused("model: expected a statement in JSON, got another");
+  }
+  const object = typeof said === "object" && said !== null && !Array.isArray(said);
+  expect(object && Object.keys(said).sort().join() === NAMES.join(), `a statement of ${NAMES.join(", ")}`);
+  // One meaning has one text: no number with a point where a whole one is due, no key twice.
+  expect(canonical(said) === plain, "a statement in canonical form");
+  expect(WHOLE.every((name) => Number.isSafeInteger(said[name]) && (said[name] as number) >= 0), "whole numbers");
+  expect(typeof said["reward_variance"] === "number", "a number as reward_variance");
+  return said as unknown as Statement;
+}
+
+function requireAgreed({ deployment, configuration, layout, promise }: Agreement, said: Statement): void {
+  expect(said.format === 1 && said.private_as_stated === true, "format 1 and a private release");
+  expect(said.catalogue === 0 && said.items_sha256 === null, "items that are numbers");
+  expect(said.deployment === deployment && said.configuration === hex(configuration), "the configuration agreed to");
+  const shape = said.arms === layout.arms && said.cells === layout.cells;
+  expect(shape && said.layout === hex(layout.digest), "the layout agreed to");
+  const digits = typeof said.delta_units === "string" && /^(?:0|[1-9][0-9]{0,30})$/.test(said.delta_units);
+  const agreed = digits && BigInt(said.delta_units) <= BigInt(promise.delta_units);
+  expect(agreed && said.epsilon_micro <= promise.epsilon_micro, "a price no higher than agreed");
+}
+
+/** Whether a chain begins with one that is known; the first known one is the agreement's. */
+function follows(found: readonly { entry: Uint8Array }[], known: readonly { entry: Uint8Array }[]): boolean {
+  return known.every(({ entry }, at) => at < found.length && equal(entry, found[at]!.entry));
+}
+
+async function signingKeys(reader: Reader): Promise<SigningKey[]> {
+  const keys: SigningKey[] = [];
+  for (let left = reader.take(1)[0]!; left > 0; left -= 1) {
+    const from = reader.place;
+    const [publicKey, fromVersion, signature] = [reader.take(32), reader.uint64(), reader.take(SIGNATURE_BYTES)];
+    const before = keys.at(-1);
+    if (before !== undefined) {
+      const said = joined([SIGNING, publicKey, littleEndian(fromVersion)]);
+      const vouched = await verified(before.publicKey, signature, said);
+      expect(fromVersion > before.fromVersion && vouched, "signing keys that follow");
+    }
+    keys.push({ publicKey, fromVersion, entry: reader.since(from) });
+  }
+  return keys;
+}
+
+async function sealingKeys(reader: Reader): Promise<SealingKey[]> {
+  const keys: SealingKey[] = [];
+  let vouch: Uint8Array | null = null;
+  for (let left = reader.take(1)[0]!; left > 0; left -= 1) {
+    const from = reader.place;
+    const [publicKey, vouchKey, fromPeriod] = [reader.take(32), reader.take(32), reader.uint64()];
+    const signature = reader.take(SIGNATURE_BYTES);
+    if (vouch !== null) {
+      const number = wholeBytes(fromPeriod);
+      const end = [Uint8Array.of(0x69), littleEndian(number.length), number];
+      const said = joined([encode("hushstream sealing key", publicKey, vouchKey), ...end]);
+      const vouched = await verified(vouch, signature, said);
+      expect(fromPeriod > keys.at(-1)!.fromPeriod && vouched, "sealing keys that follow");
+      expect(await agrees(publicKey), "sealing keys of full order");
+    }
+    keys.push({ publicKey, fromPeriod, entry: reader.since(from) });
+    vouch = vouchKey;
+  }
+  return keys;
+}
+
+async function verified(publicKey: Uint8Array, signature: Uint8Array, message: Uint8Array): Promise<boolean> {
+  const algorithm = { name: "Ed25519" };
+  let key: CryptoKey;
+  try {
+    key = await subtle().importKey("raw", publicKey as BufferSource, algorithm, false, ["verify"]);
+  } catch {
+    throw new Refused("model: expected Ed25519 in WebCrypto (Chromium 137, Firefox 130, Safari 17, Node 18 or later), got none");
+  }
+  return subtle().verify(algorithm, key, signature as BufferSource, message as BufferSource);
+}
+
+/** A whole number as Python's encoding has it: bit_length // 8 + 1 bytes, big-endian. */
+function wholeBytes(value: number): Uint8Array {
+  const digits = value.toString(2).length;
+  const size = value === 0 ? 1 : Math.floor(digits / 8) + 1;
+  return Uint8Array.from({ length: size }, (_, at) => Number((BigInt(value) >> BigInt(8 * (size - 1 - at))) & 255n));
+}
+
+class Reader {
+  place = 0;
+  readonly #view: DataView;
+
+  constructor(private readonly body: Uint8Array) {
+    this.#view = new DataView(body.buffer, body.byteOffset, body.length);
+  }
+
+  take(size: number): Uint8Array {
+    expect(this.place + size <= this.body.length, "a body of the length that it says");
+    this.place += size;
+    return this.body.slice(this.place - size, this.place);
+  }
+
+  uint32(): number {
+    this.take(4);
+    return this.#view.getUint32(this.place - 4, true);
+  }
+
+  uint64(): number {
+    this.take(8);
+    const found = Number(this.#view.getBigUint64(this.place - 8, true));
+    expect(Number.isSafeInteger(found), "numbers below 2^53");
+    return found;
+  }
+
+  since(place: number): Uint8Array {
+    return this.body.slice(place, this.place);
+  }
+
+  rest(): Uint8Array {
+    return this.body.slice(this.place);
+  }
+}
+
+const expect = (good: boolean, what: string): void => require("model", good, what);

@@ -1,0 +1,150 @@
+import type { Agreement, PromiseFigures } from "../agreement.js";
+import { UNSPENT, type AgentState, type Allowance, type OpenDecision, type SharedModel } from "../agent.js";
+import { utf8 } from "../encoding.js";
+import { BadState } from "../errors.js";
+import type { Candidates, Interaction, Resolved } from "../learner/candidates.js";
+import { OwnSteps } from "../learner/sparse.js";
+import type { SeenModel } from "./model.js";
+
+/** A slot that is due, and the delay that was drawn for it. */
+export interface DueSlot {
+  readonly dueMs: number;
+  readonly delayMs: number;
+}
+
+/** A slot whose content is fixed and whose bytes may leave. */
+export interface Outgoing {
+  readonly reportId: Uint8Array;
+  readonly content: Uint8Array;
+  readonly body: Uint8Array;
+  /** When it may be sent (again), and how often that was tried. */
+  readonly fromMs: number;
+  readonly attempts: number;
+  /** Whether it was sealed again for another period; that happens once. */
+  readonly resealed: boolean;
+  /** The gateway's code of a fault that sending again does not mend; empty for none. */
+  readonly fault: string;
+}
+
+/** A model of which some user state or the newest reading needs the content. */
+export interface KeptModel {
+  readonly version: number;
+  readonly rewardVariance: number;
+}
+
+/** Everything that a device keeps, but the contents of models. */
+export interface DeviceState {
+  readonly revision: number;
+  readonly configuration: Uint8Array;
+  readonly promise: PromiseFigures;
+  readonly key: Uint8Array;
+  readonly agent: AgentState;
+  readonly newest: KeptModel;
+  readonly base: KeptModel;
+  readonly seen: SeenModel;
+  readonly due: readonly DueSlot[];
+  readonly outgoing: readonly Outgoing[];
+  /** Whether the gateway said that the deployment has ended. */
+  readonly ended: boolean;
+}
+
+const FORMAT = 1;
+
+/** As bytes for a store. */
+export function packState(state: DeviceState): Uint8Array {
+  const { own, ...agent } = state.agent;
+  const steps = own === null ? null : own.steps.dump();
+  const { revision, ...rest } = state;
+  return utf8(JSON.stringify({ format: FORMAT, revision, ...rest, agent: { ...agent, steps } }, binary));
+}
+
+/** The revision of packed bytes, without reading the rest. */
+export function revisionOf(content: Uint8Array): number {
+  const found = /"revision":(\d+)/.exec(new TextDecoder().decode(content.subarray(0, 64)));
+  return found === null ? -1 : Number(found[1]);
+}
+
+/** What `packState` gave, with the models that it stands on. */
+export function unpackState(agreement: Agreement, content: Uint8Array, base: SharedModel | null): DeviceState {
+  let found: DeviceState & { format: number; agent: AgentState & { steps: Uint8Array | null } };
+  try {
+    found = JSON.parse(new TextDecoder().decode(content), unbinary) as typeof found;
+  } catch {
+    throw new BadState("state: expected what this package wrote, got something else");
+  }
+  if (found?.format !== FORMAT) throw new BadState(`state: expected format ${FORMAT}, got another`);
+  requireShape(found);
+  const { steps, ...agent } = found.agent;
+  const { arms, cells } = agreement.layout;
+  const own = steps === null || base === null ? null : { base, steps: OwnSteps.load(steps, arms, cells) };
+  return { ...found, agent: { ...agent, own } };
+}
+
+/** Refuse what is cut or changed; rows are `requireRows`'s to check. */
+function requireShape({ agent, ...state }: DeviceState): void {
+  const bytes = [state.key, state.configuration, ...(state.outgoing ?? []).map((one) => one?.body)];
+  const lists = [state.due, state.outgoing, agent?.open, agent?.answered, agent?.resolved, agent?.candidates];
+  const keys = [state.seen?.signing, state.seen?.sealing];
+  const good =
+    bytes.every((one) => one instanceof Uint8Array) &&
+    [...lists, ...keys].every(Array.isArray) &&
+    keys.every((one) => one.length > 0 && one.every((key) => key?.publicKey instanceof Uint8Array)) &&
+    [state.newest, state.base].every((one) => Number.isSafeInteger(one?.version)) &&
+    isAllowance(agent.allowance);
+  if (!good) throw new BadState("state: expected what this package wrote, got something else");
+}
+
+/** Refuse a state whose rows or arms are not the agreement's: they would go into slots. */
+export function requireRows(agreement: Agreement, { open, resolved, candidates }: AgentState): void {
+  const interactions = [
+    ...open.map(([, one]: readonly [string, OpenDecision]) => one),
+    ...resolved.map((one: Resolved) => one.interaction),
+    ...candidates.flatMap((one: Candidates) => [one.clicked, one.drawn]).filter((one): one is Interaction => one !== null),
+  ];
+  for (const { row, arm } of interactions) {
+    agreement.layout.schema.require(row);
+    if (!Number.isInteger(arm) || arm < 0 || arm >= agreement.layout.arms) {
+      throw new BadState("state: expected items of the agreement, got others");
+    }
+  }
+}
+
+/** A mark's text. */
+export function packMark(spent: Allowance): string {
+  return JSON.stringify({ format: FORMAT, ...spent });
+}
+
+/** What a mark says was spent; nothing where there is none. */
+export function unpackMark(text: string | null): Allowance {
+  if (text === null) return UNSPENT;
+  let found: Record<string, unknown>;
+  try {
+    found = JSON.parse(text) as Record<string, unknown>;
+  } catch {
+    throw new BadState("mark: expected what this package wrote, got something else");
+  }
+  const { format, ...spent } = found ?? {};
+  if (format === FORMAT && isAllowance(spent)) return spent;
+  throw new BadState("mark: expected what this package wrote, got something else");
+}
+
+function isAllowance(found: unknown): found is Allowance {
+  const counts = (found ?? {}) as Record<string, unknown>;
+  return Object.keys(UNSPENT).every((name) => Number.isSafeInteger(counts[name]));
+}
+
+function binary(_: string, value: unknown): unknown {
+  return value instanceof Uint8Array ? { base64: base64(value) } : value;
+}
+
+function unbinary(_: string, value: unknown): unknown {
+  if (typeof value !== "object" || value === null || !("base64" in value)) return value;
+  return Uint8Array.from(atob(String(value.base64)), (letter) => letter.charCodeAt(0));
+}
+
+function base64(content: Uint8Array): string {
+  let text = "";
+  // In parts: a call takes only so many arguments.
+  for (let at = 0; at < content.length; at += 4096) text += String.fromCharCode(...content.subarray(at, at + 4096));
+  return btoa(text);
+}

@@ -1,0 +1,88 @@
+import { EdgeError } from "../errors.js";
+
+/** Where a device keeps its state: named contents, each written whole or not at all. */
+export interface Store {
+  read(name: string): Promise<Uint8Array | null>;
+  /** Ends when the content is safe; `durable` asks for the disk, not its cache. */
+  write(name: string, content: Uint8Array, durable: boolean): Promise<void>;
+  remove(name: string): Promise<void>;
+  /** Run `work` while no other page or process works on this store. */
+  alone<Result>(work: () => Promise<Result>): Promise<Result>;
+}
+
+/** What was spent, kept apart from the state, where clearing or restoring one does not reach the other. */
+export interface Mark {
+  read(): Promise<string | null>;
+  write(text: string): Promise<void>;
+}
+
+const TABLE = "states";
+
+/** A store in IndexedDB, one for all pages of an origin. */
+export function browserStore(name: string): Store {
+  const opened = once(
+    () =>
+      new Promise<IDBDatabase>((resolve, reject) => {
+        const asked = indexedDB.open(`hushstream-edge ${name}`, 1);
+        asked.onupgradeneeded = () => asked.result.createObjectStore(TABLE);
+        asked.onsuccess = () => resolve(asked.result);
+        asked.onerror = () => reject(failed(asked.error));
+      }),
+  );
+  const within = async (
+    mode: IDBTransactionMode,
+    work: (table: IDBObjectStore) => IDBRequest,
+    durability: IDBTransactionDurability = "relaxed",
+  ): Promise<unknown> => {
+    const transaction = (await opened()).transaction(TABLE, mode, { durability });
+    const asked = work(transaction.objectStore(TABLE));
+    return new Promise((resolve, reject) => {
+      transaction.oncomplete = () => resolve(asked.result);
+      transaction.onabort = transaction.onerror = () => reject(failed(transaction.error));
+    });
+  };
+  return {
+    async read(key) {
+      return ((await within("readonly", (table) => table.get(key))) as Uint8Array | undefined) ?? null;
+    },
+    async write(key, content, durable) {
+      await within("readwrite", (table) => table.put(content, key), durable ? "strict" : "relaxed");
+    },
+    async remove(key) {
+      await within("readwrite", (table) => table.delete(key));
+    },
+    alone: (work) => navigator.locks.request(`hushstream-edge ${name}`, work) as ReturnType<typeof work>,
+  };
+}
+
+/** A mark in the origin's local storage. It holds counts: no id, and nothing of what was seen or clicked. */
+export function browserMark(name: string): Mark {
+  const key = `hushstream-edge ${name}`;
+  return {
+    async read() {
+      return localStorage.getItem(key);
+    },
+    async write(text) {
+      localStorage.setItem(key, text);
+    },
+  };
+}
+
+/** Works one after another within this process. */
+export function queue(): <Result>(work: () => Promise<Result>) => Promise<Result> {
+  let last: Promise<unknown> = Promise.resolve();
+  return (work) => {
+    const next = last.then(work, work);
+    last = next.catch(() => undefined);
+    return next;
+  };
+}
+
+function once<Result>(make: () => Promise<Result>): () => Promise<Result> {
+  let made: Promise<Result> | undefined;
+  return () => (made ??= make());
+}
+
+function failed(error: DOMException | null): EdgeError {
+  return new EdgeError(`storage: expected to keep the device's state, got ${error?.name ?? "an error"}`);
+}

@@ -1,0 +1,48 @@
+/** What `hushstream.privacy.encoding` can encode here. */
+export type Part = Uint8Array | string;
+
+/** Texts and bytes as one message that reads back in exactly one way: a tag, 8 bytes of length, the payload, each. */
+export function encode(...parts: readonly Part[]): Uint8Array {
+  return joined(
+    parts.flatMap((part) => {
+      const payload = typeof part === "string" ? utf8(part) : part;
+      return [Uint8Array.of(typeof part === "string" ? 0x73 : 0x62), littleEndian(payload.length), payload];
+    }),
+  );
+}
+
+export function utf8(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
+
+/** A whole number below 2^53 as 8 bytes. */
+export function littleEndian(value: number): Uint8Array {
+  const view = new DataView(new ArrayBuffer(8));
+  view.setUint32(0, value >>> 0, true);
+  view.setUint32(4, Math.floor(value / 2 ** 32), true);
+  return new Uint8Array(view.buffer);
+}
+
+export function joined(parts: readonly Uint8Array[]): Uint8Array {
+  const all = new Uint8Array(parts.reduce((total, part) => total + part.length, 0));
+  let place = 0;
+  for (const part of parts) {
+    all.set(part, place);
+    place += part.length;
+  }
+  return all;
+}
+
+export function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Bytes of a hexadecimal text; null of anything else. */
+export function unhex(text: unknown): Uint8Array | null {
+  if (typeof text !== "string" || !/^(?:[0-9a-f]{2})*$/.test(text)) return null;
+  return Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+}
+
+export function equal(one: Uint8Array, other: Uint8Array): boolean {
+  return one.length === other.length && one.every((byte, place) => byte === other[place]);
+}

@@ -1,0 +1,11 @@
+export { EdgeAgent, UNSPENT, covers, type Allowance, type AgentState, type Choice, type Outcome, type SharedModel, type Slot } from "./agent.js";
+export { Agreement, type AgreementFile } from "./agreement.js";
+export { BadState, BadValue, EdgeError, Refused } from "./errors.js";
+export { FeatureSchema, type Declaration } from "./features/schema.js";
+export { Key } from "./key.js";
+export { FeatureLayout } from "./layout.js";
+export { SparseModel } from "./learner/sparse.js";
+export { packSlot, slotBytes, unpackSlot } from "./slot.js";
+export { EdgeDevice, type Decision, type DeviceOptions, type Round } from "./device/device.js";
+export { browserMark, browserStore, type Mark, type Store } from "./device/store.js";
+export type { Sent } from "./device/wire.js";

@@ -1,0 +1,62 @@
+import { blake2b } from "./blake2b.js";
+import { encode, joined, littleEndian, utf8 } from "./encoding.js";
+import { EdgeError } from "./errors.js";
+import { hmac } from "./hashes.js";
+
+export const KEY_BYTES = 32;
+
+/**
+ * A user's key: every coin and report id comes from it, as from `hushstream.privacy.keys.Key`.
+ *
+ * What is derived goes through HMAC-SHA256 of WebCrypto once; the key of digests that this gives serves BLAKE2b, which
+ * is no promise, so that a decision waits for nothing.
+ */
+export class Key {
+  readonly #material: Uint8Array;
+  readonly #digestKey: Uint8Array;
+
+  private constructor(material: Uint8Array, digestKey: Uint8Array) {
+    this.#material = material;
+    this.#digestKey = digestKey;
+  }
+
+  /** From 32 secret bytes. */
+  static async of(material: Uint8Array): Promise<Key> {
+    if (material.length !== KEY_BYTES) throw new EdgeError(`key: expected ${KEY_BYTES} bytes, got ${material.length}`);
+    const own = material.slice();
+    return new Key(own, await hmac(own, encode("digest-key")));
+  }
+
+  /** A new one, which nobody else has. */
+  static drawn(): Promise<Key> {
+    return Key.of(crypto.getRandomValues(new Uint8Array(KEY_BYTES)));
+  }
+
+  /** For the device's own storage, and for nothing else. */
+  get material(): Uint8Array {
+    return this.#material.slice();
+  }
+
+  /** 32 pseudorandom bytes: HMAC-SHA256 over the encoding of a purpose and parts. */
+  prf(purpose: string, ...parts: readonly (Uint8Array | string)[]): Promise<Uint8Array> {
+    return hmac(this.#material, encode(purpose, ...parts));
+  }
+
+  /** 16 bytes that stand for one chunk and tell nobody without the key what it holds. */
+  digest(purpose: string, chunk: Uint8Array): Uint8Array {
+    const label = utf8(purpose);
+    const head = [label.length, 1, chunk.length].map(littleEndian);
+    return blake2b(joined([...head, label, chunk]), { key: this.#digestKey });
+  }
+
+  /** A keyed uniform number in [0, below), for below up to 2^32: 128 bits reduced. */
+  uniform(purpose: string, chunk: Uint8Array, below: number): number {
+    return this.digest(purpose, chunk).reduceRight((rest, byte) => (rest * 256 + byte) % below, 0);
+  }
+
+  /** A keyed uniform number below 2^64. */
+  word(purpose: string, number: number): bigint {
+    const digest = this.digest(purpose, littleEndian(number));
+    return new DataView(digest.buffer).getBigUint64(0, true);
+  }
+}

@@ -1,0 +1,396 @@
+// The device: what it keeps, what leaves and when, which models it takes.
+import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "node:test";
+
+import { Agreement, BadState, EdgeDevice, EdgeError, Refused, unpackSlot } from "../dist/index.js";
+import { seal } from "../dist/device/hpke.js";
+import { takeModel, unseen } from "../dist/device/model.js";
+import { fileMark, fileStore } from "../dist/node.js";
+import { agreed, Gateway, hex, memory, opened, signed } from "./gateway.mjs";
+
+const MINUTE = 60_000;
+
+/** A device with a clock and a gateway of its own. */
+async function placed(changes = {}) {
+  const world = await agreed(changes.agreement);
+  const gateway = new Gateway(world);
+  const { store, mark } = memory();
+  const clock = { now: 1_800_000_000_000 };
+  const options = {
+    agreement: world.file,
+    url: "http://gateway.test/",
+    store,
+    mark,
+    fetch: gateway.fetch,
+    now: () => clock.now,
+    random: () => 0.5,
+    ...changes.options,
+  };
+  return { world, gateway, store, mark, clock, options, open: (more) => EdgeDevice.open({ ...options, ...more }) };
+}
+
+/** So many decisions, some of them clicked. */
+async function live(device, count, { clicks = false, name = "e" } = {}) {
+  for (let number = 0; number < count; number += 1) {
+    const { learned } = await device.decide(`${name}${number}`, { country: "se", age: 20 + number });
+    if (!learned) continue;
+    await device.shown(`${name}${number}`);
+    if (clicks) await device.reward(`${name}${number}`, 1);
+  }
+}
+
+test("HPKE gives what RFC 9180 gives (A.1.1)", async () => {
+  const bytes = (text) => Uint8Array.from(Buffer.from(text, "hex"));
+  const shown = bytes("37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431");
+  const secret = bytes("52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736");
+  const usual = { name: "X25519" };
+  const keys = {
+    privateKey: await crypto.subtle.importKey(
+      "pkcs8",
+      Buffer.concat([Buffer.from("302e020100300506032b656e04220420", "hex"), secret]),
+      usual,
+      false,
+      ["deriveBits"],
+    ),
+    publicKey: await crypto.subtle.importKey("raw", shown, usual, true, []),
+  };
+  const recipient = bytes("3948cfe0ad1ddb695d780e59077195da6c56506b027329794ab02bca80815c4d");
+  const message = {
+    content: bytes("4265617574792069732074727574682c20747275746820626561757479"),
+    info: bytes("4f6465206f6e2061204772656369616e2055726e"),
+    aad: bytes("436f756e742d30"),
+  };
+  const expected =
+    "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a96d8770ac83d07bea87e13c512a";
+  assert.equal(hex(await seal(recipient, message, keys)), hex(shown) + expected);
+});
+
+for (const clicks of [false, true]) {
+  test(`one padded slot leaves, ${clicks ? "with a click" : "without one"}, at the drawn time`, async () => {
+    const { world, gateway, clock, open } = await placed();
+    const device = await open();
+    await live(device, 12, { clicks });
+    assert.deepEqual([device.status.due, device.status.sent], [1, 0]);
+    const { nextMs } = await device.sync();
+    assert.equal(nextMs, clock.now + 30 * MINUTE + 30 * MINUTE);
+    assert.equal(gateway.slots.length, 0);
+    clock.now = nextMs - 1;
+    assert.equal((await device.sync()).handedIn, 0);
+    clock.now = nextMs;
+    assert.equal((await device.sync()).handedIn, 1);
+    clock.now += 1000 * MINUTE;
+    await live(device, 30, { clicks, name: "later" });
+    clock.now += 1000 * MINUTE;
+    assert.equal((await device.sync()).handedIn, 0);
+    assert.equal(gateway.slots.length, 1);
+    const [{ body, headers }] = gateway.slots;
+    assert.equal(body.length, world.file.slot.body_bytes);
+    assert.deepEqual(Object.keys(headers), ["Content-Type"]);
+    const report = unpackSlot(new Agreement(world.file).layout, await opened(world, body));
+    assert.equal(report.level, clicks ? 1 : 0);
+  });
+}
+
+test("a state is written before its slot leaves, and the same bytes are sent again", async () => {
+  const { gateway, store, clock, open } = await placed();
+  const device = await open();
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  gateway.before = () => {
+    // As at a crash now: what the store holds has this slot as taken, with these bytes.
+    gateway.kept = store.contents.get("state");
+  };
+  gateway.answers.push(null, 503);
+  assert.equal((await device.sync()).handedIn, 0);
+  store.contents.set("state", gateway.kept);
+  const again = await open();
+  assert.deepEqual([again.status.due, again.status.sent, again.status.waiting], [1, 1, 1]);
+  for (let round = 0; round < 3; round += 1) {
+    await again.sync();
+    clock.now += MINUTE;
+  }
+  assert.equal(gateway.slots.length, 3);
+  assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
+  assert.equal(again.status.waiting, 0);
+});
+
+test("a cleared state goes on from what its mark knows, and sends no second slot", async () => {
+  const { gateway, store, clock, open } = await placed();
+  const device = await open();
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  await device.sync();
+  store.contents.clear();
+  const cleared = await open();
+  await live(cleared, 40);
+  clock.now += 1000 * MINUTE;
+  await cleared.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a restored state sends no second slot: by its mark, and without it under the same id", async () => {
+  const { gateway, store, mark, clock, open } = await placed();
+  const device = await open();
+  await live(device, 5);
+  const older = new Map(store.contents);
+  const olderMark = mark.text;
+  await live(device, 5, { name: "f" });
+  clock.now += 100 * MINUTE;
+  await device.sync();
+  const restore = () => {
+    store.contents.clear();
+    for (const [name, content] of older) store.contents.set(name, content);
+  };
+  restore();
+  const marked = await open();
+  await live(marked, 30, { clicks: true, name: "g" });
+  clock.now += 1000 * MINUTE;
+  await marked.sync();
+  assert.equal(gateway.slots.length, 1);
+  restore();
+  mark.text = olderMark;
+  const unmarked = await open();
+  await live(unmarked, 30, { clicks: true, name: "h" });
+  clock.now += 1000 * MINUTE;
+  await unmarked.sync();
+  const ids = gateway.slots.map(({ body }) => hex(body.subarray(1, 17)));
+  assert.equal(ids.length, 2);
+  assert.equal(ids[0], ids[1]);
+});
+
+test("two pages share one state", async () => {
+  const { gateway, clock, open } = await placed();
+  const [one, other] = [await open(), await open()];
+  for (let number = 0; number < 10; number += 1) await live(number % 2 ? one : other, 1, { name: `p${number}-` });
+  assert.equal((await other.decide("p3-0", { country: "fr" })).item, (await one.decide("p3-0", {})).item);
+  clock.now += 100 * MINUTE;
+  const rounds = await Promise.all([one.sync(), other.sync()]);
+  assert.ok(rounds.some(({ handedIn }) => handedIn === 1));
+  assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
+});
+
+test("answers of the gateway, as the table of the wire says", async () => {
+  for (const [status, code, waiting, sent] of [
+    [400, "bad-slot", 1, 1],
+    [409, "other-configuration", 0, 1],
+    [403, "not-attested", 0, 2],
+    [429, "too-many", 0, 2],
+    [422, "stale-period", 0, 2],
+  ]) {
+    const { gateway, clock, open } = await placed();
+    const device = await open();
+    await live(device, 10);
+    clock.now += 100 * MINUTE;
+    gateway.answers.push({ status, code, date: clock.now + 5 * 86_400_000 });
+    await device.sync();
+    clock.now += 100 * MINUTE;
+    await device.sync();
+    assert.deepEqual([gateway.slots.length, device.status.waiting], [sent, waiting], code);
+    assert.equal(device.status.ended, status === 409);
+    if (status === 422) {
+      const [first, second] = gateway.slots.map(({ body }) => body);
+      assert.equal(hex(first.subarray(0, 17)), hex(second.subarray(0, 17)));
+      assert.equal(second[17] - first[17], 5);
+    }
+  }
+});
+
+test("a newer model is taken, an older one and all that is not as agreed refused", async () => {
+  const { world, gateway, open, clock } = await placed();
+  const device = await open();
+  assert.equal((await device.sync()).model, null);
+  gateway.model = await signed(world, { version: 3 });
+  assert.equal((await device.sync()).model, 3);
+  assert.equal((await device.sync()).model, null);
+  assert.equal(gateway.asked.at(-1).headers["If-None-Match"], gateway.model.tag);
+  const refused = async (changes, more) => {
+    gateway.model = await signed(world, { version: 4, ...changes }, more);
+    const { model, refused } = await device.sync();
+    assert.equal(model, null, JSON.stringify(changes));
+    assert.match(refused, /^model: expected/, JSON.stringify(changes));
+  };
+  await refused({ version: 2 });
+  await refused({ version: 3, issued_ms: 1 });
+  await refused({ expires_ms: clock.now });
+  await refused({ epsilon_micro: 1_000_001 });
+  await refused({ delta_units: "1" });
+  await refused({ configuration: "00".repeat(16) });
+  await refused({ deployment: "other" });
+  await refused({ layout: "00".repeat(16) });
+  await refused({ arms: 2 });
+  await refused({ private_as_stated: false });
+  await refused({ format: 2 });
+  await refused({ more: 1 });
+  await refused({ content_sha256: "00".repeat(32) });
+  await refused({}, { variance: 0 });
+  await refused({}, { variance: Number.NaN });
+  await refused({}, { mean: 1e300 });
+  await refused({}, { tag: `"${"0".repeat(32)}"` });
+  await refused({}, { signer: "other" });
+  await refused({}, { flip: 40 });
+  await refused({}, { text: (text) => text.replace('"version":4', '"version":4.0') });
+  gateway.model = await signed(world, { version: 4 });
+  assert.equal((await device.sync()).model, 4);
+  assert.equal((await open()).status.modelVersion, 4);
+});
+
+test("keys follow from the agreement's, and none that was seen may be gone", async () => {
+  const { world, gateway, open, clock } = await placed();
+  const device = await open();
+  const next = { signing: [{ from: 5 }], sealing: [{ from: Math.floor(clock.now / 86_400_000) }] };
+  gateway.model = await signed(world, { version: 5 }, next);
+  assert.equal((await device.sync()).model, 5);
+  gateway.model = await signed(world, { version: 6 });
+  assert.match((await device.sync()).refused, /keys that are known/);
+  gateway.model = await signed(world, { version: 6 }, { sealing: next.sealing });
+  assert.match((await device.sync()).refused, /keys that are known/);
+  gateway.model = await signed(world, { version: 6 }, { signing: next.signing });
+  assert.match((await device.sync()).refused, /keys that are known/);
+  gateway.model = await signed(world, { version: 6 }, { ...next, signer: "first" });
+  assert.match((await device.sync()).refused, /newest key/);
+  gateway.model = await signed(world, { version: 6 }, { signing: [{ from: 5, by: "other" }], sealing: next.sealing });
+  assert.match((await device.sync()).refused, /keys that follow/);
+  gateway.model = await signed(world, { version: 6 }, { signing: next.signing, sealing: [{ ...next.sealing[0], by: "other" }] });
+  assert.match((await device.sync()).refused, /keys that follow/);
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  await device.sync();
+  assert.equal(unpackSlot(new Agreement(world.file).layout, await opened(world, gateway.slots[0].body, "sealing-1")).level, 0);
+});
+
+test("another agreement is refused until it is asked for, and a weaker one for good", async () => {
+  const { store, mark, open, gateway, clock } = await placed();
+  await live(await open(), 10);
+  const other = (await agreed({}, "other")).file;
+  await assert.rejects(open({ agreement: other }), Refused);
+  for (const more of [
+    { epsilon_micro: 1_000_001 },
+    { exchange_epsilon_micro: 2_000_001 },
+    { delta_units: "1" },
+    { exchange_delta_units: "1" },
+    { lifetime_slots: 2 },
+  ]) {
+    const costlier = (await agreed({ promise: more }, "other")).file;
+    await assert.rejects(open({ agreement: costlier, agreeAnew: true }), /weaker/, JSON.stringify(more));
+  }
+  const device = await open({ agreement: other, agreeAnew: true });
+  assert.deepEqual([device.status.decided, device.status.due, device.status.sent], [10, 1, 0]);
+  clock.now += 1000 * MINUTE;
+  await device.sync();
+  assert.equal(gateway.slots.length, 1);
+  const changed = { ...other, canonical: other.canonical + " " };
+  assert.throws(() => new Agreement(changed), Refused);
+  assert.throws(() => new Agreement({ ...other, layout: { ...other.layout, budgets: [4096, 1, 1] } }), Refused);
+  assert.ok(store && mark);
+});
+
+test("what stands in storage and is not this package's is refused", async () => {
+  const { store, mark, open } = await placed();
+  await live(await open(), 3);
+  const good = store.contents.get("state");
+  for (const text of ["", "{}", "null", '{"format":2}', '{"format":1}']) {
+    store.contents.set("state", new TextEncoder().encode(text));
+    await assert.rejects(open(), BadState, text);
+  }
+  const bad = new TextDecoder().decode(good).replace(/"arm":\d/, '"arm":77');
+  store.contents.set("state", new TextEncoder().encode(bad));
+  await assert.rejects(open(), BadState);
+  store.contents.set("state", good);
+  mark.text = "{}";
+  await assert.rejects(open(), BadState);
+});
+
+test("what was learned may be forgotten, what was spent may not", async () => {
+  const { open, gateway, clock } = await placed();
+  const device = await open();
+  await live(device, 10, { clicks: true });
+  await device.forget();
+  assert.equal(device.status.decided, 10);
+  clock.now += 100 * MINUTE;
+  await device.sync();
+  await live(device, 30, { name: "f" });
+  clock.now += 1000 * MINUTE;
+  await device.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a state in files", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "edge-"));
+  try {
+    const files = { store: fileStore(join(folder, "state")), mark: fileMark(join(folder, "mark")) };
+    const { open, clock, gateway, world } = await placed();
+    gateway.model = await signed(world, { version: 1 });
+    const device = await open(files);
+    await device.sync();
+    await live(device, 10, { clicks: true });
+    const again = await open(files);
+    assert.deepEqual(again.status, device.status);
+    assert.equal(again.status.modelVersion, 1);
+    clock.now += 100 * MINUTE;
+    await again.sync();
+    assert.equal(gateway.slots.length, 1);
+    assert.match(await readFile(join(folder, "mark"), "utf8"), /"sent":1/);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test("a run hands in by itself, and ends", async () => {
+  const { open, clock, gateway } = await placed();
+  const device = await open();
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  await new Promise((resolve, reject) => {
+    const stop = device.start(1000, (round) => {
+      stop();
+      if (round instanceof EdgeError) reject(round);
+      else resolve(round);
+    });
+  });
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("the guarantee says its figures, and what a device cannot know", async () => {
+  const { open } = await placed();
+  const lines = (await open()).guarantee().join("\n");
+  for (const said of [/epsilon 2,/, /epsilon 1,/, /cannot know/, /at most 1 slot of 117 bytes/]) assert.match(lines, said);
+});
+
+test("where WebCrypto lacks X25519 no slot leaves, and none is lost", async () => {
+  const { open, clock, gateway } = await placed();
+  const device = await open();
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  const { generateKey } = crypto.subtle;
+  crypto.subtle.generateKey = async () => {
+    throw new DOMException("unknown", "NotSupportedError");
+  };
+  try {
+    await assert.rejects(device.sync(), /X25519/);
+  } finally {
+    crypto.subtle.generateKey = generateKey;
+  }
+  await device.decide("later", { country: "fr" });
+  assert.equal((await device.sync()).handedIn, 1);
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a call that is refused changes nothing", async () => {
+  const { open } = await placed({ agreement: { terms: { contexts_per_period: 2 } } });
+  const device = await open();
+  for (let time = 0; time < 5; time += 1) await assert.rejects(device.decide("e", {}, []), EdgeError);
+  await assert.rejects(device.shown("other"), EdgeError);
+  assert.equal((await device.decide("e", {})).learned, true);
+  assert.equal(device.status.decided, 1);
+});
+
+test("a model is read without a device", async () => {
+  const world = await agreed();
+  const agreement = new Agreement(world.file);
+  const { body, tag } = await signed(world, { version: 9 });
+  const taken = await takeModel(agreement, unseen(agreement), body, null, 0);
+  assert.deepEqual([taken.shared.version, taken.seen.tag], [9, tag]);
+});

@@ -1,0 +1,237 @@
+"""A plan for a deployment that runs: spreads from what it has released, and what more of something would bring.
+
+It reads released windows alone: their sums, how many slots they had, and when they were released. A deployment's pace
+is that of its slots between its first window and its newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
+from hushstream.engine.release_parts import PART, BadPart, PartSets, record_of
+from hushstream.privacy.amounts import count_text
+from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.forgetting import remembered
+from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
+from hushstream.systems.p2b.planning.drift import Window, measured_half_life
+from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
+from hushstream.systems.p2b.planning.forecast import Forecast, Sample, forecast_features
+from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
+from hushstream.systems.p2b.promise import layout_of_slots, noise_variance, window_tree_of
+from hushstream.systems.p2b.server.fading import Worth
+
+_DAY_MS = 86_400_000
+_WEEKS = (4, 12)
+_LEAST_WINDOWS = 4
+"""Of which a drift can be told."""
+_LARGEST_EPSILON = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """What was released so far.
+
+    Attributes:
+        count: windows of all partitions.
+        slots: in them.
+        days: between the first window and the newest one.
+        later_slots: in all windows but the first.
+        layout: of the items that the sums are of.
+        worth: the sums of all windows.
+        first: of the first one.
+        each: every window, where they have noise of their own and rows stand for one item each; else none.
+    """
+
+    count: int
+    slots: int
+    days: float
+    later_slots: int
+    layout: FeatureLayout
+    worth: Worth
+    first: Worth
+    each: tuple[Window, ...]
+
+    @property
+    def slots_a_day(self) -> float | None:
+        """The pace; None where all windows came at once."""
+        return self.later_slots / self.days if self.days > 0 and self.later_slots else None
+
+
+def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audience | None, rate: float | None) -> Plan:
+    """What to expect of a deployment that has released windows.
+
+    Args:
+        system: the deployment.
+        records: of the topics of its releases, with their log times.
+        asked: who is expected; None for as many as have come.
+        rate: share of visits that reward an item drawn at random; None for what the first window says.
+
+    Raises:
+        HushstreamError: it has released no window yet, or all at one time and nobody says who is expected.
+    """
+    config, windows = system.config, read_windows(system, records)
+    audience = _as_before(config, windows, rate) if asked is None else asked
+    known = rate if rate is not None else config.click_rate
+    bare = Forecaster(config, audience, assumed_spreads(config, known))
+    found = estimated_spreads(windows.layout, bare.habits, windows.worth, ASSUMED_REST, rate, windows.first)
+    ahead = Forecaster(config, audience, found.spreads)
+    plan = plan_of(ahead, _assumed(windows, audience, found), found.factors)
+    levers = dict(_levers(ahead, windows))
+    half_life = measured_half_life(windows.layout, windows.each) if len(windows.each) >= _LEAST_WINDOWS else None
+    facts = {
+        **(plan.facts or {}),
+        "half_life_measured": half_life,
+        "released": {"windows": windows.count, "slots": windows.slots, "slots_a_day": windows.slots_a_day},
+        "factors": list(found.factors),
+        "more": {name: {"share": one.share, "reward": one.private} for name, one in levers.items()},
+    }
+    return replace(plan, more=(*_told(levers), *_drift(config, windows, half_life)), facts=facts)
+
+
+def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
+    """The windows among the records of a deployment's releases.
+
+    Raises:
+        HushstreamError: there is none.
+    """
+    named = system.config.named_items
+    totals, first = ((NamedTotals if named else FeatureTotals)(system) for _ in range(2))
+    apart = not named and system.window_tree is None
+    each: list[Window] = []
+    times: list[int] = []
+    slots: list[int] = []
+    seen: set[bytes] = set()
+    for time_ms, fields in _windows(system, records):
+        if fields["window_id"] in seen or not totals.add(fields):
+            continue
+        if not seen:
+            first.add(fields)
+        seen.add(fields["window_id"])
+        if apart:
+            each.append(_window(fields, system.form.shape))
+        times.append(time_ms)
+        slots.append(fields["slots"])
+    if not seen:
+        raise HushstreamError(
+            "plan: expected a window that was released, got none: leave out --deployment for a plan by assumptions"
+        )
+    layout, worth = totals.released()
+    days = (max(times) - min(times)) / _DAY_MS
+    return Windows(len(slots), sum(slots), days, sum(slots[1:]), layout, worth, first.released()[1], tuple(each))
+
+
+def _window(fields: Mapping[str, Any], shape: tuple[int, int]) -> Window:
+    ones, zeros = (np.frombuffer(fields[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
+    return Window(ones, zeros, fields["variance"], fields["slots"])
+
+
+def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iterator[str]:
+    """Whether released sums are seen to drift, and what that asks for."""
+    if len(windows.each) < _LEAST_WINDOWS:
+        return
+    if half_life is None:
+        yield "no drift is seen: windows of the past foretell the next one best when none is forgotten"
+        return
+    each = half_life / config.partitions.shuffler
+    set_to = "" if config.half_life is None else f" (it is {config.half_life:g})"
+    yield (
+        f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}; set "
+        f"model.half_life: {each:g} in the next deployment{set_to}"
+    )
+
+
+def _windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The sums of each window, with their log time; of those that left in parts when the last one is there."""
+    parts = PartSets(2 * system.config.partitions.shuffler)
+    for time_ms, value in records:
+        name, fields = codec.decode(value)
+        if name == system.form.crowd_record:
+            yield time_ms, fields
+        elif name == PART:
+            try:
+                taken = parts.take(fields)
+                if taken.content is not None:
+                    yield time_ms, record_of(taken.content, system.form.crowd_record)
+            except BadPart:
+                continue
+
+
+def _as_before(config: P2BConfig, windows: Windows, rate: float | None) -> Audience:
+    """As many as have come: their slots are due with their last visit, within a day."""
+    pace = windows.slots_a_day
+    if pace is None:
+        raise HushstreamError(
+            "plan: expected windows that were released at two times at least, to know how many people come, got "
+            f"{count_text(windows.count, 'window')} of one time; say --users and --visits-per-user"
+        )
+    return Audience(max(1, round(pace)), config.slot.after_interactions, 1.0, rate)
+
+
+def _levers(ahead: Forecaster, windows: Windows) -> Iterator[tuple[str, Forecast]]:
+    """What more of something would bring, each by itself."""
+    config, slots = ahead.config, float(windows.slots)
+    yield "now", _after(ahead, windows, slots)
+    epsilon = config.release.slot_epsilon
+    if 2 * epsilon <= _LARGEST_EPSILON and config.release.epsilon is not None:
+        dear = replace(config, release=replace(config.release, epsilon=2 * epsilon))
+        yield f"epsilon {2 * epsilon:g} in place of {epsilon:g}", _after(replace(ahead, config=dear), windows, slots)
+    items = ahead.habits.arms
+    if items >= 4:
+        expected = None if config.expected_items is None else items // 2
+        fewer = replace(config, arms=items // 2, expected_items=expected)
+        yield f"{items // 2} items in place of {items}", _after(replace(ahead, config=fewer), windows, slots)
+    pace = windows.slots_a_day
+    for weeks in _WEEKS if pace is not None else ():
+        yield f"{weeks} weeks more", _after(ahead, windows, slots + 7 * weeks * (pace or 0.0))
+
+
+def _after(ahead: Forecaster, windows: Windows, slots: float) -> Forecast:
+    """The rewards of new users after so many slots, in windows as large as those that were released."""
+    config, parts = ahead.config, ahead.config.partitions.shuffler
+    each = max(1, round(windows.count * slots / windows.slots / parts))
+    tree = window_tree_of(config)
+    each = each if tree is None else min(each, tree.horizon)
+    kept = slots * config.release.sampling * remembered(config, each).share
+    sample = Sample(kept, slots * config.slot.after_interactions, noise_variance(config, each))
+    return forecast_features(layout_of_slots(config), ahead.spreads, ahead.habits, sample)
+
+
+def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
+    now = levers["now"]
+    for name, one in levers.items():
+        share = "nothing to gain" if one.share is None else f"{max(0.0, one.share):.2f} of the non-private gain"
+        against = "" if one is now else f" ({one.private - now.private:+.4f})"
+        yield f"{name}: {share}; a visit of a new user earns {one.private:.4f}{against}, alone {one.cold:.4f}"
+    last = f"{_WEEKS[-1]} weeks more"
+    if last not in levers:
+        return
+    more = levers[last].private - now.private
+    if now.gain <= LEAST_GAIN * now.cold and levers[last].gain <= LEAST_GAIN * now.cold:
+        yield f"{last} do not make it better than no learning: stop, or change what stands above"
+    elif more <= LEAST_GAIN * now.cold:
+        yield f"{last} add next to nothing: what is released is enough, unless the world changes"
+    else:
+        yield f"{last} still pay: go on"
+
+
+def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> tuple[str, ...]:
+    blocks = ", ".join(f"{name} {spread:.2f}" for name, spread in found.spreads.blocks.items())
+    low, _, high = found.factors
+    return (
+        f"from {count_text(windows.count, 'window')} of {count_text(windows.slots, 'slot', ',')}: effects on log-odds "
+        f"differ over items by {found.spreads.arms:.2f} (items), {blocks}; the range is all of them times {low:.2f} to "
+        f"{high:.2f} (95 %)",
+        f"a random item is rewarded in {found.spreads.rate:.2%} of visits; by {found.spreads.rest:g} effects differ "
+        f"that nobody can learn (assumed)",
+        f"{count_text(audience.users, 'new user', ',')} come every {count_text(audience.days, 'day', 'g')}, evenly, "
+        f"and each makes {count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
+    )

@@ -1,0 +1,232 @@
+"""What the answers would have earned over what an application showed in their place, from released counts alone.
+
+For each item a, of N decisions in all: W_a answered it, in G_a of these the application showed it too, and r_a is the
+rate of reward there. Which item is answered follows from what was known, so where an application's choice among those
+who were answered a does not follow from what else they would have rewarded, sum W_a / N r_a is what the answers earn: a
+self-normalised estimate (SNIPS) whose propensities are those of agreement, by item. What was answered and hardly ever
+shown may earn anything from 0 to 1, and the interval is as much wider.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.privacy.amounts import count_text, epsilon_text
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.lift import NORMAL_95, SUMS, ShareCounts, decisions_more, smoothed
+from hushstream.systems.p2b.reports.lift_report import newest_releases
+
+_BASIS = (
+    "What the application showed is taken as if, among visits with the same answer, it did not follow from what these "
+    "visits would have rewarded. The 95 % hold however alike the decisions of one user are."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowLift:
+    """The lift of the answers, a decision; None where too few answers were shown to tell it from the noise.
+
+    Attributes:
+        decisions: that are counted, noised.
+        agreed: of them, those whose answer was shown.
+        earned: mean reward of what was shown.
+        unseen: share of the answers whose items were shown too rarely where they were answered.
+        lift: the estimate, what is unseen taken to earn what was earned.
+        interval: 95 %.
+    """
+
+    decisions: float
+    agreed: float
+    earned: float
+    unseen: float
+    lift: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.interval is not None and not self.interval[0] <= 0.0 <= self.interval[1]
+
+    @property
+    def decisions_more(self) -> int | None:
+        """Until the interval excludes 0, if the lift stays; None where nobody knows, or no number of them is enough."""
+        if self.lift is None or self.interval is None:
+            return None
+        # What is unseen stays unseen, however many come.
+        unseen = self.unseen * (self.earned if self.lift > 0 else 1.0 - self.earned)
+        reach = self.lift - self.interval[0] if self.lift > 0 else self.interval[1] - self.lift
+        seen = max(0.0, abs(self.lift) - unseen)
+        return decisions_more(self.decisions, seen, reach - unseen)
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowReport:
+    """The lift in the shadow, and what it rests on.
+
+    Attributes:
+        found: the figures.
+        releases: of all counters together.
+        epsilon_micro: what one user has spent on it, at most.
+        private_as_stated: False when a release was made under a seeded key.
+    """
+
+    found: ShadowLift
+    releases: int
+    epsilon_micro: int
+    private_as_stated: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 where the interval excludes 0, 1 where it does not yet."""
+        return 0 if self.found.certain else 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values under stable keys; null where too little was shown to tell."""
+        found = self.found
+        return {
+            "decisions": found.decisions,
+            "agreed": found.agreed,
+            "earned": found.earned,
+            "unseen": found.unseen,
+            "lift_snips": found.lift,
+            "interval": None if found.interval is None else list(found.interval),
+            "certain": found.certain,
+            "decisions_more": found.decisions_more,
+            "releases": self.releases,
+            "epsilon_micro": self.epsilon_micro,
+            "private_as_stated": self.private_as_stated,
+        }
+
+    def as_text(self) -> str:
+        """The figures, one a line."""
+        found = self.found
+        lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
+        lines.append(
+            f"About {max(0.0, found.decisions):.0f} decisions in the shadow; in {max(0.0, found.agreed):.0f} the "
+            f"application showed what was answered."
+        )
+        if found.lift is None or found.interval is None:
+            lines.append("Too little was shown to tell the lift from the noise: go on.")
+        else:
+            low, high = found.interval
+            lines += [
+                f"What was shown earned {found.earned:.4f} a decision.",
+                f"Lift of the answers (SNIPS): {found.lift:+.4f} a decision, 95 % within {low:+.4f} to {high:+.4f}.",
+                *_verdict(found),
+            ]
+        lines.append(_BASIS)
+        price = f"epsilon {epsilon_text(self.epsilon_micro)}"
+        lines.append(f"From {count_text(self.releases, 'release')}; together they cost one user {price}.")
+        return "\n".join(lines) + "\n"
+
+
+def _verdict(found: ShadowLift) -> Iterable[str]:
+    if found.unseen >= 0.005:
+        yield (
+            f"{100 * found.unseen:.0f} % of the answers are items that were hardly ever shown to those who were "
+            f"answered them: what these earn is anybody's guess, and the interval holds all of it."
+        )
+    if found.certain:
+        yield "It would bring more." if found.lift is not None and found.lift > 0 else "It would bring less."
+    elif found.decisions_more is None:
+        yield "More decisions alone would not show a lift: let some visits see other items than you show now."
+    else:
+        yield f"About {found.decisions_more} decisions more until the interval excludes 0, if the lift stays."
+
+
+def shadow_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> ShadowLift:
+    """The lift from the newest release of each counter.
+
+    One user's decisions are m at most, over all items, so the sum over decisions of w_a (reward - r_a), with
+    w_a = W_a / (N G_a), has a variance of at most m times that of independent ones (Cauchy and Schwarz within a user).
+
+    Args:
+        newest: (sums (4 items,), variance of each, levels).
+        decisions_per_user: m.
+    """
+    total, variance = None, 0.0
+    for sums, noise, levels in newest:
+        part = np.asarray(sums, dtype=np.float64).reshape(-1, SUMS) / levels
+        total = part if total is None else total + part
+        variance += noise / levels**2
+    if total is None:
+        raise HushstreamError("shadow: expected at least one release, got none")
+    agreed, answered = total[:, :2].sum(axis=1), total.sum(axis=1)
+    decisions = float(answered.sum())
+    earned = float(total[:, 0].sum() + total[:, 2].sum()) / decisions if decisions > 0 else 0.0
+    needed = max(1.0, 3 * math.sqrt(2 * variance))
+    seen = agreed > needed
+    if decisions <= max(1.0, 3 * math.sqrt(total.size * variance)) or not seen.any():
+        return ShadowLift(decisions, float(agreed.sum()), earned, 1.0, None, None)
+    return _estimated(total, seen, decisions, min(1.0, max(0.0, earned)), variance, decisions_per_user)
+
+
+def _estimated(
+    total: NDArray[np.float64],
+    seen: NDArray[np.bool_],
+    decisions: float,
+    earned: float,
+    variance: float,
+    decisions_per_user: int,
+) -> ShadowLift:
+    agreed, shares = total[:, :2].sum(axis=1), total.sum(axis=1) / decisions
+    rates = np.where(seen, np.divide(total[:, 0], agreed, out=np.full(len(total), earned), where=seen), earned)
+    unseen = min(1.0, max(0.0, 1.0 - float(shares[seen].sum())))
+    value = float(shares[seen] @ rates[seen]) + unseen * earned
+    chances = smoothed(rates[seen], agreed[seen], decisions_per_user)
+    sampling = float((shares[seen] ** 2 * chances * (1 - chances) / agreed[seen]).sum())
+    sampling += float((shares[seen] * (rates[seen] - value) ** 2).sum()) / decisions
+    chance = float(smoothed(np.array([earned]), np.array([decisions]), decisions_per_user)[0])
+    sampling += chance * (1 - chance) / decisions
+    slopes = _slopes(total, seen, shares, rates, decisions, value, earned)
+    half = NORMAL_95 * math.sqrt(decisions_per_user * sampling + variance * float((slopes**2).sum()))
+    lift = value - earned
+    interval = (lift - half - unseen * earned, lift + half + unseen * (1.0 - earned))
+    return ShadowLift(decisions, float(agreed.sum()), earned, unseen, lift, interval)
+
+
+def _slopes(
+    total: NDArray[np.float64],
+    seen: NDArray[np.bool_],
+    shares: NDArray[np.float64],
+    rates: NDArray[np.float64],
+    decisions: float,
+    value: float,
+    earned: float,
+) -> NDArray[np.float64]:
+    """How the lift moves with each sum (items, 4), to first order."""
+    slopes = np.repeat(((rates - value) / decisions)[:, None], SUMS, axis=1)
+    within = np.divide(shares, total[:, :2].sum(axis=1), out=np.zeros(len(total)), where=seen)
+    slopes[:, 0] += within * (1 - rates)
+    slopes[:, 1] -= within * rates
+    slopes -= np.array([1 - earned, -earned, 1 - earned, -earned]) / decisions
+    return slopes
+
+
+def read_shadow(values: Iterable[bytes], system: P2BSystem) -> ShadowReport:
+    """The lift of a deployment's answers in the shadow.
+
+    Args:
+        values: of the records on the lift's topic.
+        system: the deployment.
+
+    Raises:
+        HushstreamError: nothing was released yet.
+    """
+    counted = system.config.counted
+    assert counted is not None, "who releases nothing has no such view"
+    found = newest_releases(values, system, counted)
+    counts = ((np.frombuffer(f["sums"], "<i8"), f["variance"], f["levels"]) for f in found)
+    return ShadowReport(
+        shadow_of(counts, counted.decisions_per_user),
+        sum(fields["leaf"] for fields in found),
+        max(fields["epsilon_micro"] for fields in found),
+        all(fields["private_as_stated"] for fields in found),
+    )

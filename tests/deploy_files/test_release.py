@@ -1,0 +1,122 @@
+"""The workflow that releases, and when a tag may be released."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+TOP = Path(__file__).parents[2]
+PLACE = TOP / ".github" / "workflows" / "release.yml"
+CHANGELOG = """# Changelog
+
+## 0.1.0 (2026-11-24)
+
+### For who runs a deployment
+
+* Roll the workers.
+
+## 0.0.9 (2026-01-01)
+
+* Older.
+"""
+
+
+@pytest.fixture(scope="module")
+def workflow() -> Any:
+    return yaml.safe_load(PLACE.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def check() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_release", TOP / ".ci" / "check_release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def steps(workflow: Any, job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = workflow["jobs"][job]["steps"]
+    return found
+
+
+def commands(workflow: Any, job: str) -> str:
+    return "\n".join(step.get("run", "") for step in steps(workflow, job))
+
+
+def used(workflow: Any, job: str) -> set[str]:
+    return {step["uses"].partition("@")[0] for step in steps(workflow, job) if "uses" in step}
+
+
+def test_every_action_is_pinned_by_its_commit_and_says_its_version() -> None:
+    lines = [line for line in PLACE.read_text(encoding="utf-8").splitlines() if "uses:" in line]
+    assert len(lines) >= 8
+    for line in lines:
+        assert re.fullmatch(r"\s*(- )?uses: [\w.-]+/[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line), line
+
+
+def test_it_runs_for_tags_alone_and_each_job_has_the_rights_that_it_needs(workflow: Any) -> None:
+    # YAML 1.1 reads the key `on` as a boolean.
+    assert workflow[True] == {"push": {"tags": ["v[0-9]*"]}}
+    assert workflow["permissions"] == {}
+    rights = {name: job["permissions"] for name, job in workflow["jobs"].items()}
+    assert rights["packages"] == {"contents": "write", "id-token": "write", "attestations": "write"}
+    assert rights["image"] == {
+        "contents": "read", "packages": "write", "id-token": "write", "attestations": "write"
+    }  # fmt: skip
+
+
+def test_what_leaves_has_an_sbom_a_provenance_and_a_signature(workflow: Any) -> None:
+    assert {"anchore/sbom-action", "actions/attest-build-provenance", "sigstore/cosign-installer"} <= used(
+        workflow, "packages"
+    )
+    assert {"actions/attest-build-provenance", "sigstore/cosign-installer"} <= used(workflow, "image")
+    image = commands(workflow, "image")
+    assert "--sbom=true --provenance=mode=max" in image
+    assert "cosign sign --yes" in image
+    assert steps(workflow, "image")[-1]["env"]["PLACE"].endswith("}@${{ steps.build.outputs.digest }}"), "not a tag"
+    assert "cosign sign-blob" in commands(workflow, "packages")
+
+
+def test_it_builds_with_the_tools_of_the_lock_files_and_from_files_that_are_there(workflow: Any) -> None:
+    said = commands(workflow, "packages") + commands(workflow, "image")
+    for path in set(re.findall(r"[\w./-]+\.(?:py|lock)|deploy/container/\w+", said)):
+        assert (TOP / path).is_file(), path
+    assert "--require-hashes" in said
+    assert "${{" not in said, "what others may name (a tag) is no part of a command"
+
+
+def test_a_tag_that_is_the_version_and_is_spoken_of_may_be_released(check: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n', encoding="utf-8")
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG, encoding="utf-8")
+    assert check.notes("v0.1.0", tmp_path).endswith("* Roll the workers.\n")
+
+
+@pytest.mark.parametrize(
+    ("tag", "changed", "said"),
+    [
+        ("v0.2.0", ("", ""), r"expected the tag v0\.1\.0"),
+        ("v0.1.0", ("0.1.0 (2026", "0.1.1 (2026"), "expected a section"),
+        ("v0.1.0", ("(2026-11-24)", "(unreleased)"), "it says unreleased"),
+        ("v0.1.0", ("For who runs a deployment", "Other"), "For who runs a deployment"),
+    ],
+)
+def test_a_tag_of_which_the_changelog_does_not_say_what_to_do_is_refused(
+    check: ModuleType, tmp_path: Path, tag: str, changed: tuple[str, str], said: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "0.1.0"\n', encoding="utf-8")
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.replace(*changed) if changed[0] else CHANGELOG, encoding="utf-8")
+    with pytest.raises(check.NotReleasable, match=said):
+        check.notes(tag, tmp_path)
+
+
+def test_this_changelog_says_what_a_running_deployment_must_do(check: ModuleType) -> None:
+    text = (TOP / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert check.DUTIES in text.split("\n## ")[1]

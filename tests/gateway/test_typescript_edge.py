@@ -1,0 +1,119 @@
+"""The package for devices: what the Python agent gives, byte for byte; its size; and what its README says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from browser import browser, chromium
+from hushstream.features.schema import declare
+from hushstream.privacy.keys import Key
+from hushstream.systems.p2b.contribution.feature_layout import layout_of
+from hushstream.systems.p2b.contribution.sealed import SealOpener
+from patience import Patience
+
+EDGE = Path(__file__).parents[2] / "deploy" / "clients" / "typescript" / "edge"
+MOST_BUNDLE_BYTES = 25_000
+MOST_GOLDEN_BYTES = 300_000
+
+_COUNTRY = {"country": {"kind": "category", "vocabulary": ["de", "fr", "se"]}}
+
+needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
+
+
+def test_the_committed_vectors_are_those_of_the_agent(gateways: Any) -> None:
+    golden = gateways.module_of("hushstream_edge_golden", EDGE / "golden.py")
+    held = json.loads(golden.TARGET.read_text(encoding="utf-8"))
+    assert golden.alike(held, json.loads(golden.text())), "run `make manifests`"
+    assert golden.TARGET.stat().st_size < MOST_GOLDEN_BYTES
+    held["contexts"][3]["units"][2] += 1
+    assert not golden.alike(held, json.loads(golden.text()))
+
+
+def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
+    package = json.loads((EDGE / "package.json").read_text(encoding="utf-8"))
+    assert "dependencies" not in package
+    lock = json.loads((EDGE / "package-lock.json").read_text(encoding="utf-8"))
+    others = {name: one for name, one in lock["packages"].items() if name}
+    assert all(one["dev"] and one["integrity"].startswith("sha512-") for one in others.values())
+    assert "resolved" not in json.dumps(lock)
+
+
+@pytest.mark.slow
+async def test_it_gives_what_the_agent_gives(gateways: Any, built_edge: Path) -> None:
+    said = await gateways.node(built_edge, "--test", "tests/golden.test.mjs")
+    assert gateways.passed(said) == 13
+
+
+@pytest.mark.slow
+async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -> None:
+    said = await gateways.node(built_edge, "--test", "tests/device.test.mjs")
+    assert gateways.passed(said) == 19
+
+
+@pytest.mark.slow
+def test_the_bundle_is_small(built_edge: Path) -> None:
+    assert len(gzip.compress((built_edge / "dist" / "edge.min.js").read_bytes(), 9)) <= MOST_BUNDLE_BYTES
+
+
+@contextlib.asynccontextmanager
+async def _site(built_edge: Path, script: str, agreement: Any, slots: list[Any]) -> AsyncIterator[str]:
+    """A web site whose page runs a script, on an origin that takes slots and has no model: its address."""
+    imports = json.dumps({"imports": {"@hushstream/edge": "/dist/edge.min.js"}})
+    page = f'<!doctype html><script type="importmap">{imports}</script><script type="module" src="/app.js"></script>'
+
+    def gives(text: str, kind: str) -> Any:
+        async def answer(_: web.Request) -> web.Response:
+            return web.Response(text=text, content_type=kind)
+
+        return answer
+
+    async def slot(request: web.Request) -> web.Response:
+        slots.append((request.headers.copy(), await request.read()))
+        return web.Response(status=204)
+
+    app = web.Application()
+    app.add_routes([web.get("/", gives(page, "text/html")), web.get("/app.js", gives(script, "text/javascript"))])
+    app.add_routes([web.get("/agreement.json", gives(json.dumps(agreement), "application/json"))])
+    app.add_routes([web.static("/dist", built_edge / "dist"), web.post("/v1/slots", slot)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://localhost:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.slow
+@needs_chromium
+async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, built_edge: Path, tmp_path: Path) -> None:
+    golden = gateways.module_of("hushstream_edge_golden", EDGE / "golden.py")
+    layout = layout_of(declare({"age": {"kind": "number", "range": [16, 96]}, **_COUNTRY}), 4, 1, 1.0, 4000)
+    agreement = golden.agreement(layout)
+    agreement["terms"] |= {"after_interactions": 1, "attribution_window_ms": 0}
+    agreement["slot"]["delay_ms"] = 0
+    agreement["sealing"]["public_key"] = SealOpener(Key(bytes(range(32)))).public_key.hex()
+    agreement |= golden.stamped(agreement)
+    (script,) = re.findall(r"```js\n(.*?)```", (EDGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    slots: list[Any] = []
+    async with _site(built_edge, script, agreement, slots) as address, browser(tmp_path / "profile") as tab:
+        await tab.visit(address)
+        waited = Patience(60)
+        while not slots:
+            assert not waited.over, await tab.evaluate("document.title")
+            await tab.evaluate("import('/dist/edge.min.js').then(() => 0)")
+            await asyncio.sleep(0.1)
+        assert re.fullmatch("item [0-3]", await tab.evaluate("document.title"))
+    ((headers, body),) = slots
+    assert len(body) == agreement["slot"]["body_bytes"]
+    assert not {"Cookie", "Authorization", "Referer"} & set(headers)
