@@ -24,6 +24,11 @@ quickstart: $(VENV)/.installed
 shop: $(VENV)/.installed
 	$(BIN)/python -m hushstream.replay.shop
 
+# The same where visitors learn on their own devices, and the page in its browser, with all that leaves it beside. Needs Node.
+shop-edge: $(VENV)/.installed
+	cd deploy/clients/typescript/edge && npm ci --no-audit --no-fund
+	$(BIN)/python -m hushstream.replay.shop --devices deploy/clients/typescript/edge
+
 # Some ten minutes on two processors; CONTRIBUTING.md says what it leaves to test-all.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --part quick
