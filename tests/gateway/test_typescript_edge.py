@@ -57,7 +57,18 @@ async def test_it_gives_what_the_agent_gives(gateways: Any, built_edge: Path) ->
 @pytest.mark.slow
 async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -> None:
     said = await gateways.node(built_edge, "--test", "tests/device.test.mjs")
-    assert gateways.passed(said) == 17
+    assert gateways.passed(said) == 19
+
+
+@pytest.mark.slow
+def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
+    gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    fuzz = gateways.module_of("hushstream_edge_fuzz", EDGE / "fuzz.py")
+    findings, counts = fuzz.fuzzed(built_edge, 1500, 1)
+    assert not findings
+    assert {"model taken", "model refused", "slot report", "slot null", "slot forged", "values row"} <= set(counts)
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ TOPICS = {
         "ledger-edge",
         "models",
         "model-parts",
+        "statements",
         "items",
         "ledger",
         "marks-edge",
@@ -50,6 +51,7 @@ TOPICS = {
     },
     "colin": {
         "contexts",
+        "items",
         "clicks",
         "decisions",
         "rewards",

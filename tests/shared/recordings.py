@@ -21,6 +21,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hpke
 import numpy as np
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
@@ -45,6 +46,11 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.device.agreement import Agreement
+from hushstream.systems.p2b.device.device import Device
+from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
+from hushstream.systems.p2b.reports.device_agreement import agreement_of
 from hushstream.systems.pdap.windows import Schedule
 from offered import MEANARM, POLL, offered
 
@@ -134,7 +140,8 @@ class _Visitors:
     @property
     def _declared(self) -> ContextRules | None:
         rules = self.loop.system.requests
-        return rules if rules is not None and rules.features is not None else None
+        by_name = rules is not None and (rules.features is not None or rules.catalogue is not None)
+        return rules if by_name else None
 
     async def _visit(self, client: Client, event_id: str, user: str, track: str) -> None:
         items: Sequence[Any] = range(self.arms)
@@ -142,6 +149,8 @@ class _Visitors:
             items = [one.item for one in client.items.known() if one.offered]
         eligible = None if self.draw.random() < 0.8 else sorted(self.draw.sample(items, 2))
         context = self.context(self.draw)
+        if self.named and not isinstance(context, Mapping):
+            context = dict(zip(items, np.reshape(context, (self.arms, -1)), strict=False))
         decision = await client.decide(event_id, user, context, eligible, timeout=TIMEOUT_SECONDS, track=track)
         way, shown = self.draw.random(), decision.item or decision.arm
         if way < 0.8:
@@ -167,8 +176,8 @@ class _Visitors:
 
     def _misbehave(self, event_id: str, user: str, context: Any) -> None:
         put = self.loop.put
-        if self._declared is None:
-            situation = np.asarray(context, "<f4").tobytes()
+        if self._declared is None or self._declared.features is None:
+            situation = np.asarray(list(context.values()) if self.named else context, "<f4").tobytes()
             put("contexts", "Context", event_id=event_id, user=user, context=situation)
             put("contexts", "Context", event_id=f"{event_id}x", user=user, context=situation[:-4])
         else:
@@ -304,18 +313,63 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
     return Variant("p2b", name, record)
 
 
+def _p2b_devices(name: str) -> Variant:
+    """Learners are agents on devices: their sealed slots come through a gateway, and models are signed for them."""
+
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "p2b",
+            "deployment": name,
+            "kind": "edge",
+            "items": {"capacity": 3},
+            "features": FEATURES,
+            "expected_slots": 40,
+            "slot": {"after_interactions": 2, "period_seconds": 30.0, "sealed": True},
+            "feedback": {"attribution_window_seconds": 4.0, "settle_seconds": 1.0, "click_rate": 0.2},
+            "release": {"form": "features", "window_units": 4, "sums": "fresh"},
+        }
+        loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
+        loop.junk("reports", "crowds")
+        source, context = random.Random(1), _declared()
+        agreement = Agreement.read(agreement_of(loop.system.core))
+        for number in range(10):
+            device, now_ms = Device.begun(agreement, source.randbytes), START_MS - 60_000
+            for turn in range(2):
+                item = device.decide(str(turn), context(source), now_ms).arm
+                device.shown(str(turn), item, now_ms)
+                if source.random() < 0.5:
+                    device.reward(str(turn), item, 1.0, now_ms)
+            (slot,) = device.outgoing(START_MS)
+            fields = _sealed_again(device, dict(read_slot(slot.body, agreement.body_bytes)), source)
+            loop.put("reports", SLOT_RECORD, **fields)
+            if number % 3 == 0:
+                loop.put("reports", SLOT_RECORD, **fields)
+                loop.put("reports", SLOT_RECORD, **{**fields, "report_id": source.randbytes(16)})
+        return loop
+
+    return Variant("p2b", name, record)
+
+
+def _sealed_again(device: Device, fields: dict[str, Any], source: random.Random) -> dict[str, Any]:
+    """A slot sealed under a key that follows from the seed: a device draws one."""
+    place = SlotPlace(*(fields[name] for name in SlotPlace._fields))
+    recipient = device.agreement.sealing.at(0)
+    info = b"hushstream slot 1" + b"".join(place)
+    return {**fields, "sealed": hpke.sealed(device._owed[0].content, recipient, info, source.randbytes(32))}
+
+
 def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
     """Fields of a part, of a set of two that never joins to what names it."""
     named = {"config_digest": loop.system.digest, "whole": whole, "parts": 2}
     return {**named, "part": part, "content": b"nobody's"}
 
 
-def _colin(name: str, algorithm: str, **release: Any) -> Variant:
+def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Variant:
     def record(folder: Path) -> Loop:
         values = {
             "system": "colin",
             "deployment": name,
-            "items": {"capacity": 3},
+            "items": {"capacity": 3, **({"named": True} if named else {})},
             "features": {"dimension": 2},
             "feedback": {
                 "settle_seconds": 3.0,
@@ -334,7 +388,8 @@ def _colin(name: str, algorithm: str, **release: Any) -> Variant:
         loop.junk("contexts", "clicks", "releases", *own)
         tracks = (("private",),) * 3
         context, rewards = _features(3, 2), (0.0, 0.4, 1.0)
-        asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True).play())
+        visitors = _Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True, named=named)
+        asyncio.run(visitors.play())
         return loop
 
     return Variant("colin", name, record)
@@ -511,11 +566,14 @@ VARIANTS = (
         privacy={"renew_every_seconds": 4.0},
         model={"half_life": 2},
     ),
+    _p2b_devices("p2b-declared-devices"),
     _p2b_in_parts("p2b-declared-in-parts", named=False),
     _p2b_in_parts("p2b-declared-named-in-parts", named=True),
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),
     _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),
+    _colin("colin-named", "colin", named=True, window_seconds=6.0),
+    _colin("colin-named-learner", "goblin", named=True, noise_at="learner"),
     _pdap("pdap-serving", placement="serving"),
     _pdap("pdap-home", placement="home"),
     _pdol("pdol-released"),

@@ -170,6 +170,10 @@ class Catalogue:
         """Those that have a row, retired ones too, in the order of rows."""
         return [tenants[-1] for _, tenants in sorted(self._tenants.items())]
 
+    def holds(self, item: str) -> bool:
+        """Whether an item has a row; it may be retired."""
+        return item in self._places
+
     def item(self, item: str) -> CatalogueItem:
         """An item that has a row; it may be retired.
 
@@ -300,6 +304,12 @@ class Catalogue:
         return row
 
     def _require_words(self, change: ItemChange) -> None:
+        try:
+            for text in (change.item[: MAX_ID_BYTES + 1], change.title[: MAX_TITLE_BYTES + 1]):
+                text.encode()
+        except UnicodeEncodeError:
+            expected = "item: expected an id and a title that UTF-8 can write, got half of a surrogate pair"
+            raise BadItem(expected) from None
         if id_fault(change.item) is not None:
             raise BadItem(f"item: expected an id of 1 to {MAX_ID_BYTES} bytes, got {len(change.item.encode())}")
         for name, text, most in (
