@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +11,9 @@ from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
-from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from hushstream.agents.observe.collection import collect_whole
 from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.connections import Limits, Server
@@ -25,14 +23,14 @@ from hushstream.gateway.limits import Busy, Rate
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.personalizer.bodies import refusal
 from hushstream.gateway.personalizer.protocol import KEY_HEADER, PREFIX, PersonalizerCalls, Route
-from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of
+from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
+from hushstream.gateway.reading import GoneAway, read_body
 from hushstream.gateway.settings import GatewaySettings, is_loopback
-from hushstream.schemas.errors import HushstreamError
-
-_log = logging.getLogger(__name__)
 
 _JSON = "application/json"
 _MAX_ERRORS = 16
+_CLOSED = 10_000
+"""After so many closed connections all memory is looked at: of one that lived for a while a cycle is left."""
 _ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
 """What a fault's place names behind an item, which is a number or an id, and a request does not."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
@@ -105,6 +103,7 @@ class GatewayServer:
         self._rate = Rate(settings.requests_per_second, settings.burst)
         self._busy = Busy(settings.in_flight)
         self._stopping = False
+        self._connections = Limits(settings.connections, settings.read_seconds)
         self._posted: dict[str, _Posted] = {}
         for call in answers.calls:
             answer = answers.answer_of(call)
@@ -131,7 +130,7 @@ class GatewayServer:
         settings = self._settings
         return Server(
             self._handle,
-            Limits(settings.connections, settings.read_seconds),
+            self._connections,
             self._request,
             keepalive_timeout=settings.idle_seconds,
             access_log=None,
@@ -153,10 +152,10 @@ class GatewayServer:
         try:
             response = await self._respond(request, posted)
             code = OK
-        except _GoneAway:
+        except GoneAway:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
-            problem = _problem_of(error)
+            problem = any_problem_of(error)
             code, response = problem.kind.code, self._refused(request, problem, posted)
         name, tells = (NO_CALL, False) if posted is None else (posted.name, posted.tells)
         self._metrics.ended(name, tells, code)
@@ -236,7 +235,7 @@ class GatewayServer:
         try:
             answered = await answer(asked)
         except Exception as error:  # noqa: BLE001 - the others of the batch are answered all the same
-            return _problem_of(error).body()
+            return any_problem_of(error).body()
         self._note(call, answered)
         return answered.model_dump_json().encode()
 
@@ -261,21 +260,7 @@ class GatewayServer:
         Raises:
             Problem: it is too large, or too slow.
         """
-        if (request.content_length or 0) > self._settings.body_bytes:
-            raise Problem("body-too-large", close=True)
-        try:
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0
-            return await asyncio.wait_for(request.read(), self._settings.read_seconds)
-        except TimeoutError:
-            raise Problem("slow-request", close=True) from None
-        except ConnectionError as error:
-            raise _GoneAway from error
-        except HTTPRequestEntityTooLarge:
-            raise Problem("body-too-large", close=True) from None
-        except (web.RequestPayloadError, ValueError):
-            raise Problem("malformed-http", close=True) from None
+        return await read_body(request, self._settings.body_bytes, self._settings.read_seconds)
 
     def _refused(self, request: web.BaseRequest, problem: Problem, posted: _Posted | None) -> web.Response:
         kind = problem.kind
@@ -330,12 +315,11 @@ class GatewayServer:
         return _text(self._metrics.text().decode())
 
     def measure(self) -> None:
-        """Bring the gauges up to date."""
+        """Bring the gauges up to date, and look after what connections leave behind."""
         self._metrics.set_now(self._busy.now, self._log.waiting)
-
-
-class _GoneAway(ConnectionError):
-    """Who called has closed the connection within the body: there is nobody to be answered."""
+        if self._connections.closed >= _CLOSED:
+            self._connections.closed = 0
+            collect_whole()
 
 
 class _Batch(BaseModel):
@@ -365,17 +349,6 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
     if found[0]["type"] == "json_invalid":
         raise Problem("malformed-json")
     raise Problem("invalid-request", errors=_places(found)[:_MAX_ERRORS])
-
-
-def _problem_of(error: Exception) -> Problem:
-    """What an error is to whoever asked; of one that nobody foresaw the kind and place are logged."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, HushstreamError):
-        return problem_of(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    _log.error("a request failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
-    return Problem("internal")
 
 
 def _places(errors: Sequence[Any]) -> list[dict[str, str]]:
