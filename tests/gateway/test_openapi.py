@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from hushstream.client import records
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.gateway.conversation.conversations import SERVED
-from hushstream.gateway.devices import calls
+from hushstream.gateway.devices import calls as devices
 from hushstream.gateway.openapi import document
 from hushstream.gateway.problems import PROBLEMS
 
@@ -45,8 +45,11 @@ def test_every_problem_that_is_raised_is_in_the_table_and_every_one_of_a_call_in
     raised = set(re.findall(r'Problem\(\s*"([a-z-]+)"', source))
     assert raised <= set(PROBLEMS)
     mapped = set(re.findall(r'\(\w+(?:\.\w+)?, "([a-z-]+)"\)', source))
-    documents = [*(document(served) for served in SERVED.values()), calls.document()]
-    documented = {code for made in documents for code in re.findall(r"`([a-z-]+)`: ", json.dumps(made["paths"]))}
+    documented = {
+        code
+        for made in (devices.document(), *map(document, SERVED.values()))
+        for code in re.findall(r"`([a-z-]+)`: ", json.dumps(made["paths"]))
+    }
     # Methods and paths that a document does not have are not in it, nor what the retired protocol alone ends with.
     beyond = {"not-found", "method-not-allowed", "bad-item", "catalogue-full"}
     assert documented >= (raised | mapped) & set(PROBLEMS) - beyond
