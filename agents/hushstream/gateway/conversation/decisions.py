@@ -128,6 +128,7 @@ DECIDE = Call(
     DecisionAnswered,
     (
         "event-conflict",
+        "baseline-missing",
         "bad-context",
         "unknown-item",
         "unknown-user",
