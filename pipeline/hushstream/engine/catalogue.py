@@ -265,8 +265,9 @@ class Catalogue:
         fresh = Catalogue(self.rules)
         try:
             fresh.version, fresh.now_ms, tenants = json.loads(dumped)
-            for one in tenants:
-                fresh._put(CatalogueItem(*one))
+            # In the order in which they came in, so that what is restored lies as what was stopped.
+            for one in sorted((CatalogueItem(*fields) for fields in tenants), key=lambda one: one.entered):
+                fresh._put(one)
         except (ValueError, TypeError, IndexError):
             raise HushstreamError("catalogue: expected one of this capacity, got other bytes") from None
         self.version, self.now_ms, self.entries = fresh.version, fresh.now_ms, fresh.entries
