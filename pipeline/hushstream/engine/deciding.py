@@ -38,7 +38,7 @@ class HoldsEarlyFeedback(Protocol):
     """Where feedback waits for a context that has not come."""
 
     def __len__(self) -> int:
-        """0 when nothing waits."""
+        """How much feedback waits."""
 
     def hold(self, click: FeedbackRow) -> object:
         """Let a click wait, if there is a place for it."""
@@ -50,10 +50,10 @@ class HoldsEarlyFeedback(Protocol):
         """Drop everything."""
 
     def forget(self, user: str) -> None:
-        """Drop what a user's feedback left here."""
+        """Drop the feedback of one user."""
 
     def all(self) -> Iterable[FeedbackRow]:
-        """Everything that waits; taken in this order it waits as it did."""
+        """Everything that waits, in an order in which `hold` gives the same state again."""
 
 
 def _pack_read(role: DecisionRole) -> Mapping[str, int]:
@@ -222,7 +222,7 @@ class DecisionRole(AnsweringRole):
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def forget_events(self, user: str) -> None:
-        """Take a user's name out of what is remembered of events."""
+        """Remove a user's name from all remembered events; the events themselves stay known."""
         for event_id, past in list(self.past.items()):
             if past.user == user:
                 self.past.put(event_id, past._replace(user=NOBODY))
