@@ -18,7 +18,7 @@ import yaml
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE, SchemaVersion
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 
 DOCUMENT = Path(__file__).with_name("asyncapi.yaml")
 _HEADING = "# Made by deploy/asyncapi/build.py from the topic declarations and the Avro schemas; change those.\n"
@@ -34,7 +34,7 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def document(kinds: Sequence[Kind] = BUILTIN) -> dict[str, Any]:
+def document(kinds: Sequence[Kind] = builtin()) -> dict[str, Any]:
     """The whole document of some systems as plain values."""
     topics = _topics(kinds)
     travelling = {version.name for name, those in topics.items() for version in _versions(name, those)}

@@ -71,6 +71,20 @@ def test_an_impossible_value_is_refused_with_the_file_and_the_field(written):
     assert str(path) in str(caught.value)
 
 
+def test_a_faulty_value_that_its_section_needs_is_said_once(written):
+    features = {
+        "country": {"kind": "category", "vocabulary": ["de", "de"]},
+        "age": {"kind": "number", "range": [96, 16]},
+        "good": {"kind": "boolean"},
+    }
+    with pytest.raises(ConfigurationError) as caught:
+        read_config(written({**PLAIN, "features": features, "feedback": {"click_rate": 2}}))
+    said = str(caught.value).splitlines()
+    assert len(said) == 3
+    for words in ("country.vocabulary: entry 2", "age.range: expected the low end", "click_rate"):
+        assert sum(words in line for line in said) == 1
+
+
 def test_a_missing_key_is_named(written):
     with pytest.raises(ConfigurationError, match=r"items\.capacity"):
         read_config(written({key: value for key, value in PLAIN.items() if key != "items"}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import stat
 import subprocess
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.worker.membership import Seat
+from hushstream.agents.worker.membership import Seat, watch_seats
 
 NEVER_SECONDS = 1800.0
 """No session ends by itself while the test runs."""
@@ -21,11 +22,21 @@ import sys, time
 from pathlib import Path
 from hushstream.agents.worker.membership import Seat
 seat = Seat(Path(sys.argv[1]), "shop.learner")
+seat.sit()
 seat.take("member-1")
 seat.take("member-2")
 print("sits", flush=True)
 time.sleep(600)
 """
+
+
+def vacant(seat: Seat) -> list[str]:
+    """Member ids of those that died."""
+    found = []
+    for vacancy in seat.vacant():
+        found.append(vacancy.member_id)
+        vacancy.close()
+    return found
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -54,38 +65,76 @@ async def test_the_partitions_of_a_killed_worker_go_to_who_shares_its_data_direc
 
 def test_a_seat_is_vacant_when_its_process_is_dead_and_not_before(tmp_path: Path) -> None:
     other = Seat(tmp_path, "shop.learner")
+    other.sit()
     other.take("ours")
     with subprocess.Popen([sys.executable, "-c", SIT, str(tmp_path)], stdout=subprocess.PIPE) as sitting:
         assert sitting.stdout is not None
         assert sitting.stdout.readline() == b"sits\n"
-        assert other.vacant() == {}
+        assert vacant(other) == []
         sitting.send_signal(signal.SIGSTOP)
-        assert other.vacant() == {}
+        assert vacant(other) == []
         sitting.kill()
         sitting.wait()
         # As whom it was last known: a member gets another name when it was away for too long.
-        assert list(other.vacant().values()) == ["member-2"]
-    assert Seat(tmp_path, "shop.shuffler").vacant() == {}
+        assert vacant(other) == ["member-2"]
+    assert vacant(Seat(tmp_path, "shop.shuffler")) == []
+
+
+def test_who_starts_where_one_has_died_has_its_place_and_no_other_has(tmp_path: Path) -> None:
+    died = Seat(tmp_path, "g")
+    instance = died.sit()
+    died.take("before")
+    died._held.close()  # type: ignore[union-attr] # as the system does with a process that ends
+    again, beside = Seat(tmp_path, "g"), Seat(tmp_path, "g")
+    assert again.sit() == instance
+    assert beside.sit() != instance
+    again.take("now")
+    assert vacant(beside) == []
+    again._held.close()  # type: ignore[union-attr]
+    assert vacant(beside) == ["now"]
+
+
+async def test_a_place_that_is_given_up_is_taken_over_by_nobody_meanwhile(tmp_path: Path) -> None:
+    died, peer = Seat(tmp_path, "g"), Seat(tmp_path, "g")
+    instance = died.sit()
+    peer.sit()
+    died.take("before")
+    died._held.close()  # type: ignore[union-attr]
+    taken: list[str] = []
+
+    async def let_go(member_id: str) -> None:
+        started = Seat(tmp_path, "g")
+        taken.extend((member_id, started.sit()))
+        started.leave()
+        raise asyncio.CancelledError  # the watch goes on for ever
+
+    with pytest.raises(asyncio.CancelledError):
+        await watch_seats(peer, let_go)
+    assert (taken[0], taken[1] != instance) == ("before", True)
 
 
 def test_a_seat_is_its_owners_alone(tmp_path: Path) -> None:
-    Seat(tmp_path, "g").take("one")
+    seat = Seat(tmp_path, "g")
+    seat.sit()
+    seat.take("one")
     (path,) = tmp_path.rglob("*.member")
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
 def test_who_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
     seat, other = Seat(tmp_path, "g"), Seat(tmp_path, "g")
+    seat.sit()
     seat.take("one")
     seat.leave()
-    assert other.vacant() == {}
+    assert vacant(other) == []
     assert not list(tmp_path.rglob("*.member"))
 
 
 def test_a_file_of_another_machine_is_none_of_our_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "far")
     far = Seat(tmp_path, "g")
+    far.sit()
     far.take("there")
     far._held.close()  # type: ignore[union-attr]
     monkeypatch.undo()
-    assert Seat(tmp_path, "g").vacant() == {}
+    assert vacant(Seat(tmp_path, "g")) == []

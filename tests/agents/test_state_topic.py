@@ -354,10 +354,9 @@ async def test_whoever_goes_on_without_lost_input_publishes_the_state_that_other
 
 @pytest.mark.parametrize("written", [2, 20])
 async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_folded(
-    partition: Partition, written: int, monkeypatch: Any
+    partition: Partition, written: int
 ) -> None:
-    """By its offsets while it is shorter than what was folded, by its log times once it has grown beyond."""
-    monkeypatch.setattr(losses, "_CLOCKS_APART_MS", 0)
+    """By its offsets while it is shorter than what was folded, by its records once it has grown beyond."""
     first = await partition.worker("a").take_up()
     await first.work(VALUES)
     first.save()
@@ -385,6 +384,35 @@ async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_
     assert again.recovered.machine.snapshot() == resumed.recovered.machine.snapshot()
     with pytest.raises(HushstreamError, match="begins at 13: nothing is to be done"):
         await plan_async(connection, INPUT, 12)
+
+
+async def test_an_input_whose_last_records_are_gone_is_told_by_its_log_times(
+    partition: Partition, monkeypatch: Any
+) -> None:
+    """Made again, grown beyond what was folded, and shortened since: no digest can be compared."""
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    first.save()
+    await partition.make_again("events")
+    for number in range(20):
+        await partition.broker.send_and_wait(partition.prefix + "events", b"new%d" % number, partition=0)
+    await partition.delete("events", 11)
+    await partition.worker("a").take_up()
+    monkeypatch.setattr(losses, "_CLOCKS_APART_MS", 0)
+    with pytest.raises(TopicsReplaced, match=r"but offset 11 is of .* topics resume events --partition 0 --at 12"):
+        await partition.worker("a").take_up()
+
+
+async def test_an_input_is_the_same_when_what_a_forgotten_user_wrote_was_taken_out(partition: Partition) -> None:
+    first = await partition.worker("a").take_up()
+    await first.work(VALUES)
+    first.save()
+    kept = await partition.records(INPUT)
+    await partition.make_again("events")
+    for number, (_, _, value) in enumerate(kept):
+        value = value if number != len(kept) - 2 else b""
+        await partition.broker.send_and_wait(partition.prefix + "events", value, partition=0)
+    assert (await partition.worker("a").take_up()).recovered.replayed == 0
 
 
 async def test_a_loss_that_somebody_without_the_key_noted_is_refused(partition: Partition) -> None:

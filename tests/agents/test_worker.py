@@ -77,6 +77,53 @@ async def test_the_journal_of_another_deployment_is_refused(bench: Any, harness:
     assert "expected deployment mine, found test" in only_line(worker)
 
 
+async def test_another_deployments_worker_is_refused_before_the_group_gives_it_anything(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    """In the group it would cost its peers two rebalances, in each of which they answer nobody."""
+    async with deployment(bench, harness, machines, "undisturbed") as run:
+        healthy = await run.start()
+        await run.taken_up(healthy)
+        admin = AIOKafkaAdminClient(bootstrap_servers=bench.bootstrap)
+        await admin.start()
+        try:
+            before = await admin.describe_consumer_groups([run.settings.group])
+            run._arguments["deployment"] = "mine"
+            other = await run.start()
+            assert await other.exit_code() == 1
+            after = await admin.describe_consumer_groups([run.settings.group])
+        finally:
+            await admin.close()
+        assert str(before) == str(after)
+        assert "expected deployment mine, found test" in only_line(other)
+        assert "at journal record" not in other.log.read_text(encoding="utf-8")
+
+
+async def test_a_worker_that_is_killed_and_started_again_disturbs_no_peer(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    """The group never notices: its session is longer than the test, and its generation stays what it was."""
+    async with deployment(bench, harness, machines, "restarted") as run:
+        first = await run.start(datadir=str(run.settings.datadir / "one"), session_timeout_seconds=1800.0)
+        peer = await run.start(datadir=str(run.settings.datadir / "two"), session_timeout_seconds=1800.0)
+        await peer.logged("at journal record", harness.PATIENCE_SECONDS)
+        await run.folded_all()
+        taken_up = peer.log.read_text(encoding="utf-8").count("at journal record")
+        first.kill(signal.SIGKILL)
+        await first.exit_code()
+        again = await run.start(datadir=str(run.settings.datadir / "one"), session_timeout_seconds=1800.0)
+        await again.logged("at journal record", harness.PATIENCE_SECONDS)
+        await run.append({("events", p): EVENTS for p in range(2)})
+        await run.folded_all()
+        assert peer.log.read_text(encoding="utf-8").count("at journal record") == taken_up
+        for worker in (again, peer):
+            worker.kill(signal.SIGTERM)
+            assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
+        audit = await run.audit()
+    assert audit.off_chain == 0
+    assert {p: places["events", p] for p, places in audit.positions.items()} == {0: 120, 1: 120}
+
+
 async def test_a_worker_that_gets_no_partition_says_why_and_ends(bench: Any, harness: Any, machines: Any) -> None:
     async with deployment(bench, harness, machines, "spare", partitions=1) as run:
         owner = await run.start()

@@ -63,7 +63,7 @@ async def test_a_silent_member_is_removed_after_its_session_and_the_rest_rebalan
             assert rebalancing
     alone = await groups.join("g", joiner(first.member_id), id_required=False)
     assert alone.generation == first.generation + 1
-    assert [member_id for member_id, _ in alone.members] == [first.member_id]
+    assert [member_id for member_id, _, _ in alone.members] == [first.member_id]
     with pytest.raises(RequestRefused) as caught:
         groups.heartbeat("g", second.generation, second.member_id)
     assert caught.value.code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -78,7 +78,7 @@ async def test_a_member_that_does_not_rejoin_is_left_behind_after_the_rebalance_
     )
     async with asyncio.timeout(patience(2)):
         alone = await groups.join("g", changed, id_required=False)
-    assert [member_id for member_id, _ in alone.members] == [first.member_id]
+    assert [member_id for member_id, _, _ in alone.members] == [first.member_id]
     groups.close()
 
 

@@ -10,7 +10,7 @@ from typing import get_args
 from hushstream.replay.audits.catalogue import all_audits
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import KINDS
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 from hushstream.systems.colin.configuration import MECHANISMS
 from hushstream.systems.p2b.configuration import ReleaseMode, SumsRelease
 from hushstream.systems.pdap.configuration import PLACEMENTS
@@ -67,7 +67,7 @@ def fork_rows() -> Iterator[tuple[list[str], list[str], list[str]]]:
 
 
 def test_every_release_of_every_system_has_one_row_in_the_table_of_forks():
-    assert set(RELEASES) == {kind.name for kind in BUILTIN}
+    assert set(RELEASES) == {kind.name for kind in builtin()}
     named = [release for releases, _, _ in fork_rows() for release in releases]
     assert sorted(named) == sorted(f"{system}/{name}" for system, names in RELEASES.items() for name in names)
     for _, _, cells in fork_rows():

@@ -11,7 +11,7 @@ from fastavro import parse_schema
 
 from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def test_the_committed_document_is_the_one_that_the_declarations_give(deploy: Pa
 
 def test_every_topic_is_a_channel_and_every_right_an_operation(document: Any) -> None:
     assert document["asyncapi"].startswith("3.")
-    assert document["channels"].keys() == {topic.name for kind in BUILTIN for topic in kind.topics}
+    assert document["channels"].keys() == {topic.name for kind in builtin() for topic in kind.topics}
     found = {(one["x-role"], one["action"], one["channel"]["$ref"]) for one in document["operations"].values()}
     assert found == {
         (role, action, f"#/channels/{topic.name}")
-        for kind in BUILTIN
+        for kind in builtin()
         for topic in kind.topics
         for action, roles in (("send", writers), ("receive", readers))
         for role in roles(topic, kind.roles)
@@ -39,7 +39,7 @@ def test_every_topic_is_a_channel_and_every_right_an_operation(document: Any) ->
 
 
 def test_a_channel_says_what_every_system_that_has_the_topic_declares(document: Any) -> None:
-    for kind in BUILTIN:
+    for kind in builtin():
         for topic in kind.topics:
             channel = document["channels"][topic.name]
             assert kind.name in channel["x-systems"]

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from hushstream.gateway.settings import GatewaySettings
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 
-MARKED = {role.name: role.marks is not None for kind in BUILTIN for role in kind.roles}
+MARKED = {role.name: role.marks is not None for kind in builtin() for role in kind.roles}
 """Every role that a deployment may have, and whether it has release marks."""
 ALL_ROLES = tuple(MARKED)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import shutil
 import signal
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.protocol.group import MemberAssignment
 from aiokafka.structs import TopicPartition
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "deploy" / "kafka"), str(Path(__file__).parent)]
 
 import local  # noqa: E402
 from bomb import gzip_bomb, produce  # noqa: E402
-from scene import COMMAND, DIMENSION, NAME, PARTITIONS, Scene  # noqa: E402
+from scene import COMMAND, DIMENSION, NAME, PARTITIONS, Learner, Scene  # noqa: E402
 
 from hushstream.agents.kafka.logs import LogReader  # noqa: E402
 from hushstream.ops.connection import Connection  # noqa: E402
@@ -30,7 +32,8 @@ from hushstream.schemas.batches import encode_context_batch  # noqa: E402
 PUBLISHED_SECONDS = 15.0
 """Of small states that change all the time, several are published by then."""
 DEAD_SECONDS = 5.0
-REFUSED_SECONDS = 20.0
+SUPERVISOR_SECONDS = 1.0
+"""After which one starts again what has ended."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,33 @@ class Fault:
 async def killed(scene: Scene) -> str:
     await scene.first.end(signal.SIGKILL)
     return ""
+
+
+async def restarted(scene: Scene) -> str:
+    """As every supervisor does; what the other worker has stays its own meanwhile."""
+    others = await partitions_of(scene, scene.second)
+    await scene.first.end(signal.SIGKILL)
+    await asyncio.sleep(SUPERVISOR_SECONDS)
+    await scene.first.start()
+    dark = await scene.questions.dark_since(scene.moved, partitions=others)
+    scene.further.append(("the same: partitions of the healthy peer", 1, dark))
+    return (
+        f"it had {PARTITIONS - len(others)} of {PARTITIONS} partitions, and starts again after {SUPERVISOR_SECONDS:g} s"
+    )
+
+
+async def partitions_of(scene: Scene, learner: Learner) -> set[int]:
+    """Which partitions the group has given to a learner."""
+    (member_id,) = [path.read_text(encoding="utf-8") for path in learner.state.glob("members/*/*.member")]
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        (answer,) = await admin.describe_consumer_groups([f"{NAME}.learner"])
+    finally:
+        await admin.close()
+    (group,) = answer.to_object()["groups"]
+    given = {member["member_id"]: member["member_assignment"] for member in group["members"]}[member_id]
+    return {partition for _, found in MemberAssignment.decode(given).assignment for partition in found}
 
 
 async def rolled(scene: Scene) -> str:
@@ -167,9 +197,7 @@ async def inputs_lost(scene: Scene) -> str:
     await asyncio.gather(scene.first.end(), scene.second.end())
     await asyncio.sleep(1)
     await inputs_deleted(scene)
-    await scene.first.start(REFUSED_SECONDS)
-    words = scene.first.accepting()
-    await scene.first.end()
+    words = scene.first.accepting(await scene.first.refused())
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
     return f"{len(words)} times --accept-loss, from when both learners were started with it"
@@ -186,14 +214,10 @@ async def topics_made_again(scene: Scene) -> str:
     finally:
         await admin.close()
     await command(scene, "topics", "apply", "--no-acls")
-    await scene.first.start(REFUSED_SECONDS)
-    await scene.first.end()
-    resumed = scene.first.resuming()
+    resumed = set(re.findall(r"topics resume ([^`]*--write)", await scene.first.refused()))
     for arguments in sorted(resumed):
-        await command(scene, "topics", "resume", *arguments)
-    await scene.first.start(REFUSED_SECONDS)
-    words = scene.first.accepting()
-    await scene.first.end()
+        await command(scene, "topics", "resume", *arguments.split())
+    words = scene.first.accepting(await scene.first.refused())
     scene.moved = time.monotonic()
     await asyncio.gather(scene.first.start(), scene.second.start())
     return (
@@ -257,6 +281,7 @@ async def inputs_deleted(scene: Scene, partitions: Sequence[int] = range(PARTITI
 
 AS_KAFKA_COMES = (
     Fault("kill -9 of a worker, a peer alive (session 6 s)", 5, killed),
+    Fault("kill -9 of a worker that a supervisor starts again after 1 s", 8, restarted),
     Fault("rolling restart", 3, rolled),
     Fault("the only broker killed for 5 s (broker session 9 s)", 10, only_broker_killed),
     Fault("state folders deleted, then kill -9", 10, state_deleted),

@@ -77,6 +77,8 @@ async def one(scene: Scene, fault: Fault) -> None:
     remark = await fault.act(scene)
     dark = await scene.questions.dark_since(scene.moved)
     print(Row(fault.name, fault.aim_seconds, dark, remark), flush=True)
+    while scene.further:
+        print(Row(*scene.further.pop(0)), flush=True)
 
 
 def verify(folder: Path, bootstrap: str) -> subprocess.CompletedProcess[str]:

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -64,20 +64,23 @@ class Learner:
         while self._said() == known and time.monotonic() < deadline:  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.1)
 
+    async def refused(self) -> str:
+        """Start it where all partitions are refused, wait until it has ended by that, and give what it said."""
+        before = self._log.read_text(encoding="utf-8")
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)  # noqa: ASYNC220 - it is awaited
+        await asyncio.to_thread(self._process.wait, 2 * GIVEN_UP_SECONDS)
+        return self._log.read_text(encoding="utf-8")[len(before) :]
+
     def _said(self) -> int:
         return self._log.read_text(encoding="utf-8").count("at journal record") if self._log.exists() else 0
 
-    def accepting(self) -> set[str]:
-        """Start from now on with every word that a refusal of its log names, of whichever partition."""
-        words = set(re.findall(r"--accept-loss (\S+):", self._log.read_text(encoding="utf-8")))
+    def accepting(self, refusal: str) -> set[str]:
+        """Start from now on with every word that a refusal names, of whichever partition."""
+        words = set(re.findall(r"--accept-loss (\S+):", refusal))
         for learner in {self, *self.peers}:
             learner._command += [part for word in sorted(words) for part in ("--accept-loss", word)]
         return words
-
-    def resuming(self) -> set[tuple[str, ...]]:
-        """The arguments of each `topics resume` that a refusal of its log names, of whichever partition."""
-        said = self._log.read_text(encoding="utf-8")
-        return {tuple(found.split()) for found in re.findall(r"topics resume ([^`]*--write)", said)}
 
     @property
     def pid(self) -> int:
@@ -141,14 +144,16 @@ class Questions:
         ]
         self._open: dict[int, float] = {}
         self._waited: dict[int, tuple[float, float]] = {}
+        self._partition: dict[int, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Ask until cancelled."""
         number = 0
         while True:
-            for user in self._users:
+            for partition, user in enumerate(self._users):
                 number += 1
+                self._partition[number] = partition
                 task = asyncio.create_task(self._ask(number, user))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -166,14 +171,21 @@ class Questions:
         del self._open[number]
         self._waited[number] = (began, time.monotonic() - began)
 
-    async def dark_since(self, moment: float, patience_seconds: float = GIVEN_UP_SECONDS) -> float:
+    async def dark_since(
+        self,
+        moment: float,
+        patience_seconds: float = GIVEN_UP_SECONDS,
+        partitions: Collection[int] = range(PARTITIONS),
+    ) -> float:
         """The longest wait of a question asked from a moment on, once all that are older than a second are answered."""
         deadline = time.monotonic() + patience_seconds
         await asyncio.sleep(2)
         while time.monotonic() < deadline and self._overdue():  # noqa: ASYNC110 - many answers are waited for
             await asyncio.sleep(0.05)
-        waiting = [time.monotonic() - began for began in self._open.values() if began >= moment]
-        return max([wait for began, wait in self._waited.values() if began >= moment] + waiting, default=0.0)
+        now = time.monotonic()
+        waited = {**self._waited, **{number: (began, now - began) for number, began in self._open.items()}}
+        of_those = {number for number, partition in self._partition.items() if partition in partitions}
+        return max((wait for n, (began, wait) in waited.items() if began >= moment and n in of_those), default=0.0)
 
     def _overdue(self) -> bool:
         """Whether some question has waited for a second."""
@@ -192,6 +204,8 @@ class Scene:
     log: KafkaEventLog
     questions: Questions
     moved: float = 0.0
+    further: list[tuple[str, float, float]] = field(default_factory=list)
+    """More rows of a fault: what, its aim and its dark time, both in seconds."""
 
     def topic(self, name: str) -> str:
         """The broker's name of a topic."""

@@ -362,6 +362,9 @@ def test_the_digest_of_a_known_declaration_stays():
         ({"a": {"kind": "number", "range": [0, 9], "nodes": 1}}, "from 2 to 64"),
         ({"a": {"kind": "number", "range": [0, 9], "nodes": True}}, "from 2 to 64"),
         ({"a": {"kind": "tags", "vocabulary": ["x"], "most": 2}}, "from 1 to 1"),
+        ({"a": {"kind": "tags", "vocabulary": ["x"], "most": 1, "redundancy": 1.5}}, "a number from 0 to 1"),
+        ({"a": {"kind": "tags", "vocabulary": ["x"], "most": 1, "redundancy": float("nan")}}, "a number from 0 to 1"),
+        ({"a": {"kind": "tags", "vocabulary": ["x"], "most": 1, "redundancy": True}}, "a number from 0 to 1"),
         ({"a": {"kind": "embedding", "dimension": 0}}, "from 1 to 1,024"),
         ({"a": {"kind": "histogram", "bins": 1}}, "from 2 to 1,024"),
         ({"a": {"kind": "boolean"}, "b": {"kind": "cross", "of": ["a", "c"]}}, "features.b.of: expected declared"),
@@ -423,3 +426,12 @@ def test_bytes_on_the_wire_are_those_that_the_reference_states():
         "cross": 0,
     }
     assert SCHEMA.row_bytes == 2 + 2 + 2 + 1 + 2 + 1 + 2 + 8 + 6
+
+
+def test_a_declaration_without_redundancy_has_the_digest_that_it_had():
+    tags = {"kind": "tags", "vocabulary": ["x", "y"], "most": 2}
+    assert "redundancy" not in declare({"a": tags}).plain["a"]
+    assert declare({"a": {**tags, "redundancy": 0}}).digest == declare({"a": tags}).digest
+    again = declare({"a": {**tags, "redundancy": 0.2}})
+    assert again.digest != declare({"a": tags}).digest
+    assert declare(again.plain) == again

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from browser import browser, chromium
 from hushstream.client import Item, connect
 from hushstream.gateway.problems import PROBLEMS, table
 from hushstream.gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).parents[2]
+needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
 
 
 def _blocks(gateways: Any, page: str = "deploy/docs/gateway.md") -> list[Any]:
@@ -75,6 +77,58 @@ async def test_the_commands_for_any_language_run_as_they_stand(gateways: Any, tm
         told, rated = await _answers(caller.base, [ratings])
     assert told == {"logged": True}
     assert (rated["event_id"], len(rated["values"]), rated["logged"]) == ("shelf-1", 3, True)
+
+
+_NAMED = {
+    "p2b": {
+        "items": {"capacity": 3, "named": True},
+        "features": {
+            "country": {"kind": "category", "vocabulary": ["de", "fr"]},
+            "age": {"kind": "number", "range": [16, 96]},
+            "likes": {"kind": "tags", "vocabulary": ["art", "tea"], "most": 2},
+            "at": {"kind": "time_of_day"},
+            "both": {"kind": "cross", "of": ["country", "age"]},
+        },
+    },
+    "colin": {"items": {"capacity": 3, "named": True}},
+}
+_SENT = """(() => {
+  const call = document.getElementById("call");
+  call.value = [...call.options].map((one) => one.value).find((one) => one.endsWith("/v1/decide"));
+  call.dispatchEvent(new Event("change"));
+  const body = document.getElementById("body");
+  body.value = body.value.replace("user-1", "ann");
+  document.getElementById("send").click();
+})()"""
+
+
+@pytest.mark.slow
+@needs_chromium
+@pytest.mark.parametrize("system", list(_NAMED))
+async def test_the_page_on_which_calls_are_tried_sends_what_is_taken_and_shows_titles(
+    gateways: Any, tmp_path: Any, system: str
+) -> None:
+    left_out = ("encoder",) if system == "p2b" else ()
+    async with (
+        gateways.placed(system, tmp_path / "d", without=left_out, **_NAMED[system]) as place,
+        connect(place.broker.bootstrap, place.folder) as client,
+        place.worker(),
+    ):
+        await client.items.add("boots", "Winter boots")
+        async with place.gateway() as caller, browser(tmp_path / "profile") as tab:
+
+            async def said(name: str) -> str:
+                return str(await tab.evaluate(f"document.getElementById('{name}').textContent"))
+
+            await tab.visit(caller.base)
+            filled = "document.getElementById('body').value.length > 0 || document.getElementById('body').disabled"
+            await gateways.until(lambda: tab.evaluate(filled), 60.0)
+            await tab.evaluate(_SENT)
+            await gateways.until(lambda: tab.evaluate("document.getElementById('answer').textContent.length > 0"), 60.0)
+            answer = await said("answer")
+            assert await said("status") == "200 OK", answer
+            assert json.loads(answer)["item"] == "boots"
+            assert await said("named") == "boots: Winter boots"
 
 
 def _yaml(gateways: Any) -> list[str]:

@@ -61,12 +61,15 @@ def test_migration_is_idempotent_and_loses_no_comment(path, tmp_path):
         assert comment.strip() in again.text
 
 
-def test_every_example_has_its_recorded_digest():
-    """Two of them declare features by name since; what they were is among the former files."""
+def test_every_example_has_its_recorded_digest(tmp_path):
+    """Two of them declare features by name since; what they were is among the former files. One has items by name."""
     found = {path.stem: digest_of(read_config(path)) for path in EXAMPLES.glob("*.yaml")}
-    by_name = {"fast": "fast-by-name", "shop": "shop-by-name"}
+    by_name = {"fast": "fast-by-name", "shop": "shop-of-named-items"}
     assert found == {name: DIGESTS[by_name.get(name, name)] for name in found}
     assert len(found) == 6
+    numbered = tmp_path / "shop.yaml"
+    numbered.write_text((EXAMPLES / "shop.yaml").read_text(encoding="utf-8").replace(", named: true", ""), "utf-8")
+    assert digest_of(read_config(numbered)) == DIGESTS["shop-by-name"]
 
 
 def test_every_system_has_a_recorded_configuration_with_every_former_key():

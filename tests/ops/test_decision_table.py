@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import stat
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.client import Client, Item
+from hushstream.engine.catalogue import CatalogueFull
 from hushstream.engine.configuration import ExplorationConfig
 from hushstream.engine.records import InputRecord
 from hushstream.ops.decision_table import MAPPING, TABLE, decision_table
@@ -19,6 +24,7 @@ from hushstream.replay.logged.mapping import load_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.system import declare
+from recordings import KEYS, Loop
 
 pytestmark = pytest.mark.slow
 
@@ -164,3 +170,57 @@ def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rig
         table.write(tmp_path / "own")
     with pytest.raises(HushstreamError, match="got none"):
         decision_table(LogCopy({}), declare(rig.system))
+
+
+def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(tmp_path: Path) -> None:
+    """Of two items that had one row, each has its own decisions; eligible are those that were on offer."""
+    values = {
+        "system": "p2b",
+        "deployment": "named",
+        "items": {"capacity": 2, "named": True},
+        "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}},
+        "expected_slots": 40,
+        "slot": {"after_interactions": 2, "period_seconds": 1.0},
+        "release": {"form": "features", "sums": "fresh"},
+        "feedback": {"settle_seconds": 1.0, "attribution_window_seconds": 2.0},
+        "exploration": {"choice": "epsilon", "share": 0.5},
+    }
+    loop = Loop(prepare(tmp_path / "d", parse_config(values), keys=KEYS))
+    earned: dict[str, int] = {}
+
+    async def visit(client: Client, number: int) -> None:
+        decision = await client.decide(f"e{number}", f"u{number % 3}", {"country": "fr"}, timeout=None)
+        assert decision.item is not None
+        await client.shown(decision.event_id, decision.user, decision.item)
+        await client.reward(decision.event_id, decision.user, decision.item, 1.0)
+        earned[f"e{number}"] = ("a|1", "b", "c").index(decision.item)
+
+    async def play() -> None:
+        async with Client(loop.log_of(), rules=loop.system.requests) as client:
+            await client.items.add_all([Item("a|1"), Item("b")])
+            for number in range(10):
+                await visit(client, number)
+            await client.items.retire("b")
+            for number in range(10, 200):
+                await visit(client, number)
+                with contextlib.suppress(CatalogueFull):
+                    await client.items.add("c")
+                    break
+            for later in range(200, 240):
+                await visit(client, later)
+
+    asyncio.run(play())
+    logs = LogCopy({source: whole(records) for source, records in loop.log.partitions()})
+    table = decision_table(logs, loop.system)
+    assert table.items == ("a|1", "b", "c")
+    counted = [len(earned), *np.bincount([row.answer.arm for row in table.rows], minlength=3).tolist()]
+    assert sum(counted[1:]) == len(table.rows) > 30
+    assert [earned[row.answer.event_id] for row in table.rows] == [row.shown for row in table.rows]
+    assert counted[2] > 0
+    assert counted[3] > 0
+    table.write(tmp_path / "table")
+    mapping = load_mapping(tmp_path / "table" / MAPPING)
+    assert (mapping.arms, mapping.eligible_separator) == (("a|1", "b", "c"), "\x1f")
+    rows = list(stream_table(tmp_path / "table" / TABLE, mapping))
+    seen = {tuple(np.flatnonzero(mask).tolist()) for part in rows for mask in part.eligible}
+    assert {(0, 1), (0,), (0, 2)} <= seen <= {(0, 1), (0,), (0, 2)}

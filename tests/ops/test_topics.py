@@ -71,6 +71,13 @@ def test_every_other_setting_is_named_with_both_values(deployment: Any, what: st
     assert str(one) == f"topic d.reports: expected {what} {one.expected}, found {found}"
 
 
+@pytest.mark.parametrize(("what", "found"), [("segment.bytes", "1073741824"), ("segment.ms", "604800000")])
+def test_a_journal_whose_trimmed_bytes_stay_on_disk_is_named(deployment: Any, what: str, found: str) -> None:
+    settings = {**TOPICS["decisions"].settings(), what: found}
+    (one,) = differences(deployment.system, {**GOOD, "decisions": Existing(2, settings)}, "d.")
+    assert (one.topic, one.what, one.found) == ("decisions", what, found)
+
+
 @pytest.mark.parametrize(("what", "found"), [("cleanup.policy", "delete"), ("retention.ms", "7776000000")])
 def test_marks_that_are_not_kept_for_good_by_key_are_named(deployment: Any, what: str, found: str) -> None:
     settings = {**TOPICS["marks-edge"].settings(), what: found}

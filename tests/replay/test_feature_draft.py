@@ -154,3 +154,12 @@ def test_the_command_prints_a_draft_of_a_file(table):
     assert "from_rows: [vocabulary]" in plain.stdout
     machine = CliRunner().invoke(app, ["datasets", "inspect", str(table), "--json"])
     assert json.loads(machine.stdout)["features"]["country"]["kind"] == "category"
+
+
+def test_many_tags_a_value_are_drafted_as_ones_that_say_partly_the_same(tmp_path):
+    words = [f"word{number}" for number in range(40)]
+    lines = ["|".join(words[start % 20 : start % 20 + 15]) for start in range(60)]
+    path = tmp_path / "texts.csv"
+    path.write_text("words,reward\n" + "".join(f"{line},{number % 2}\n" for number, line in enumerate(lines)), "utf-8")
+    drafted = draft_features(path).declaration["features"]["words"]
+    assert (drafted["kind"], drafted["most"], drafted["redundancy"]) == ("tags", 15, 0.2)

@@ -8,8 +8,17 @@ from hushstream.engine.declare.flows import readers, writers
 from hushstream.schemas.catalogue import CATALOGUE
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError
-from hushstream.schemas.topics import CLIENT, OPERATOR, PUBLISHED, PartitionRule, letter_reader, physical
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.schemas.topics import (
+    CLIENT,
+    DAY_MS,
+    MAX_MESSAGE_BYTES,
+    OPERATOR,
+    PUBLISHED,
+    PartitionRule,
+    letter_reader,
+    physical,
+)
+from hushstream.systems.catalogue import builtin
 from hushstream.systems.colin.system import KIND as COLIN
 from hushstream.systems.p2b.system import KIND as P2B
 from hushstream.systems.pdap.system import KIND as PDAP
@@ -41,6 +50,7 @@ TOPICS = {
     },
     "colin": {
         "contexts",
+        "items",
         "clicks",
         "decisions",
         "rewards",
@@ -127,7 +137,7 @@ OWN = {
 """Whose workers run in each zone."""
 
 
-@pytest.fixture(params=BUILTIN, ids=lambda kind: kind.name)
+@pytest.fixture(params=builtin(), ids=lambda kind: kind.name)
 def kind(request):
     return request.param
 
@@ -145,7 +155,7 @@ def test_every_topic_of_the_design_is_declared(kind):
 
 
 def test_every_schema_travels_somewhere():
-    assert {schema for kind in BUILTIN for topic in kind.topics for schema in topic.schemas} == set(CATALOGUE)
+    assert {schema for kind in builtin() for topic in kind.topics for schema in topic.schemas} == set(CATALOGUE)
 
 
 def test_log_time_is_the_brokers_on_every_topic_and_the_largest_value_fits(kind):
@@ -162,6 +172,14 @@ def test_journals_and_the_ledgers_are_never_dropped(kind):
     for name in journals | ledgers:
         assert kind.topic(name).settings()["retention.ms"] == "-1"
         assert kind.topic(name).settings()["cleanup.policy"] == "delete"
+
+
+def test_what_is_trimmed_of_a_journal_is_at_most_one_small_segment_that_stays_on_disk(kind):
+    """And a journal that nobody trims does not fill the broker's table of open files: 1,500 of them in a year."""
+    for role in kind.roles:
+        settings = kind.topic(role.journal).settings()
+        assert MAX_MESSAGE_BYTES < int(settings["segment.bytes"]) <= 16 << 20
+        assert DAY_MS >= int(settings["segment.ms"]) >= 365 * DAY_MS / 1_500
 
 
 def test_marks_are_kept_by_key_and_never_dropped(kind):
@@ -193,7 +211,7 @@ def test_what_the_edge_holds_in_clear_is_read_by_the_edge_alone(kind):
 @pytest.mark.parametrize(("system", "zone"), [place for place in OWN if place[1] != "edge"])
 def test_what_a_zone_holds_is_read_by_its_own_role_alone(system, zone):
     """But for marks, of which the operator may read that there are some."""
-    kind = next(kind for kind in BUILTIN if kind.name == system)
+    kind = next(kind for kind in builtin() if kind.name == system)
     for topic in topics_in(kind, zone):
         beside = {OPERATOR} if topic.name.startswith("marks-") else {letter_reader(zone)}
         assert set(readers(topic, kind.roles)) <= {OWN[system, zone]} | beside, topic.name

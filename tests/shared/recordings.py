@@ -134,7 +134,8 @@ class _Visitors:
     @property
     def _declared(self) -> ContextRules | None:
         rules = self.loop.system.requests
-        return rules if rules is not None and rules.features is not None else None
+        by_name = rules is not None and (rules.features is not None or rules.catalogue is not None)
+        return rules if by_name else None
 
     async def _visit(self, client: Client, event_id: str, user: str, track: str) -> None:
         items: Sequence[Any] = range(self.arms)
@@ -142,6 +143,8 @@ class _Visitors:
             items = [one.item for one in client.items.known() if one.offered]
         eligible = None if self.draw.random() < 0.8 else sorted(self.draw.sample(items, 2))
         context = self.context(self.draw)
+        if self.named and not isinstance(context, Mapping):
+            context = dict(zip(items, np.reshape(context, (self.arms, -1)), strict=False))
         decision = await client.decide(event_id, user, context, eligible, timeout=TIMEOUT_SECONDS, track=track)
         way, shown = self.draw.random(), decision.item or decision.arm
         if way < 0.8:
@@ -167,8 +170,8 @@ class _Visitors:
 
     def _misbehave(self, event_id: str, user: str, context: Any) -> None:
         put = self.loop.put
-        if self._declared is None:
-            situation = np.asarray(context, "<f4").tobytes()
+        if self._declared is None or self._declared.features is None:
+            situation = np.asarray(list(context.values()) if self.named else context, "<f4").tobytes()
             put("contexts", "Context", event_id=event_id, user=user, context=situation)
             put("contexts", "Context", event_id=f"{event_id}x", user=user, context=situation[:-4])
         else:
@@ -310,12 +313,12 @@ def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
     return {**named, "part": part, "content": b"nobody's"}
 
 
-def _colin(name: str, algorithm: str, **release: Any) -> Variant:
+def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Variant:
     def record(folder: Path) -> Loop:
         values = {
             "system": "colin",
             "deployment": name,
-            "items": {"capacity": 3},
+            "items": {"capacity": 3, **({"named": True} if named else {})},
             "features": {"dimension": 2},
             "feedback": {
                 "settle_seconds": 3.0,
@@ -334,7 +337,8 @@ def _colin(name: str, algorithm: str, **release: Any) -> Variant:
         loop.junk("contexts", "clicks", "releases", *own)
         tracks = (("private",),) * 3
         context, rewards = _features(3, 2), (0.0, 0.4, 1.0)
-        asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True).play())
+        visitors = _Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True, named=named)
+        asyncio.run(visitors.play())
         return loop
 
     return Variant("colin", name, record)
@@ -516,6 +520,8 @@ VARIANTS = (
     _colin("colin-counter", "colin", window_seconds=6.0),
     _colin("colin-learner", "goblin", noise_at="learner"),
     _colin("colin-noisy-reward", "linucb", noise_at="learner", mechanism="noisy-reward"),
+    _colin("colin-named", "colin", named=True, window_seconds=6.0),
+    _colin("colin-named-learner", "goblin", named=True, noise_at="learner"),
     _pdap("pdap-serving", placement="serving"),
     _pdap("pdap-home", placement="home"),
     _pdol("pdol-released"),

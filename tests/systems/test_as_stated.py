@@ -14,7 +14,7 @@ import pytest
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.schemas import codec
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_null
 from hushstream.systems.p2b.deployment import P2BSystem
@@ -166,7 +166,7 @@ def test_a_release_and_its_debit_say_whether_the_key_was_seeded(small: Any, name
 
 
 def test_every_system_and_every_record_that_says_so_is_played(small: Any) -> None:
-    assert {system for system, _ in PLAYED.values()} == {kind.name for kind in BUILTIN}
+    assert {system for system, _ in PLAYED.values()} == {kind.name for kind in builtin()}
     known = {
         path.parent.name
         for path in (Path(codec.__file__).parent / "avro").glob("*/v*.avsc")

@@ -100,6 +100,14 @@ def begun_later(source: tuple[str, int], folded: int, first: int, first_time: st
     )
 
 
+def other_records(source: tuple[str, int], folded: int) -> TopicsReplaced:
+    """An input that holds other records than those that the last journal record was made from."""
+    return TopicsReplaced(
+        f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the records before it are not those that the "
+        f"last journal record was made from; the topic was replaced. {_made_again(source, folded)}"
+    )
+
+
 def _made_again(source: tuple[str, int], folded: int) -> str:
     """What an operator does about an input that was deleted and made again."""
     return (

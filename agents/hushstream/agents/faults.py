@@ -63,7 +63,7 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
     left_out: set[tuple[str, ...]] = set()
     rest = deepcopy(values)
     while fresh := [one for one in _faults(check, language, rest) if not _is_known(one.key, left_out, found)]:
-        found |= {one.key: one for one in fresh}
+        found |= {one.key: one for one in fresh if not _follows(one.key, left_out)}
         keys = [key for one in fresh for key in (language.beside(one.key) if one.unsure else [one.key])]
         # A value that is missing cannot be left out; what else is wrong beside it is looked for all the same.
         gone = [key for key in keys if _leave_out(rest, key)]
@@ -76,6 +76,11 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
 def _is_known(key: tuple[str, ...], left_out: Set[tuple[str, ...]], found: Mapping[tuple[str, ...], Fault]) -> bool:
     """Whether it is said already, or follows from what was left out: keys below a section that is gone are missing."""
     return key in found or any(key[: len(above)] == above for above in left_out)
+
+
+def _follows(key: tuple[str, ...], left_out: Set[tuple[str, ...]]) -> bool:
+    """Whether a section misses what was left out of it: it goes, too, and nothing is said of it."""
+    return bool(key) and any(len(below) > len(key) and below[: len(key)] == key for below in left_out)
 
 
 def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> list[Fault]:

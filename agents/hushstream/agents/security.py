@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from cryptography import x509
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
 from hushstream.agents.yaml_file import read_yaml
@@ -109,6 +108,8 @@ class Security(BaseModel):
         if self.certificate_file is None:
             return None
         try:
+            from cryptography import x509  # it takes longer to import than most, and few have a certificate
+
             (own, *_) = x509.load_pem_x509_certificates(self.certificate_file.read_bytes())
         except (OSError, ValueError) as error:
             return f"{self.certificate_file} cannot be read ({type(error).__name__})"

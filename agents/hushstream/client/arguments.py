@@ -37,7 +37,11 @@ def require_id(name: str, text: str) -> None:
     """
     if not isinstance(text, str):
         raise HushstreamError(f"{name}: expected text, got {type(text).__name__}")
-    if id_fault(text) is not None:
+    try:
+        fault = id_fault(text)
+    except UnicodeEncodeError:
+        raise HushstreamError(f"{name}: expected text that UTF-8 can write, got half of a surrogate pair") from None
+    if fault is not None:
         raise HushstreamError(f"{name}: expected 1 to {MAX_ID_BYTES} bytes, got {len(text.encode())}")
 
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -41,6 +41,7 @@ from hushstream.engine.declare.requests import (
     UnknownArm,
     UnknownEvent,
 )
+from hushstream.features.checks import is_number, type_name
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
@@ -170,8 +171,8 @@ class Client:
                 context for all arms: (d,), a histogram that sums to 1, d being ``features.dimension``. Features of each
                 arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
-                names those shown. Where features are declared by name: their values by name, a name that is absent or
-                None being missing.
+                names those shown; where items have names, (d,) of each item that may be shown, by its id. Where
+                features are declared by name: their values by name, a name that is absent or None being missing.
             eligible: arms that may be shown, numbered from 0, or the ids of items where items have names; None for all
                 that are offered.
             baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
@@ -198,6 +199,9 @@ class Client:
         if known is not None:
             _require_user(known.user, user)
             return self._to_show(known, fallback)
+        if self._of_items(context):
+            eligible = list(context) if eligible is None else _of_context(eligible, context)
+            context = await self.items.matrix_of(context, self._rules)
         rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
         question = self._waiting.get(event_id)
         silent = baseline is not None and self._is_silent(user)
@@ -258,6 +262,8 @@ class Client:
         """
         if positions < 1:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
+        if eligible is None:
+            eligible = list(context) if self._of_items(context) else None
         left = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
@@ -281,6 +287,17 @@ class Client:
                 raise UnknownEvent("rank: expected an event of its own, got one that was decided among other arms")
             left.remove(item)
         return found
+
+    def _of_items(self, context: ArrayLike | Mapping[str, Any]) -> TypeGuard[Mapping[str, Any]]:
+        """Whether a context has the features of each item by its id.
+
+        Raises:
+            BadContext: it has none by id, and must: rows of a catalogue are nobody's business.
+        """
+        by_item = self._rules is not None and self._rules.item_numbers is not None
+        if by_item and self.items.named and not isinstance(context, Mapping):
+            raise BadContext("context: expected the features of each item that may be shown, by its id, got others")
+        return by_item and isinstance(context, Mapping)
 
     async def _all_items(self) -> Sequence[int | str]:
         """Every item that may be shown: ids where items have names, else the numbers of the arms.
@@ -330,6 +347,8 @@ class Client:
             BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
             UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
         """
+        if not is_number(reward):
+            raise BadReward(f"reward: expected a number in [0, 1], got {type_name(reward)}")
         if not 0.0 <= reward <= 1.0:
             raise BadReward(f"reward: expected a number in [0, 1], got {reward!r}")
         await self._feedback("reward", event_id, user, arm, float(reward))
@@ -615,10 +634,18 @@ class Client:
             question.answer.set_result(decision)
 
 
+def _of_context(eligible: Sequence[Any], context: Mapping[str, Any]) -> Sequence[Any]:
+    """Eligible items, of which the context has the features."""
+    if not all(item in context for item in eligible):
+        raise UnknownArm("eligible: expected items whose features the context has, got another")
+    return eligible
+
+
 def _refused() -> RequestRefused:
     return RequestRefused(
         "decide: the learner refused the context (another length than the configuration's, a histogram that does not "
-        "sum to 1, a user outside the graph); `hushstream dead-letters list edge` tells why"
+        "sum to 1, a user outside the graph, items of which none is on offer); `hushstream dead-letters list edge` "
+        "tells why"
     )
 
 

@@ -13,6 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.client.arguments import vector_of
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.catalogue import (
     ITEMS,
@@ -26,7 +30,7 @@ from hushstream.engine.catalogue import (
     UnknownItem,
     values_of,
 )
-from hushstream.engine.declare.requests import RequestRefused, UnknownArm
+from hushstream.engine.declare.requests import BadContext, ContextRules, RequestRefused, UnknownArm
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
 from hushstream.schemas import codec
@@ -208,6 +212,26 @@ class Items:
             return self._catalogue.item(item).row
         except UnknownItem as error:
             raise UnknownArm(str(error)) from None
+
+    async def matrix_of(self, context: Mapping[str, Any], rules: ContextRules | None) -> NDArray[np.float32]:
+        """The features of items by their ids, as one vector: row after row of the catalogue, zeros for all others.
+
+        Raises:
+            UnknownArm: there is no such item.
+            BadContext: no item is named, or one with another number of features.
+        """
+        if rules is None or rules.item_numbers is None or not self.named:
+            raise BadContext("context: expected numbers, as items have no names here, got names with values")
+        numbers = rules.item_numbers
+        if not context:
+            raise BadContext("context: expected the features of one item at least, by its id, got none")
+        found = np.zeros((rules.arms, numbers), dtype="<f4")
+        for item, features in context.items():
+            vector = vector_of(features)
+            if len(vector) != numbers:
+                raise BadContext(f"context: expected {numbers} numbers for each item, got {len(vector)}")
+            found[await self.row_of(item)] = vector
+        return found.reshape(-1)
 
     @property
     def _catalogue(self) -> Catalogue:

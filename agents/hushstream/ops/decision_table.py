@@ -9,6 +9,10 @@ came of it. A row is taken where what it says is known and was drawn as it says:
 * so is one whose reward could still come when the log ended, also where it had come: else early rewards would count
   and late zeros would not.
 
+Where items have names arms are items: all that there ever were, in the order in which they came, each under its id. A
+row of the catalogue had several of them in its time, so what a decision meant is told by the version that it was made
+under; its eligible ones are those that were on offer then.
+
 The table is exact content of persons: it belongs into the edge zone, where contexts and clicks are.
 """
 
@@ -17,21 +21,27 @@ from __future__ import annotations
 import csv
 import json
 import os
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.client.decisions import Answer, DecisionReader
+from hushstream.client.arguments import mask_of
+from hushstream.client.decisions import Answer, DecisionReader, items_read
+from hushstream.engine.catalogue import ITEMS, CatalogueRules, ItemRefused
 from hushstream.engine.declare.conversation import DECISIONS, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.learner.arrivals import decode_checked
 from hushstream.engine.learner.batch import eligible_mask
+from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
 from hushstream.feedback.join import NOT_SHOWN
 from hushstream.learners.exploration import WHOLE
@@ -46,6 +56,8 @@ NOTICE = (
     "is as exact as it is."
 )
 _FOLDER_MODE = 0o700
+_BETWEEN = ("|", "\x1f")
+"""What may stand between ids: the first that none of them has in it."""
 
 
 class Context(NamedTuple):
@@ -73,7 +85,7 @@ class _Told(NamedTuple):
     reward: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecisionTable:
     """Decisions with what came of them.
 
@@ -83,6 +95,7 @@ class DecisionTable:
         arms: how many there are.
         columns: names of a context's entries.
         deployment: whose they are.
+        items: the id of each arm; None where items have no names.
     """
 
     rows: Sequence[Row]
@@ -90,6 +103,7 @@ class DecisionTable:
     arms: int
     columns: Sequence[str]
     deployment: str
+    items: Sequence[str] | None = None
 
     def write(self, folder: Path) -> None:
         """Write the table and the mapping that `hushstream evaluate` reads it by, for the owner alone.
@@ -115,8 +129,24 @@ class DecisionTable:
             eligible = np.flatnonzero(eligible_mask(context.eligible, self.arms)).tolist()
         numbers = [f"{number:.9g}" for number in context.features.tolist()]
         chance = f"{answer.propensity / WHOLE:.9f}"
-        named = "|".join(map(str, eligible))
-        return [f"u{context.user}", context.time_ms, *numbers, answer.arm, f"{reward:g}", chance, named]
+        named = self._between.join(str(self._called(arm)) for arm in eligible)
+        shown = self._called(answer.arm)
+        return [f"u{context.user}", context.time_ms, *numbers, shown, f"{reward:g}", chance, named]
+
+    @cached_property
+    def _between(self) -> str:
+        """What stands between eligible arms.
+
+        Raises:
+            HushstreamError: ids have all that could in them.
+        """
+        for one in _BETWEEN:
+            if not any(one in item for item in self.items or ()):
+                return one
+        raise HushstreamError("items: expected ids without a unit separator (U+001F), got one")
+
+    def _called(self, arm: int) -> int | str:
+        return arm if self.items is None else self.items[arm]
 
     def _mapping(self) -> str:
         keys = {
@@ -126,10 +156,11 @@ class DecisionTable:
             "timestamp_unit": "ms",
             "context": list(self.columns),
             "arm": "arm",
-            "arms": self.arms,
+            "arms": self.arms if self.items is None else list(self.items),
             "reward": "reward",
             "propensity": "propensity",
             "eligible": "eligible",
+            **({} if self._between == _BETWEEN[0] else {"eligible_separator": self._between}),
         }
         lines = [f"{key}: {json.dumps(value)}" for key, value in keys.items()]
         return "\n".join((f"# {NOTICE.format(deployment=self.deployment)}", *lines, ""))
@@ -152,6 +183,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
     (told,) = conversation.told
+    items = None if rules.catalogue is None else _Items(rules.catalogue, logs.part((ITEMS, 0)))
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
     left_out: Counter[str] = Counter()
@@ -161,17 +193,57 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         contexts = _contexts(asked, conversation.asked, partition, rules, numbers)
         ends_ms = max((record.timestamp_ms for record in asked.records), default=0)
         said = _feedback(logs.part((told, partition)), contexts, wait_ms)
-        for answer in _answers(decided):
+        for answer, position in _answers(decided):
             context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Told())
             why = _unfit(answer, context, feedback, ends_ms - wait_ms, in_shadow)
             if why is None and context is not None:
-                rows.append(Row(context, answer, *feedback))
+                row = Row(context, answer, *feedback)
+                rows.append(row if items is None else items.named(row, position))
             else:
                 left_out[why or ""] += 1
     if not rows:
         raise HushstreamError(f"log: expected decisions that were shown, got none ({dict(left_out)} left out)")
     columns = [f"x{entry}" for entry in range(len(rows[0][0].features))]
-    return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
+    if items is None:
+        return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
+    return DecisionTable(rows, left_out, len(items.ids), columns, system.config.deployment, items.ids)
+
+
+class _Items:
+    """Every item that there ever was.
+
+    Attributes:
+        ids: in the order in which they came.
+    """
+
+    def __init__(self, rules: CatalogueRules, part: PartitionCopy) -> None:
+        """Read the catalogue's changes, from their beginning."""
+        reader = ItemReader(rules)
+        self._catalogue = reader.catalogue
+        self._highs: list[int] = []
+        self._offered = [self._catalogue.offered]
+        numbers: dict[str, int] = {}
+        for read in reader.read(InputSlice(ITEMS, 0, part.low, part.high, tuple(part.records))):
+            with suppress(ItemRefused):
+                if read.change is not None:
+                    numbers.setdefault(self._catalogue.take(read.change, read.log_time_ms).item, len(numbers))
+                    self._highs.append(read.offset + 1)
+                    self._offered.append(self._catalogue.offered)
+        self.ids = tuple(numbers)
+        self._numbers = numbers
+
+    def named(self, row: Row, position: int) -> Row:
+        """A decision with the numbers of items in place of rows, whose learner had read changes up to an offset."""
+        version = bisect_right(self._highs, position)
+        offered, mask = self._offered[version], row.context.eligible
+        eligible = np.flatnonzero(offered & eligible_mask(mask, len(offered)) if mask else offered)
+        among = mask_of([self._number(int(one), version) for one in eligible])
+        answer = row.answer._replace(arm=self._number(row.answer.arm, version))
+        shown = self._number(row.shown, version)
+        return Row(row.context._replace(eligible=among), answer, shown, row.reward)
+
+    def _number(self, row: int, version: int) -> int:
+        return self._numbers[self._catalogue.of_row(row, version).item]
 
 
 def _unfit(answer: Answer, context: Context | None, told: _Told, last_ms: int, in_shadow: bool) -> str | None:
@@ -232,11 +304,12 @@ def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int
     return found
 
 
-def _answers(part: PartitionCopy) -> Iterator[Answer]:
+def _answers(part: PartitionCopy) -> Iterator[tuple[Answer, int]]:
+    """Each answer, and up to which offset its learner had read the catalogue."""
     reader = DecisionReader()
     for record in part.records:
-        for _, answers in reader.read(record.offset, record.value):
-            yield from answers
+        for head, answers in reader.read(record.offset, record.value):
+            yield from ((answer, items_read(head)) for answer in answers)
 
 
 def _wait_ms(system: System) -> int:

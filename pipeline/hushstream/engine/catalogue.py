@@ -300,6 +300,12 @@ class Catalogue:
         return row
 
     def _require_words(self, change: ItemChange) -> None:
+        try:
+            for text in (change.item[: MAX_ID_BYTES + 1], change.title[: MAX_TITLE_BYTES + 1]):
+                text.encode()
+        except UnicodeEncodeError:
+            expected = "item: expected an id and a title that UTF-8 can write, got half of a surrogate pair"
+            raise BadItem(expected) from None
         if id_fault(change.item) is not None:
             raise BadItem(f"item: expected an id of 1 to {MAX_ID_BYTES} bytes, got {len(change.item.encode())}")
         for name, text, most in (

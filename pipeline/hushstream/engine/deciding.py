@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from hushstream.engine.catalogue import CatalogueItem, ItemRefused
 from hushstream.engine.declare.conversation import DECISIONS
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.answering import AnsweredBatch, AnsweringRole
 from hushstream.engine.learner.arrivals import Arrivals, DecodedContexts
-from hushstream.engine.learner.batch import Batch, FeedbackCursor, PublicCursor
+from hushstream.engine.learner.batch import Batch, Changed, FeedbackCursor, PublicCursor
 from hushstream.engine.learner.items import until_next_change
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
@@ -220,6 +225,35 @@ class DecisionRole(AnsweringRole):
         Elsewhere they would have a second allowance, and partitions would no longer hold different users.
         """
         return partition_of(user, self.system.config.partitions.learner) == self.partition
+
+    def take_item(self, changed: Changed, batch: Batch) -> CatalogueItem | None:
+        """Take a change of the catalogue, and say what became of its item; None of one that does not count.
+
+        Nobody who asks again about an event of a row's last item is answered any more: the answer would name the item
+        that has entered.
+        """
+        assert self.items is not None, "nobody reads changes where items have no names"
+        catalogue, read, reason, found = self.items.catalogue, changed.read, changed.read.reason, None
+        if read.change is not None:
+            try:
+                found = catalogue.take(read.change, changed.log_time_ms)
+            except ItemRefused:
+                reason = Refusal.ITEM_REFUSED
+        if found is None:
+            batch.refuse(reason, changed.part, read.offset)
+            return None
+        if found.entered == catalogue.version:
+            for event_id, past in list(self.past.items()):
+                if past.arm == found.row:
+                    self.past.put(event_id, past._replace(user=NOBODY))
+        batch.counts[Outcome.ITEM_CHANGED] += 1
+        return found
+
+    def offered_among(self, eligible: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+        """(K,) which of the arms that a context names (None: it names none) stand for items that are offered."""
+        assert self.items is not None, "nothing is offered where items have no names"
+        offered = self.items.catalogue.offered
+        return offered if eligible is None else eligible & offered
 
     def forget_events(self, user: str) -> None:
         """Remove a user's name from all remembered events; the events themselves stay known."""

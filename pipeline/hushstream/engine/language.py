@@ -21,6 +21,7 @@ Path: TypeAlias = tuple[str, ...]
 EACH = "*"
 
 ITEMS = "items.capacity"
+NAMED_ITEMS = "items.named"
 DIMENSION = "features.dimension"
 EPSILON = "privacy.epsilon"
 DELTA = "privacy.delta"
@@ -42,6 +43,7 @@ SHARED: Mapping[str, str] = {
     "mode": "whether its answers are shown, or recorded beside the application's own choice",
     "deployment": "its name; topics and consumer groups begin with it",
     ITEMS: "how many items there may be, or how many one context shows",
+    NAMED_ITEMS: "whether items have names, and come and go in a catalogue while the deployment runs",
     DIMENSION: "numbers that describe a visit, an item or a record",
     EPSILON: "what one unit pays, over all releases that one epoch of noise serves",
     DELTA: "the probability beside epsilon",

@@ -64,6 +64,10 @@ class JournalEntry:
     """Empty for the genesis record."""
     schema_generation: int = FIRST_GENERATION
     """In which it and what follows from it are written (`hushstream.schemas.catalogue`)."""
+    input_digest: bytes = b""
+    """Of the records in these ranges; empty for the genesis record."""
+    key_rotated: bool = False
+    """Whether the machine is under another key behind it than that of its digests."""
 
 
 @dataclass(frozen=True, slots=True)

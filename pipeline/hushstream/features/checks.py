@@ -102,6 +102,17 @@ def limits(place: str, given: object) -> tuple[float, float]:
     return low, high
 
 
+def part(place: str, given: object) -> float:
+    """A number from 0 to 1.
+
+    Raises:
+        BadDeclaration: something else.
+    """
+    if not is_number(given) or not 0 <= given <= 1:  # type: ignore[operator]  # is_number says that it compares
+        raise BadDeclaration(f"{place}: expected a number from 0 to 1, got {_shown(given)}")
+    return float(given)  # type: ignore[arg-type]
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a real number and no boolean."""
     # The plain types first: asking the abstract one takes ten times as long.

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.checks import finite, limits, require_keys, text, vocabulary, whole, wrong
+from hushstream.features.checks import finite, limits, part, require_keys, text, vocabulary, whole, wrong
 from hushstream.features.errors import BadDeclaration, BadValue
 from hushstream.privacy.amounts import count_text
 
@@ -105,6 +105,11 @@ class Feature(ABC):
     @property
     def usual(self) -> float:
         """Among how many cells a value is usually shared; a public guess."""
+        return 1.0
+
+    @property
+    def own_part(self) -> float:
+        """How much of what a cell's sums say is taken as the cell's own, and not said by its neighbours too."""
         return 1.0
 
     @classmethod
@@ -528,12 +533,16 @@ class Tags(Feature):
     Attributes:
         vocabulary: distinct texts.
         most: how many tags of one value count.
+        redundancy: how much the tags of one value say the same, as a correlation: 0 for tags that are given one by
+            one, some .2 for the words of a text. Sums tell of each tag alone what all that come with it earned; s tags
+            together are taken to say as much as s / (1 + redundancy (s - 1)).
     """
 
     kind: ClassVar[str] = "tags"
 
     vocabulary: tuple[str, ...]
     most: int
+    redundancy: float = 0.0
     _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -542,12 +551,15 @@ class Tags(Feature):
 
     @classmethod
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Tags:
-        require_keys(place, given, ("vocabulary", "most"), ("vocabulary", "most"))
+        require_keys(place, given, ("vocabulary", "most", "redundancy"), ("vocabulary", "most"))
         known = vocabulary(f"{place}.vocabulary", given["vocabulary"], MOST_ENTRIES)
-        return cls(known, whole(f"{place}.most", given["most"], 1, len(known)))
+        redundancy = part(f"{place}.redundancy", given.get("redundancy", 0.0))
+        return cls(known, whole(f"{place}.most", given["most"], 1, len(known)), redundancy)
 
     def settings(self) -> dict[str, Any]:
-        return {"vocabulary": list(self.vocabulary), "most": self.most}
+        # Left out where it is 0: declarations from before there was one keep their digest.
+        said = {"redundancy": self.redundancy} if self.redundancy else {}
+        return {"vocabulary": list(self.vocabulary), "most": self.most, **said}
 
     @property
     def cells(self) -> int:
@@ -564,6 +576,10 @@ class Tags(Feature):
     @property
     def usual(self) -> float:
         return max(1.0, self.most / _MOST_AGAINST_USUAL)
+
+    @property
+    def own_part(self) -> float:
+        return 1.0 / (1.0 + self.redundancy * (self.usual - 1.0))
 
     def encode(self, name: str, value: Any) -> Encoded:
         size = self.column.itemsize

@@ -52,7 +52,7 @@ _ROWS: Mapping[str, tuple[dict[str, Any], str, str, str]] = {
     "time_of_day": ({}, "hours as a number, or HH:MM", _EMPTY, "below 0 or from 24 on: around the clock"),
     "day_of_week": ({}, "mon or monday, or 1 for Monday to 7", _EMPTY, "refused"),
     "tags": (
-        {"vocabulary": ["books", "games", "toys"], "most": 2},
+        {"vocabulary": ["books", "games", "toys"], "most": 2, "redundancy": 0.2},
         "a list of texts",
         "the cell of none",
         "unknown: left out; more than `most`: the first ones count",

@@ -77,7 +77,7 @@ class Block:
         name: the feature's.
         first_cell, cells: its cells.
         first_place, places: its columns in `SparseBlocks`.
-        signed, complete, usual: see `Feature`.
+        signed, complete, usual, own_part: see `Feature`.
     """
 
     name: str
@@ -88,6 +88,7 @@ class Block:
     signed: bool
     complete: bool
     usual: float
+    own_part: float = 1.0
 
 
 class SparseBlocks(NamedTuple):
@@ -132,7 +133,8 @@ class FeatureSchema:
         object.__setattr__(self, "_sizes", tuple((name, column.itemsize) for name, column in columns))
         table, cell, place = [], 0, 0
         for name, one in self.features.items():
-            table.append(Block(name, cell, one.cells, place, one.places, one.signed, one.complete, one.usual))
+            like = (one.signed, one.complete, one.usual, one.own_part)
+            table.append(Block(name, cell, one.cells, place, one.places, *like))
             cell, place = cell + one.cells, place + one.places
         object.__setattr__(self, "table", tuple(table))
         if cell > MOST_CELLS:

@@ -7,6 +7,7 @@ the bounds allow a relative error of 2^-256. mpmath computes with integers, so e
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from mpmath import MPContext
@@ -18,8 +19,12 @@ LARGEST_EXPONENT = 1_000
 _SLACK = Fraction(1, 1 << 256)
 
 
+@cache
 def context(precision_bits: int = PRECISION_BITS) -> Any:
-    """An mpmath context of its own: the library's global precision is neither used nor changed."""
+    """An mpmath context of our own: the library's global precision is neither used nor changed.
+
+    One for all who compute with a precision, which nobody changes: making one takes longer than most imports.
+    """
     own = MPContext()
     own.prec = precision_bits
     return own

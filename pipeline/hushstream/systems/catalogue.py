@@ -1,28 +1,42 @@
 """Every system: the built-in ones, and those that other packages offer by an entry point.
 
-Another package offers one by an entry point of the group ``hushstream.systems`` that names a `Kind`.
+Another package offers one by an entry point of the group ``hushstream.systems`` that names a `Kind`. A built-in one is
+imported when it is asked for: a worker needs that of its deployment alone, and each costs a tenth of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.declare.role import DeclarationError
-from hushstream.systems.bgt.system import KIND as BGT
-from hushstream.systems.colin.system import KIND as COLIN
-from hushstream.systems.p2b.system import KIND as P2B
-from hushstream.systems.pdap.system import KIND as PDAP
-from hushstream.systems.pdol.system import KIND as PDOL
 
 GROUP = "hushstream.systems"
 
-BUILTIN = (P2B, COLIN, PDAP, PDOL, BGT)
+_BUILTIN = ("p2b", "colin", "pdap", "pdol", "bgt")
+"""Their names, and those of their packages."""
 
-DEFAULT = BUILTIN[0].name
+DEFAULT = _BUILTIN[0]
 """What a configuration, or a run, is of that names no system."""
+
+
+def builtin() -> tuple[Kind, ...]:
+    """Those that come with this package."""
+    return tuple(_builtin(name) for name in _BUILTIN)
+
+
+def in_turn() -> Iterator[Kind]:
+    """Every system, the built-in ones first; each is imported when its turn comes.
+
+    Raises:
+        DeclarationError: two packages claim one name, or an entry point names something else.
+    """
+    for name in _BUILTIN:
+        yield _builtin(name)
+    yield from _offered().values()
 
 
 @cache
@@ -32,25 +46,39 @@ def kinds() -> Mapping[str, Kind]:
     Raises:
         DeclarationError: two packages claim one name, or an entry point names something else.
     """
-    found = {kind.name: kind for kind in BUILTIN}
-    for entry in sorted(entry_points(group=GROUP)):
-        offered = entry.load()
-        if not isinstance(offered, Kind):
-            raise DeclarationError(
-                f"entry point {entry.name} of {GROUP}: expected a Kind, got {type(offered).__name__}"
-            )
-        if found.setdefault(offered.name, offered) is not offered:
-            raise DeclarationError(f"two packages offer a system named {offered.name!r}; remove one of them")
-    return found
+    return {kind.name: kind for kind in in_turn()}
 
 
 def kind_of(name: object) -> Kind:
     """The system of this name.
 
     Raises:
-        DeclarationError: there is none.
+        DeclarationError: there is none; or `kinds` would raise it.
     """
-    known = kinds()
-    if not isinstance(name, str) or name not in known:
-        raise DeclarationError(f"system: expected one of {', '.join(known)}, got {name!r}")
-    return known[name]
+    offered = _offered()
+    if name in _BUILTIN:
+        return _builtin(name)
+    if not isinstance(name, str) or name not in offered:
+        raise DeclarationError(f"system: expected one of {', '.join((*_BUILTIN, *offered))}, got {name!r}")
+    return offered[name]
+
+
+@cache
+def _builtin(name: str) -> Kind:
+    kind: Kind = import_module(f"hushstream.systems.{name}.system").KIND
+    return kind
+
+
+@cache
+def _offered() -> Mapping[str, Kind]:
+    """Those of other packages, by name."""
+    found: dict[str, Kind] = {}
+    for entry in sorted(entry_points(group=GROUP)):
+        offered = entry.load()
+        if not isinstance(offered, Kind):
+            raise DeclarationError(
+                f"entry point {entry.name} of {GROUP}: expected a Kind, got {type(offered).__name__}"
+            )
+        if offered.name in _BUILTIN or found.setdefault(offered.name, offered) is not offered:
+            raise DeclarationError(f"two packages offer a system named {offered.name!r}; remove one of them")
+    return found

@@ -54,7 +54,7 @@ class GroupCoordinator:
                 f"expected {shortest} to {longest} ms, got {joiner.session_timeout_ms}",
             )
         group = self._group(group_id)
-        if id_required and not joiner.member_id:
+        if id_required and not joiner.member_id and joiner.instance_id is None:
             member_id = group.promise_member_id(joiner.client_id, joiner.session_timeout_ms)
             raise RequestRefused(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         return await group.join(joiner)

@@ -54,17 +54,26 @@ class Group:
         """Add or update a member; the future is resolved when the generation begins.
 
         Raises:
-            RequestRefused: UNKNOWN_MEMBER_ID or INCONSISTENT_GROUP_PROTOCOL.
+            RequestRefused: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID or INCONSISTENT_GROUP_PROTOCOL.
         """
-        self._check_protocols(joiner)
+        before = self._of_instance(joiner)
+        self._check_protocols(joiner, before)
+        if before is not None:
+            return self._replace(before, joiner)
         member = self.members.get(joiner.member_id)
         if member is None:
             member = self._admit(joiner)
         elif self._needs_no_rebalance(member, joiner):
-            self._touch(member)
-            future: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
-            future.set_result(self._joined(member))
-            return future
+            return self._at_once(member, self._joined(member))
+        return self._wait_for_all(member, joiner)
+
+    def _at_once(self, member: Member, joined: Joined) -> asyncio.Future[Joined]:
+        self._touch(member)
+        future: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
+        future.set_result(joined)
+        return future
+
+    def _wait_for_all(self, member: Member, joiner: Joiner) -> asyncio.Future[Joined]:
         member.joiner = joiner
         if member.join is not None and not member.join.done():
             member.join.set_exception(RequestRefused(ErrorCode.REBALANCE_IN_PROGRESS, "the member joined again"))
@@ -151,8 +160,43 @@ class Group:
 
     # Membership
 
-    def _check_protocols(self, joiner: Joiner) -> None:
-        others = [member for member_id, member in self.members.items() if member_id != joiner.member_id]
+    def _of_instance(self, joiner: Joiner) -> Member | None:
+        """The member that a static member comes back in place of; None for every other.
+
+        Raises:
+            RequestRefused: FENCED_INSTANCE_ID: another process has come in this one's place meanwhile.
+        """
+        if joiner.instance_id is None:
+            return None
+        known = next((m for m in self.members.values() if m.joiner.instance_id == joiner.instance_id), None)
+        if known is None or known.member_id == joiner.member_id:
+            return None
+        if joiner.member_id:
+            raise RequestRefused(ErrorCode.FENCED_INSTANCE_ID, "another member has come in its place")
+        return known
+
+    def _replace(self, before: Member, joiner: Joiner) -> asyncio.Future[Joined]:
+        """Let a static member come back: where nothing changes it has its assignment again, and nobody rejoins."""
+        unchanged = self.state is GroupState.STABLE and before.joiner.protocols == joiner.protocols
+        member_id, leader_id = _new_member_id(joiner.instance_id or joiner.client_id), self.leader_id
+        member = Member(member_id, joiner, before.assignment)
+        self.members = {
+            member_id if known is before else key: member if known is before else known
+            for key, known in self.members.items()
+        }
+        if before.session is not None:
+            before.session.cancel()
+        before.release(ErrorCode.FENCED_INSTANCE_ID, "another member has come in its place")
+        if leader_id == before.member_id:
+            self.leader_id = member_id
+        if not unchanged:
+            return self._wait_for_all(member, joiner)
+        # It is told the id of before as the leader's: it would assign anew, and the others know nothing of that.
+        return self._at_once(member, Joined(self.generation, self.protocol, leader_id, member_id, ()))
+
+    def _check_protocols(self, joiner: Joiner, before: Member | None) -> None:
+        own = joiner.member_id if before is None else before.member_id
+        others = [member for member_id, member in self.members.items() if member_id != own]
         common = {name for name, _ in joiner.protocols}
         for other in others:
             common &= {name for name, _ in other.joiner.protocols}
@@ -167,7 +211,7 @@ class Group:
             promise.cancel()
         elif joiner.member_id:
             raise RequestRefused(ErrorCode.UNKNOWN_MEMBER_ID, "no such member")
-        member_id = joiner.member_id or _new_member_id(joiner.client_id)
+        member_id = joiner.member_id or _new_member_id(joiner.instance_id or joiner.client_id)
         self.protocol_type = joiner.protocol_type
         member = self.members[member_id] = Member(member_id, joiner)
         return member
@@ -289,7 +333,10 @@ class Group:
 
     def _joined(self, member: Member) -> Joined:
         members = (
-            tuple((other_id, other.metadata_for(self.protocol)) for other_id, other in self.members.items())
+            tuple(
+                (other_id, other.joiner.instance_id, other.metadata_for(self.protocol))
+                for other_id, other in self.members.items()
+            )
             if member.member_id == self.leader_id
             else ()
         )

@@ -10,7 +10,10 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """What a member says of itself when it joins; protocols in the order it prefers them."""
+    """What a member says of itself when it joins; protocols in the order it prefers them.
+
+    A static member has an instance id, under which it comes back after its process has ended (KIP-345).
+    """
 
     member_id: str
     client_id: str
@@ -19,17 +22,18 @@ class Joiner:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The outcome of a join; only the leader is told the members."""
+    """The outcome of a join; only the leader is told the members: member id, instance id, metadata."""
 
     generation: int
     protocol: str
     leader_id: str
     member_id: str
-    members: tuple[tuple[str, bytes], ...]
+    members: tuple[tuple[str, str | None, bytes], ...]
 
 
 @dataclass(slots=True)

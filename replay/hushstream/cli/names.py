@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,26 +23,26 @@ AUDITOR = "auditor"
 """In place of a role: checks what a role published (`hushstream.ops.audit`)."""
 
 
-def _kinds() -> Iterable[Kind]:
-    """Every system; a command's help needs none, and they take seconds to import."""
-    from hushstream.systems.catalogue import kinds
+def _kinds() -> Iterator[Kind]:
+    """Every system, each imported when its turn comes: a command's help needs none, and a role's name mostly one."""
+    from hushstream.systems.catalogue import in_turn
 
-    return kinds().values()
+    return in_turn()
 
 
-def role_names() -> tuple[str, ...]:
+def role_names() -> Iterator[str]:
     """Every role, in any system."""
-    return tuple(dict.fromkeys(role.name for kind in _kinds() for role in kind.roles))
+    return (role.name for kind in _kinds() for role in kind.roles)
 
 
-def worker_names() -> tuple[str, ...]:
+def worker_names() -> Iterator[str]:
     """Everything that ``hushstream worker`` runs: every role, `GATEWAY` and `AUDITOR`."""
-    return (*role_names(), GATEWAY, AUDITOR)
+    return chain((GATEWAY, AUDITOR), role_names())
 
 
-def roles_or_all() -> tuple[str, ...]:
+def roles_or_all() -> Iterator[str]:
     """Every role, and `ALL`."""
-    return (*role_names(), ALL)
+    return chain((ALL,), role_names())
 
 
 def key_zones() -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def letter_zones() -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic.zone for topic in topics if topic.holds_dead_letters))
 
 
-def one_of(names: Callable[[], Collection[str]]) -> Callable[[Any], Any]:
+def one_of(names: Callable[[], Iterable[str]]) -> Callable[[Any], Any]:
     """A callback for a parameter, which may be given several times, whose values are among ``names``.
 
     What each party of a deployment has of its own is named with the party: ``learner.alpha``.
@@ -76,7 +77,7 @@ def one_of(names: Callable[[], Collection[str]]) -> Callable[[Any], Any]:
 
         for name in (given,) if isinstance(given, str) else given or ():
             if common_name(name) not in names():
-                raise typer.BadParameter(f"expected one of {', '.join(names())}, got {name!r}")
+                raise typer.BadParameter(f"expected one of {', '.join(dict.fromkeys(names()))}, got {name!r}")
         return given
 
     return check

@@ -35,6 +35,12 @@ _LARGE_SEGMENT_BYTES = 16 << 20
 """Where a publication is megabytes, and is read from its end: fewer files."""
 
 DAY_MS = 24 * 60 * 60 * 1000
+
+_TRIMMED: Mapping[str, str] = {"segment.bytes": str(8 << 20), "segment.ms": str(DAY_MS // 4)}
+"""What is trimmed of a journal leaves the disk when its segment has been closed: within minutes where there is traffic
+that fills a disk, and no more than this stays of a partition. A journal that is never trimmed has some 1,500 segments
+of a partition in a year by this, and more only by its size."""
+
 SHORT_MS, LONG_MS = 7 * DAY_MS, 90 * DAY_MS
 """How long inputs are kept, and what may have to be looked up later."""
 
@@ -169,7 +175,7 @@ class Topic:
             "message.timestamp.type": self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
             UNCLEAN_ELECTION: "false",
-            **(_COMPACTED if self.cleanup == "compact" else {}),
+            **(_COMPACTED if self.cleanup == "compact" else _TRIMMED if self.is_journal else {}),
             **self._replaced_settings(),
             # As sent, and nothing is sent compressed: a null slot compresses better than a report, so that sizes on
             # disk and on the wire would tell one from the other.

@@ -115,7 +115,11 @@ class ChainedMachine:
         found = self._read(value)
         if isinstance(found, list):
             return JournalEntry(0, ())
-        return JournalEntry(found["sequence"], tuple(InputRange(*r) for r in found["ranges"]))
+        ranges = tuple(InputRange(*r) for r in found["ranges"])
+        return JournalEntry(found["sequence"], ranges, input_digest=found["input"].encode())
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        return digest_slices(slices).encode()
 
     def positions(self) -> Mapping[Place, int]:
         return dict(self._positions)
@@ -343,9 +347,18 @@ class Window(ChainedMachine):
         self._open = [(name, value) for name, value in opened]
         self._positions = {self._place: found["position"]}
 
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        running = ""
+        for record in slices[0].records:
+            running = self._ran(running, record)
+        return running.encode()
+
+    def _ran(self, running: str, record: Any) -> str:
+        return digest(running.encode(), pack([record.offset, record.timestamp_ms]), record.value)
+
     def _take(self, record: Any) -> Step | None:
         name, amount = json.loads(record.value)
-        self._running = digest(self._running.encode(), pack([record.offset, record.timestamp_ms]), record.value)
+        self._running = self._ran(self._running, record)
         if name in self._before or any(name == other for other, _ in self._open):
             return None
         self._open.append((name, amount))

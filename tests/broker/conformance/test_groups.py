@@ -24,6 +24,7 @@ UNKNOWN_MEMBER_ID = 25
 INVALID_SESSION_TIMEOUT = 26
 REBALANCE_IN_PROGRESS = 27
 MEMBER_ID_REQUIRED = 79
+FENCED_INSTANCE_ID = 82
 
 # Brokers may look inside: Apache Kafka 4.1 never answers a join whose subscription it cannot parse.
 SUBSCRIPTION = bytes(ConsumerProtocolSubscription(0, topics=["raw"], user_data=None).encode())
@@ -39,13 +40,16 @@ def join_request(group: str, member_id: str = "", **fields: Any) -> Any:
     return request(group_id=group, member_id=member_id, protocols=protocols, **(settings | fields))
 
 
-def sync_request(group: str, generation: int, member_id: str, assignments: dict[str, bytes]) -> Any:
+def sync_request(
+    group: str, generation: int, member_id: str, assignments: dict[str, bytes], instance: str | None = None
+) -> Any:
     request = messages.SyncGroupRequest
     parts = [
         request.SyncGroupRequestAssignment(member_id=member, assignment=assignment)
         for member, assignment in assignments.items()
     ]
-    return request(group_id=group, generation_id=generation, member_id=member_id, assignments=parts)
+    fields = {"group_id": group, "generation_id": generation, "member_id": member_id, "group_instance_id": instance}
+    return request(assignments=parts, **fields)
 
 
 def heartbeat_request(group: str, generation: int, member_id: str) -> Any:
@@ -82,6 +86,38 @@ def stable_member(bootstrap, connect, unique) -> Callable[[], tuple[Any, str, in
         synced = client.ask(sync_request(group, joined.generation_id, joined.member_id, {joined.member_id: b"all"}), 1)
         assert (synced.error_code, bytes(synced.assignment)) == (0, b"all")
         return client, group, joined.generation_id, joined.member_id
+
+    return make
+
+
+@pytest.fixture
+def stable_pair(bootstrap, connect, unique) -> Callable[[], tuple[Any, Any, str, int]]:
+    """A group of two static members, "one" and "two", that have joined and synced.
+
+    Gives (client, member id) of each, the group and its generation.
+    """
+
+    def make() -> tuple[Any, Any, str, int]:
+        first, second, group = connect(bootstrap), connect(bootstrap), unique("group")
+        alone = first.ask(join_request(group, group_instance_id="one"), 5)
+        first.ask(sync_request(group, alone.generation_id, alone.member_id, {}, "one"), 3)
+        joining = join_request(group, group_instance_id="two")
+        second.send(joining, 5)
+        waiting = Patience(5)
+        while first.ask(heartbeat_request(group, alone.generation_id, alone.member_id), 1).error_code == 0:
+            assert not waiting.over
+        rejoined = first.ask(join_request(group, member_id=alone.member_id, group_instance_id="one"), 5)
+        joined = second.receive(joining)
+        generation, parts = joined.generation_id, {rejoined.member_id: b"left", joined.member_id: b"right"}
+        followers = [(first, rejoined.member_id, "one"), (second, joined.member_id, "two")]
+        followers.sort(key=lambda one: one[1] == rejoined.leader)
+        asked = [
+            (client, sync_request(group, generation, name, parts, instance)) for client, name, instance in followers
+        ]
+        for client, request in asked:
+            client.send(request, 3)
+        assert [client.receive(request).error_code for client, request in asked] == [0, 0]
+        return (first, rejoined.member_id), (second, joined.member_id), group, generation
 
     return make
 
@@ -294,6 +330,31 @@ def test_a_repeated_join_of_a_follower_changes_nothing(bootstrap, connect, stabl
     client, group, generation, member = stable_member()
     again = client.ask(sync_request(group, generation, member, {}), 1)
     assert (again.error_code, bytes(again.assignment)) == (0, b"all")
+
+
+def test_a_static_member_comes_back_to_its_assignment_and_no_other_notices(bootstrap, connect, stable_pair):
+    (first, first_id), (second, second_id), group, generation = stable_pair()
+    again = connect(bootstrap)
+    for instance, before, part in (("one", first_id, b"left"), ("two", second_id, b"right")):
+        joined = again.ask(join_request(group, group_instance_id=instance), 5)
+        assert (joined.error_code, joined.generation_id) == (0, generation)
+        assert joined.member_id != before
+        # The leader among them is told that another leads, or it would assign anew.
+        assert (joined.leader == joined.member_id, list(joined.members)) == (False, [])
+        synced = again.ask(sync_request(group, generation, joined.member_id, {}, instance), 3)
+        assert (synced.error_code, bytes(synced.assignment)) == (0, part)
+        assert again.ask(heartbeat_request(group, generation, joined.member_id), 1).error_code == 0
+        assert first.ask(heartbeat_request(group, generation, before), 1).error_code == UNKNOWN_MEMBER_ID
+        fenced = second.ask(join_request(group, member_id=before, group_instance_id=instance), 5)
+        assert fenced.error_code == FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_leaves_is_gone_at_once(stable_pair):
+    (first, first_id), (second, second_id), group, generation = stable_pair()
+    assert first.ask(messages.LeaveGroupRequest(group_id=group, member_id=first_id), 1).error_code == 0
+    assert second.ask(heartbeat_request(group, generation, second_id), 1).error_code == REBALANCE_IN_PROGRESS
+    alone = second.ask(join_request(group, member_id=second_id, group_instance_id="two"), 5)
+    assert [(told.member_id, told.group_instance_id) for told in alone.members] == [(second_id, "two")]
 
 
 def test_groups_are_listed_and_described(admin, stable_member):

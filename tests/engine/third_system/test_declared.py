@@ -31,7 +31,7 @@ from hushstream.replay.study import UnknownStudy, studies, study_of
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import SHORT_MS
-from hushstream.systems.catalogue import BUILTIN, kinds
+from hushstream.systems.catalogue import builtin, kinds
 
 Command = Callable[..., str]
 
@@ -63,8 +63,8 @@ def asyncapi() -> ModuleType:
 
 
 def test_the_catalogue_finds_it_beside_the_built_in_ones(kind: Any) -> None:
-    assert kind not in BUILTIN
-    assert tuple(kinds()) == (*(one.name for one in BUILTIN), "poll")
+    assert kind not in builtin()
+    assert tuple(kinds()) == (*(one.name for one in builtin()), "poll")
     assert parse_config({"system": "poll", "deployment": "drinks"}).epsilon == 1.0
     for values, named in (({"epsilon": 0}, "epsilon: expected"), ({"epsilonn": 1}, "epsilonn")):
         with pytest.raises(ConfigurationError, match=f"^shop.yaml: {named}"):

@@ -38,7 +38,7 @@ from hushstream.ops.requeue import requeue_async
 from hushstream.ops.topics import apply_async
 from hushstream.schemas import codec
 from hushstream.schemas.topics import OPERATOR, of_party, physical
-from hushstream.systems.catalogue import BUILTIN
+from hushstream.systems.catalogue import builtin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.asyncio(loop_scope="module")]
 
@@ -198,7 +198,7 @@ def declared(who: str, shape: Shape) -> dict[str, dict[str, bool]]:
 
 
 async def test_every_built_in_system_is_asked() -> None:
-    assert SHAPES.keys() == {kind.name for kind in BUILTIN}
+    assert SHAPES.keys() == {kind.name for kind in builtin()}
 
 
 @pytest.mark.parametrize("who", WHO)

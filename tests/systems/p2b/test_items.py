@@ -13,13 +13,14 @@ import pytest
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.client import Client, Item
 from hushstream.client.decisions import Decision
-from hushstream.engine.catalogue import CatalogueFull, RepeatedItem, StaleCatalogue, UnknownItem
-from hushstream.engine.declare.requests import RequestRefused, UnknownArm
+from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue, UnknownItem
+from hushstream.engine.declare.requests import BadReward, RequestRefused, UnknownArm
 from hushstream.engine.learner.items import catalogue_of
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
 from hushstream.replay.runners.direct import DirectEventLog
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
 from recordings import KEYS, Loop
 
@@ -128,6 +129,13 @@ def test_bad_items_are_refused_at_the_client(tmp_path: Path) -> None:
             await items.add("boots", "t" * 257)
         with pytest.raises(Exception, match=r"items\.features"):
             await items.add("boots", features={"colour": "red"})
+        for words in (("\ud800", ""), ("boots", "\udfff")):
+            with pytest.raises(BadItem, match="that UTF-8 can write"):
+                await items.add(*words)
+        with pytest.raises(HushstreamError, match="user: expected text that UTF-8 can write"):
+            await client.decide("e", "\ud800", VISIT)
+        with pytest.raises(BadReward, match="got a text"):
+            await client.reward("e", "ann", "boots", "1")  # type: ignore[arg-type]
         with pytest.raises(UnknownItem):
             await items.retire("boots")
         await items.add_all([Item("a"), Item("b"), Item("c")])

@@ -16,18 +16,18 @@ and is not counted costs its user what it would have cost.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from hushstream.agents.errors import InputsDeleted, begun_later
+from hushstream.agents.errors import InputsDeleted, begun_later, other_records
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.journal import Sender
-from hushstream.agents.recovery.journal_forks import sequence_of
+from hushstream.agents.recovery.journal_forks import last_record, sequence_of
 from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, RecoveredMachine
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
-from hushstream.engine.records import Output, TopicPartition
+from hushstream.engine.records import InputSlice, Output, TopicPartition
 from hushstream.privacy.amounts import count_text
 
 logger = logging.getLogger(__name__)
@@ -97,27 +97,39 @@ class Losses:
         )  # fmt: skip
         return True
 
-    async def require_same_log(
-        self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int
+    async def require_same_logs(
+        self, recovered: RecoveredMachine, reader: LogReader, firsts: Mapping[TopicPartition, int]
     ) -> None:
-        """Refuse an input whose first record was appended long after the journal says that it was folded.
+        """Refuse inputs that were deleted and made again, and have grown beyond what was folded of them.
 
-        A topic that was deleted and made again has other records at the old offsets. Where it has grown beyond what was
-        folded, no offset tells, and the new records below would be missed in silence.
+        Such a topic has other records at the old offsets. No offset tells, and the new records below would be missed in
+        silence. The digest in the last journal record tells, as long as the logs hold all that it was made from.
+        Where they do not, a first record that was appended long after the journal says that it was folded does.
 
         Args:
             recovered: the machine, on its journal.
             reader: opened; it forgets what it had open.
-            source: the input.
-            first: where its log begins, below what the machine has folded of it.
+            firsts: where those logs begin that begin below what the machine has folded of them.
 
         Raises:
             TopicsReplaced: says what an operator can do.
         """
-        folded_ms, first_ms = await _times(recovered, reader, source, first)
-        if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
-            folded = recovered.machine.positions()[source]
-            raise begun_later(source, folded, first, _moment(first_ms), _moment(folded_ms))
+        found = await _last_inputs(recovered, reader) if firsts and recovered.sequence else None
+        told = set() if found is None else found.newest_ms.keys() & firsts.keys()
+        folded = recovered.machine.positions()
+        times = {
+            source: await _times(recovered, reader, source, first)
+            for source, first in firsts.items()
+            if found is None or not found.intact or source not in told
+        }
+        if told and found is not None and not found.intact and not found.taken_out:
+            # One digest covers all inputs: log times say which it was, where the clocks of two leaders agree.
+            source = max(told, key=lambda one: found.newest_ms[one] - times[one][0])
+            raise other_records(source, folded[source])
+        for source, (folded_ms, first_ms) in times.items():
+            if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
+                moments = (_moment(first_ms), _moment(folded_ms))
+                raise begun_later(source, folded[source], firsts[source], *moments)
 
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes that stand behind the last record of the chain that the machine contains."""
@@ -146,6 +158,42 @@ class Losses:
         return self._seals.setdefault(
             partition, NoteSeal(self.settings.deployment, self.settings.role, partition, self.keys.state_keys())
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _LastInputs:
+    """What the logs hold now where the last journal record says that it was made from.
+
+    Attributes:
+        intact: whether that is what it was made from.
+        taken_out: whether it need not be: what a forgotten user wrote was taken out, or the key has changed since.
+        newest_ms: log time of the newest record of each log of which it holds some.
+    """
+
+    intact: bool
+    taken_out: bool
+    newest_ms: Mapping[TopicPartition, int]
+
+
+async def _last_inputs(recovered: RecoveredMachine, reader: LogReader) -> _LastInputs | None:
+    """What the last journal record of a machine was made from; None where that is not there any more."""
+    machine = recovered.machine
+    value = await last_record(reader, machine, recovered.sequence, recovered.journal_offset)
+    if value is None:
+        return None
+    entry = machine.entry(value)
+    ranges = {(part.topic, part.partition): part for part in entry.inputs}
+    firsts, ends = await reader.first_offsets(ranges), await reader.end_offsets(ranges)
+    if any(p.low < p.high and (p.low < firsts[source] or p.high > ends[source]) for source, p in ranges.items()):
+        return None
+    reader.open({source: part.low for source, part in ranges.items()})
+    slices = [
+        InputSlice(*part, records=tuple(await reader.read(source, part.low, part.high)))
+        for source, part in ranges.items()
+    ]
+    taken_out = entry.key_rotated or not all(record.value for part in slices for record in part.records)
+    newest_ms = {(part.topic, part.partition): part.records[-1].timestamp_ms for part in slices if part.records}
+    return _LastInputs(entry.input_digest == machine.input_digest(slices), taken_out, newest_ms)
 
 
 async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int) -> tuple[int, int]:

@@ -203,10 +203,13 @@ class Recovery:
                 lost.append(source)
             if source in machine.inputs and positions[source] > ends[source]:
                 raise replaced(source, positions[source], ends[source])
-            if source in machine.inputs and firsts[source] < positions[source]:
-                await self.losses.require_same_log(recovered, reader, source, firsts[source])
         if refused:
             raise InputsDeleted("; and ".join(refused))
+        await self.losses.require_same_logs(
+            recovered,
+            reader,
+            {source: firsts[source] for source in machine.inputs if firsts[source] < positions[source]},
+        )
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
         reader.open({**places, machine.journal: recovered.journal_offset})
         recovered.begins = {source: firsts[source] for source in lost}

@@ -14,6 +14,7 @@ from typing import Any
 
 import faust
 from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.group_coordinator import CoordinatorGroupRebalance, GroupCoordinator
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CommitFailedError, ConsumerStoppedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
@@ -44,6 +45,9 @@ PRIVATE_API: Mapping[str, Any] = {
     "Fetcher._fetcher": Fetcher._fetcher.fun,
     "ThreadDelegateConsumer._getmany": ThreadDelegateConsumer._getmany,
     "AIOKafkaConsumerThread._create_worker_consumer": driver.AIOKafkaConsumerThread._create_worker_consumer,
+    "AIOKafkaConsumerThread.on_thread_stop": driver.AIOKafkaConsumerThread.on_thread_stop,
+    "GroupCoordinator._maybe_leave_group": GroupCoordinator._maybe_leave_group,
+    "CoordinatorGroupRebalance.perform_group_join": CoordinatorGroupRebalance.perform_group_join,
     "AIOKafkaConsumerThread._seek_wait": driver.AIOKafkaConsumerThread._seek_wait,
     "AIOKafkaConsumerThread._fetch_records": driver.AIOKafkaConsumerThread._fetch_records,
     "AIOKafkaConsumerThread._highwaters": driver.AIOKafkaConsumerThread._highwaters,
@@ -77,6 +81,7 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
         return AIOKafkaConsumer(
             **settings.client_options(),
             group_id=conf.id,
+            group_instance_id=self.app.hushstream_instance,
             key_deserializer=batches_stay_compressed,
             partition_assignment_strategy=[self._assignor],
             enable_auto_commit=False,
@@ -95,6 +100,13 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
         """As whom the group knows this process; empty before it has joined."""
         consumer = self._consumer
         return "" if consumer is None else str(getattr(consumer._coordinator, "member_id", ""))
+
+    async def on_thread_stop(self) -> None:
+        """Called by Faust; leaves the group, as aiokafka lets a static member wait for its session to end."""
+        coordinator = None if self._consumer is None else self._consumer._coordinator
+        if coordinator is not None:
+            coordinator._group_instance_id = None
+        await super().on_thread_stop()
 
     async def commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
         """Commit (offset, mark) for assigned partitions; False if it could not be done now."""
@@ -232,13 +244,14 @@ for _service in (BulkConsumerThread, BulkConsumer, IdempotentProducer, NoTables)
     _service.logger = driver.logger  # their life cycle is Faust's to log, not ours
 
 
-def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) -> Any:
+def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, instance: str | None = None) -> Any:
     """The Faust app of one worker.
 
     Args:
         settings: see `WorkerSettings`.
         inputs: the co-partitioned input topics, by logical name.
         intake: where fetched records go.
+        instance: under which the group knows this worker again when it has ended and is started again.
 
     Returns:
         A `faust.App` that is not started yet.
@@ -271,6 +284,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake) 
     )
     app.hushstream_settings = settings
     app.hushstream_intake = intake
+    app.hushstream_instance = instance
     app.finalize()
     app.transport = BulkTransport(broker, app)
     app.producer_transport = app.transport

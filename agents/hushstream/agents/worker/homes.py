@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
@@ -14,12 +15,14 @@ from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import DENIED, AllStopped, DiskRefused, JournalLost, PartitionError, code_of, from_client
 from hushstream.agents.kafka.commits import committed_marks, pack_mark
 from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.driver import PartitionDriver
 from hushstream.agents.partition.tools import Tools
 from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.high_water import HighWater
+from hushstream.agents.recovery.journal_forks import genesis_of
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.recovery import Observe, Recovery, Superseded
@@ -65,7 +68,7 @@ class Homes:
         self._settings = settings
         self._make_machine = make_machine
         self._inputs = topics.inputs
-        self._home_topic = topics.inputs[0]
+        self._home_topic, self._journal = topics.inputs[0], topics.journal
         self._followed = topics.followed
         self._stream = stream
         self._intake = intake
@@ -106,6 +109,35 @@ class Homes:
     def published_age(self) -> float:
         """Seconds since the oldest of the newest published states; 0 where none is known."""
         return 0.0 if self._states is None else self._states.age(self.drivers.keys())
+
+    async def require_begun_alike(self, homes: int) -> None:
+        """Refuse a configuration or a key that a journal was not begun with, before the group is joined.
+
+        Refused when it has its partitions, this worker would have had its peers give theirs up and take them up again,
+        twice. All journals of a role are begun alike, so the first that tells is enough.
+
+        Raises:
+            HushstreamError: says what is another one.
+        """
+        journals = [(self._journal, home) for home in range(homes)]
+        async with LogReader(self._settings) as reader:
+            firsts, ends = await reader.first_offsets(journals), await reader.end_offsets(journals)
+            for journal in journals:
+                if ends[journal] and await self._begun_alike(journal, firsts[journal], reader):
+                    return
+
+    async def _begun_alike(self, journal: TopicPartition, first: int, reader: LogReader) -> bool:
+        """Whether a journal tells how it was begun: by its first record, or by a state where that was deleted."""
+        if first == 0:
+            return await genesis_of(reader, self._make_machine, journal, before=1) is not None
+        if self._states is None:
+            return False
+        async with aclosing(self._states.candidates(journal[1], reader, [])) as candidates:
+            async for found in candidates:
+                genesis = found.head.genesis
+                self._make_machine.of_journal(journal[1], genesis, resumed=True).start(genesis)
+                return True
+        return False
 
     async def on_assigned(self) -> None:
         """Recover and start every assigned partition, unless a newer rebalance overtakes this one."""

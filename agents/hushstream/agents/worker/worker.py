@@ -141,10 +141,11 @@ class RoleWorker:
             self._serve_metrics()
             self._metrics.member(False)
             try:
-                self._metrics.homes(await check_topics(self._settings, self._topics))
+                homes = await check_topics(self._settings, self._topics)
+                self._metrics.homes(homes)
                 self._settings = await answered(self._settings, partial(with_session, self._settings))
                 (self._settings.datadir / "faust").mkdir(parents=True, exist_ok=True)
-                await self._work_on()
+                await self._work_on(homes)
             except HushstreamError as error:
                 self._failure = error
             if self._failure is not None:
@@ -154,8 +155,9 @@ class RoleWorker:
         if self._failure is not None:
             raise self._failure
 
-    async def _work_on(self) -> None:
+    async def _work_on(self, homes: int) -> None:
         self._assemble()
+        await answered(self._settings, partial(self._homes.require_begun_alike, homes))
         await self._work()
         while isinstance(self._failure, DatadirUnusable) and await self._has_room_again():
             self._assemble()
@@ -198,7 +200,7 @@ class RoleWorker:
 
     def _assemble(self) -> None:
         intake = Intake()
-        self._app = make_app(self._settings, self._topics.inputs, intake)
+        self._app = make_app(self._settings, self._topics.inputs, intake, self._sit())
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
             self._settings, self._make_machine, self._topics,
@@ -209,6 +211,15 @@ class RoleWorker:
         )
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
         self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
+
+    def _sit(self) -> str:
+        try:
+            return self._seat.sit()
+        except OSError as error:
+            raise self._no_seat(error) from None
+
+    def _no_seat(self, error: OSError) -> DatadirUnusable:
+        return DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}")
 
     async def _work(self) -> None:
         self._metrics.member(True)
@@ -245,7 +256,7 @@ class RoleWorker:
             try:
                 self._seat.take(self._app.consumer._thread.member_id)
             except OSError as error:
-                self._fatal(DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}"))
+                self._fatal(self._no_seat(error))
                 return
             await self._homes.on_assigned()
 

@@ -269,7 +269,7 @@ class DecisionAnswers:
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
         context, stands_for = self._translation.situation(asked.context)
-        eligible = self._translation.arms(asked.items)
+        eligible = self._translation.eligible(asked.items, asked.context)
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
@@ -292,7 +292,7 @@ class DecisionAnswers:
     async def rank(self, asked: RankAsked) -> RankAnswered:
         """Answer `RANK`."""
         context, stands_for = self._translation.situation(asked.context)
-        eligible = self._translation.arms(asked.items)
+        eligible = self._translation.eligible(asked.items, asked.context)
         default: Sequence[Any] = [] if self._default is None else [self._default]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         own = tuple(asked.baseline or ())

@@ -18,7 +18,6 @@ from hushstream.client.arguments import vector_of
 from hushstream.client.decisions import Decision
 from hushstream.client.items import Items as Catalogue
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.features.schema import MOST_FEATURES
 from hushstream.gateway.problems import Problem
 from hushstream.schemas.rows import MAX_ID_BYTES
 
@@ -32,8 +31,9 @@ Numbers: TypeAlias = Annotated[
 Values: TypeAlias = Annotated[
     dict[str, Any],
     Field(
-        max_length=MOST_FEATURES,
-        description="Values of declared features by name, as `GET /v1/schema` says; what is absent or null is missing.",
+        max_length=MAX_ITEMS,
+        description="Values of declared features by name, as `GET /v1/schema` says; what is absent or null is missing. "
+        "Or, where a context has the features of each item and items have names, these by the item's id.",
         examples=[{"country": "fr", "age": 31}],
     ),
 ]
@@ -76,8 +76,11 @@ class Translation:
         """A context as `hushstream.client.Client.decide` takes it, and bytes that stand for it.
 
         Raises:
-            BadContext: it is no vector of finite numbers, or no values of declared features.
+            BadContext: it is no vector of finite numbers, or no values of declared features. What is said of items by
+                their ids is left to the client, which knows them.
         """
+        if isinstance(context, dict) and self._rules.item_numbers is not None:
+            return context, repr(sorted(context.items())).encode()
         if isinstance(context, dict):
             return context, self._rules.row_of(context)
         vector = vector_of(context)
@@ -95,6 +98,15 @@ class Translation:
         elif isinstance(item, str) or not 0 <= item < self._rules.arms:
             raise Problem("unknown-item", f"item: expected one of the {self._rules.arms} items, numbered from 0")
         return item
+
+    def eligible(self, items: Items | None, context: Context) -> Sequence[Any] | None:
+        """The items that may be shown as a client takes them: those that are asked for, else those of the context.
+
+        None for all. Raises as `arms`.
+        """
+        if items is None and isinstance(context, dict) and self._rules.item_numbers is not None:
+            return self.arms(list(context))
+        return self.arms(items)
 
     def arms(self, items: Items | None) -> Sequence[Any] | None:
         """The items that may be shown as a client takes them; None for all.
@@ -122,4 +134,6 @@ class Translation:
         """What a context must be."""
         if self._rules.features is not None:
             return {"context": {"features": self._rules.features.plain, "expected": self._rules.expected}}
+        if self._catalogue is not None:
+            return {"context": {"numbers_of_each_item": self._rules.item_numbers, "expected": self._rules.expected}}
         return {"context": {"numbers": self._rules.width, "expected": self._rules.expected}}

@@ -3,6 +3,7 @@
 const field = (id) => document.getElementById(id);
 let description = null;
 let shape = {};
+let items = [];
 
 function resolved(schema) {
   const reference = schema.$ref;
@@ -27,12 +28,52 @@ function example(schema, name) {
   return found.minimum !== undefined && found.minimum > 0 ? found.minimum : 0;
 }
 
+// A value that a declared feature takes.
+function valueOf(feature) {
+  switch (feature.kind) {
+    case "category": return feature.vocabulary[0];
+    case "number": return feature.range[0];
+    case "boolean": return true;
+    case "time_of_day": return "12:00";
+    case "day_of_week": return "mon";
+    case "tags": return feature.vocabulary.slice(0, 1);
+    case "embedding": return Array(feature.dimension).fill(0);
+    case "histogram": return Array(feature.bins).fill(1);
+    default: return undefined;
+  }
+}
+
+// A context that this deployment takes: numbers, numbers of each item, or values of its declared features.
+function contextOf(asked) {
+  if (asked.features) {
+    const values = Object.entries(asked.features).map(([name, feature]) => [name, valueOf(feature)]);
+    return Object.fromEntries(values.filter(([, value]) => value !== undefined));
+  }
+  if (asked.numbers_of_each_item) {
+    const numbers = Array(asked.numbers_of_each_item).fill(0);
+    return Object.fromEntries(items.map((one) => [one.item, numbers]));
+  }
+  return Array(asked.numbers).fill(1 / asked.numbers);
+}
+
 function exampleOf(operation) {
   const body = example(operation.requestBody.content["application/json"].schema, "");
   for (const one of body.requests || [body]) {
-    if ("context" in one && shape.context) one.context = Array(shape.context.numbers).fill(1 / shape.context.numbers);
+    if ("context" in one && shape.context) one.context = contextOf(shape.context);
+    if ("item" in one && items.length) one.item = items[0].item;
   }
   return body;
+}
+
+// What items are called, beside an answer that names some by their ids.
+function called(answer) {
+  const titles = new Map(items.filter((one) => one.title).map((one) => [one.item, one.title]));
+  const named = [];
+  JSON.stringify(answer, (key, value) => {
+    if (key === "item" && titles.has(value)) named.push(`${value}: ${titles.get(value)}`);
+    return value;
+  });
+  return [...new Set(named)].join("\n");
 }
 
 function headers() {
@@ -48,9 +89,14 @@ function choose() {
   field("body").value = method === "get" ? "" : JSON.stringify(exampleOf(operation), null, 2);
 }
 
+async function read(path) {
+  const answer = await fetch(path, { headers: headers() });
+  return answer.ok ? answer.json() : {};
+}
+
 async function readShape() {
-  const answer = await fetch("/v1/schema", { headers: headers() });
-  shape = answer.ok ? await answer.json() : {};
+  shape = await read("/v1/schema");
+  items = "/v1/items" in description.paths ? (await read("/v1/items")).items || [] : [];
   choose();
 }
 
@@ -63,9 +109,10 @@ async function send() {
     field("status").textContent = `${answer.status} ${answer.statusText}`;
     const json = (answer.headers.get("Content-Type") || "").includes("json");
     field("answer").textContent = json ? JSON.stringify(JSON.parse(text), null, 2) : text;
+    field("named").textContent = json ? called(JSON.parse(text)) : "";
   } catch (error) {
     field("status").textContent = "The gateway did not answer.";
-    field("answer").textContent = "";
+    field("answer").textContent = field("named").textContent = "";
   }
 }
 

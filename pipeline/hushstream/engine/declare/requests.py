@@ -70,6 +70,8 @@ class ContextRules:
         features: the declared features that a context gives the values of, by name; None where contexts are numbers.
         catalogue: what the catalogue may hold, where items have names; None where they are numbers.
         events_are_users: whether each event is a user of its own.
+        item_numbers: how many numbers of a context belong to each item, where it holds features of every one; else
+            None. Where items have names too, an application gives them by id.
         shadow: whether the application's own choice is shown, whatever is answered.
     """
 
@@ -86,6 +88,7 @@ class ContextRules:
     features: FeatureSchema | None = None
     catalogue: CatalogueRules | None = None
     events_are_users: bool = False
+    item_numbers: int | None = None
     shadow: bool = False
 
     @property

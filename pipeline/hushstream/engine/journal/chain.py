@@ -284,7 +284,8 @@ class Chain:
         if head["edition"] > codec.NEWEST_GENERATION:
             raise self._unknown(value, f"schema generation {head['edition']}")
         ranges = tuple(InputRange(r["topic"], r["partition"], r["low"], r["high"]) for r in head["inputs"])
-        return JournalEntry(head["sequence"], ranges, head["edition"]), fields
+        key_rotated = any(fields.get("turned_to", b""))
+        return JournalEntry(head["sequence"], ranges, head["edition"], head["input_digest"], key_rotated), fields
 
     def check(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
         """Decode a record read from the journal and judge whether it continues the chain; changes nothing.

@@ -212,7 +212,7 @@ class CollaborativeConfig:
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
-        arms: the most arms that one context shows.
+        arms: the most arms that one context shows; where items have names, how many may be offered at a time.
         features: the features of an arm.
         learner: how users share.
         settle_seconds: a decision's reward counts until so much log time after it, or a phase end; a later one is lost.
@@ -227,6 +227,8 @@ class CollaborativeConfig:
             digest follows from it, so a deployment goes live by this word alone.
         system: which system this is a configuration of.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        named_items: whether items have names: they come and go in a catalogue while the deployment runs, and a context
+            gives the features of some of them by id.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -244,12 +246,14 @@ class CollaborativeConfig:
     mode: Mode = mode_said_aside()
     system: Literal["colin"] = "colin"
     exploration: ExplorationConfig = later(ExplorationConfig())
+    named_items: bool = later(False)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.deployment)
         require_mode(self.mode)
         whole("items.capacity", self.arms, 1, 4096)
+        require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
         object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.system import NO_NONCE, Core
@@ -112,8 +113,21 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
             expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
             tracks=(TRACK,),
             users=self.graph.index,
+            catalogue=self.catalogue_rules,
+            item_numbers=self.features.dimension,
             shadow=self.config.mode == "shadow",
         )
+
+    @property
+    def catalogue_rules(self) -> CatalogueRules | None:
+        """What the catalogue may hold, where items have names.
+
+        No number here is an item's own, so a row is free as soon as no decision of its last item waits: those of one
+        settle span leave when the next but one begins.
+        """
+        if not self.config.named_items:
+            return None
+        return CatalogueRules(self.config.arms, 2 * round(self.config.settle_seconds * 1000), self.digest)
 
     def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
         rows = short_enough(contexts.reshape(-1, self.features.dimension), self.features)

@@ -8,6 +8,7 @@ from hushstream.engine import language
 
 KEYS: Mapping[str, str | None] = {
     "arms": language.ITEMS,
+    "named_items": language.NAMED_ITEMS,
     "settle_seconds": language.SETTLE_SECONDS,
     "release.epsilon": language.EPSILON,
     "release.delta": language.DELTA,

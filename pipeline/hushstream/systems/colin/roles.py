@@ -63,10 +63,14 @@ COUNTER = releasing_role(
 
 AGGREGATOR = publishing_role(SERVER_ZONE, CollaborativeAggregatorMachine, outcomes=OUTCOMES)
 
-ROLES = (LEARNER, NOISING_LEARNER, COUNTER, AGGREGATOR)
+LEARNERS_OF_ITEMS = tuple(replace(one, broadcasts=("models", "items")) for one in (LEARNER, NOISING_LEARNER))
+"""Where items have names: both follow the catalogue."""
+
+ROLES = (LEARNER, NOISING_LEARNER, *LEARNERS_OF_ITEMS, COUNTER, AGGREGATOR)
 """All that a deployment may have."""
 
 
-def roles_of(counted: bool) -> tuple[Role, ...]:
-    """Those that a deployment has, with a trusted counter or without."""
-    return (LEARNER, COUNTER, AGGREGATOR) if counted else (NOISING_LEARNER, AGGREGATOR)
+def roles_of(counted: bool, named: bool) -> tuple[Role, ...]:
+    """Those that a deployment has, with a trusted counter or without, and with items by name or without."""
+    passing, noising = LEARNERS_OF_ITEMS if named else (LEARNER, NOISING_LEARNER)
+    return (passing, COUNTER, AGGREGATOR) if counted else (noising, AGGREGATOR)

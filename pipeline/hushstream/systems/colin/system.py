@@ -36,8 +36,8 @@ def declare(core: CollaborativeSystem) -> System:
     """A deployment."""
     return System(
         core=core,
-        roles=roles_of(core.counted),
-        topics=topics_of(core.counted),
+        roles=roles_of(core.counted, core.config.named_items),
+        topics=topics_of(core.counted, core.config.named_items),
         erasure=_erasure(core),
         words=_words(core.config),
         facts={"users": core.nodes, "algorithm": core.config.learner.algorithm, "ridge": round(core.ridge, 6)},

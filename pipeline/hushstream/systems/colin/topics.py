@@ -31,6 +31,9 @@ COUNTED = (
 )
 """What there is where a counter is trusted."""
 
+ITEMS = topics.items()
+"""Where items have names."""
+
 TOPICS = (
     topics.contexts(EDGE_ZONE, "learner"),
     topics.clicks(EDGE_ZONE, "learner"),
@@ -38,6 +41,7 @@ TOPICS = (
     *COUNTED[:2],
     topics.releases("releases", "Release", "Seal"),
     topics.models("CollaborativeModel"),
+    ITEMS,
     topics.account("ledger", "LedgerEntry", "scopes"),
     topics.marks(EDGE_ZONE, "learner"),
     COUNTED[2],
@@ -48,6 +52,7 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(counted: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has, with a trusted counter or without."""
-    return tuple(topic for topic in TOPICS if counted or topic not in COUNTED)
+def topics_of(counted: bool, named: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has, with a trusted counter or without, and with items by name or without."""
+    left_out = (() if counted else COUNTED) + (() if named else (ITEMS,))
+    return tuple(topic for topic in TOPICS if topic not in left_out)

@@ -12,7 +12,7 @@ KEYS: Mapping[str, str | None] = {
     "context.declared": "features",
     "expected_items": "items.expected",
     "click_rate": "feedback.click_rate",
-    "named_items": "items.named",
+    "named_items": language.NAMED_ITEMS,
     "item_features": "items.features",
     "items_from_requests": "items.from_requests",
     "half_life": f"{language.MODEL}.half_life",

@@ -14,6 +14,8 @@ from hushstream.broker.wire import Request
 
 # From this version on a member joins twice: first for its id, then with it (KIP-394).
 _JOIN_VERSION_WITH_MEMBER_ID = 4
+# From this version on a member may be static (KIP-345).
+_JOIN_VERSION_WITH_INSTANCE_ID = 5
 
 
 async def join_group(node: Node, client: Client, request: Request) -> Any:
@@ -29,6 +31,7 @@ async def join_group(node: Node, client: Client, request: Request) -> Any:
         rebalance_timeout_ms=max(0, rebalance_ms),
         protocol_type=body.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in body.protocols),
+        instance_id=body.group_instance_id if request.version >= _JOIN_VERSION_WITH_INSTANCE_ID else None,
     )
     try:
         joined = await node.coordinator.join(
@@ -51,8 +54,8 @@ async def join_group(node: Node, client: Client, request: Request) -> Any:
         leader=joined.leader_id,
         member_id=joined.member_id,
         members=[
-            response.JoinGroupResponseMember(member_id=member_id, metadata=metadata)
-            for member_id, metadata in joined.members
+            response.JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            for member_id, instance_id, metadata in joined.members
         ],
     )
 

@@ -18,6 +18,8 @@ from hushstream.replay.worlds.multilabel import read_corpus, split_labels
 Int64 = NDArray[np.int64]
 
 MOST_WORDS = 64
+_SAID_TWICE = 0.2
+"""Of the words of one report: many come together, so each earns what the others do."""
 _LEARNED_FROM = 0.7
 _FIRST_NEW_USER = 1 << 30
 
@@ -41,7 +43,8 @@ class TaggedDocuments:
     def schema(self) -> FeatureSchema:
         """Of the words."""
         vocabulary = [f"word-{number:03d}" for number in range(self._documents[0].shape[1])]
-        return declare({"words": {"kind": "tags", "vocabulary": vocabulary, "most": MOST_WORDS}})
+        words = {"kind": "tags", "vocabulary": vocabulary, "most": MOST_WORDS, "redundancy": _SAID_TWICE}
+        return declare({"words": words})
 
     @property
     def click_rate(self) -> float:

@@ -138,6 +138,31 @@ def test_coefficients_of_tags_are_those_of_what_a_learner_sees():
     assert blocks.values[0] == pytest.approx([0.5] * 4 + [0.0] * 4)
 
 
+@pytest.mark.parametrize(("redundancy", "times"), [(0.0, 4.0), (1.0, 1.0)])
+def test_tags_that_always_come_together_count_once_where_that_is_declared(redundancy, times):
+    """Visits with one of three groups of four tags, which move the log-odds by .4 together.
+
+    Of the difference of two groups the standard error is .04, and one step of Newton's method is some .05 off.
+    """
+    rng, slots = np.random.default_rng(12), 60_000
+    names = np.array([f"t{number:02d}" for number in range(12)], dtype=object)
+    tags = {"kind": "tags", "vocabulary": list(names), "most": 12, "redundancy": redundancy}
+    schema = declare({"likes": tags})
+    layout = layout_of(schema, 2, 1, epsilon=1.0, slots=slots)
+    group, arms = rng.integers(0, 3, slots), rng.integers(0, 2, slots)
+    moved = np.array([0.4, -0.4, 0.0])
+    odds = -1.5 + np.where(arms == 0, 1, -1) * moved[group]
+    clicks = (rng.random(slots) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+    rows = schema.encode_columns({"likes": [list(names[4 * one : 4 * one + 4]) for one in group]}).rows
+    blocks = schema.blocks(rows)
+    reports = unpack_reports(layout, pack_reports(layout, arms, clicks, 0, layout.units_of(blocks)))
+    sums = linear_sums(layout, reports, np.ones(slots, dtype=np.bool_))
+    found = effects(layout, sums.ones, sums.zeros, 0.0).cells[0, :12]
+    # A learner sees half of each of four tags.
+    first, second, _ = found.reshape(3, 4).sum(axis=1) / 2
+    assert first - second == pytest.approx(times * 0.8, rel=0.15)
+
+
 def test_pure_noise_says_next_to_nothing():
     """Ten draws of noise at eps 1 over 2,000 even slots: raw effects of a text are some .5 off, shrunk ones .02."""
     rng = np.random.default_rng(5)

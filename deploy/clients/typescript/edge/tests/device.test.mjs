@@ -359,6 +359,34 @@ test("the guarantee says its figures, and what a device cannot know", async () =
   for (const said of [/epsilon 2,/, /epsilon 1,/, /cannot know/, /at most 1 slot of 117 bytes/]) assert.match(lines, said);
 });
 
+test("where WebCrypto lacks X25519 no slot leaves, and none is lost", async () => {
+  const { open, clock, gateway } = await placed();
+  const device = await open();
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  const { generateKey } = crypto.subtle;
+  crypto.subtle.generateKey = async () => {
+    throw new DOMException("unknown", "NotSupportedError");
+  };
+  try {
+    await assert.rejects(device.sync(), /X25519/);
+  } finally {
+    crypto.subtle.generateKey = generateKey;
+  }
+  await device.decide("later", { country: "fr" });
+  assert.equal((await device.sync()).handedIn, 1);
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a call that is refused changes nothing", async () => {
+  const { open } = await placed({ agreement: { terms: { contexts_per_period: 2 } } });
+  const device = await open();
+  for (let time = 0; time < 5; time += 1) await assert.rejects(device.decide("e", {}, []), EdgeError);
+  await assert.rejects(device.shown("other"), EdgeError);
+  assert.equal((await device.decide("e", {})).learned, true);
+  assert.equal(device.status.decided, 1);
+});
+
 test("a model is read without a device", async () => {
   const world = await agreed();
   const agreement = new Agreement(world.file);

@@ -29,6 +29,7 @@ from hushstream.engine.learner.batch import (
     CERTAIN,
     MODEL,
     Batch,
+    Changed,
     Clicks,
     Contexts,
     Forget,
@@ -36,6 +37,7 @@ from hushstream.engine.learner.batch import (
     Published,
     eligible_mask,
 )
+from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.records import InputSlice, Output, Step
@@ -120,27 +122,38 @@ def _unpack_sums(role: CollaborativeLearnerMachine, values: Mapping[str, Any]) -
         role.noised_sums.load(values["noised_sums"])
 
 
+_NUMBERED = State(
+    "a collaborative learner's state",
+    6,
+    "CollaborativeLearnerState",
+    DECIDING,
+    models=only_reader(),
+    shared=Several({"model_version": "int", "parameters": "bytes", "widths": "bytes"}, _pack_shared, _unpack_shared),
+    open=open_rows(_OPEN, _pack_row, _unpack_row),
+    **MEMORIES,
+    taken=rows("<i8"),
+    leaf=integer(),
+    records=integer(),
+    noised_sums=Several({"noised_sums": "bytes"}, _pack_sums, _unpack_sums),
+    spending=own_part(SPENDING),
+)
+"""Where arms are numbers."""
+
+_NAMED = State(
+    "a collaborative learner's state with a catalogue",
+    1,
+    "NamedCollaborativeLearnerState",
+    _NUMBERED.fields,
+    items=own_part(),
+)
+"""Where items have names."""
+
+
 class CollaborativeLearnerMachine(DecisionRole):
     """The learner of a collaborative system on one partition of contexts and clicks."""
 
-    state = State(
-        "a collaborative learner's state",
-        6,
-        "CollaborativeLearnerState",
-        DECIDING,
-        models=only_reader(),
-        shared=Several(
-            {"model_version": "int", "parameters": "bytes", "widths": "bytes"}, _pack_shared, _unpack_shared
-        ),
-        open=open_rows(_OPEN, _pack_row, _unpack_row),
-        **MEMORIES,
-        taken=rows("<i8"),
-        leaf=integer(),
-        records=integer(),
-        noised_sums=Several({"noised_sums": "bytes"}, _pack_sums, _unpack_sums),
-        spending=own_part(SPENDING),
-    )
-    derived: ClassVar[Mapping[str, str]] = {"foreign": FIXED, "exploration": FIXED}
+    state = _NAMED
+    derived: ClassVar[Mapping[str, str]] = dict.fromkeys(("state", "foreign", "exploration"), FIXED)
     system: CollaborativeSystem
     early: ShownEarlyFeedback
     spending: Spending
@@ -166,6 +179,9 @@ class CollaborativeLearnerMachine(DecisionRole):
         self.noised_sums: NoisedRewardSums | None = None
         self.spending = Spending(system.spending_terms, partition)
         """What this role spends where the noise is added here; otherwise nothing is asked of it."""
+        rules = system.catalogue_rules
+        self.items = None if rules is None else ItemReader(rules)
+        self.state = _NUMBERED if self.items is None else _NAMED
 
     @property
     def refused(self) -> Exhausted | None:
@@ -221,6 +237,8 @@ class CollaborativeLearnerMachine(DecisionRole):
                     self._feed(click, batch.clicks.part, batch)
             elif isinstance(item, Published):
                 self._adopt(item, batch)
+            elif isinstance(item, Changed):
+                self.take_item(item, batch)
             elif isinstance(item, PhaseEnd):
                 self._advance(item.log_time_ms, batch)
                 self._end_phase(item.phase, batch)
@@ -280,10 +298,15 @@ class CollaborativeLearnerMachine(DecisionRole):
     def _decide(self, decoded: DecodedContexts, row: int, batch: Batch) -> None:
         system, columns = self.system, decoded.columns
         event_id, user = columns.event_ids[row], columns.users[row]
+        eligible = eligible_mask(columns.eligible[row], self.arms) if columns.eligible[row] else None
+        if self.items is not None:
+            eligible = self.offered_among(eligible)
+            if not eligible.any():
+                batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
+                return
         node = system.graph.index[user]
         features = columns.contexts[row].reshape(self.arms, -1)
         scores = self.shared.scores(node, features.astype(np.float64), system.alpha)
-        eligible = eligible_mask(columns.eligible[row], self.arms) if columns.eligible[row] else None
         arm, propensity = self._choose(scores, eligible, user, event_id)
         past = PastDecision(user, arm, propensity, self.shared.version)
         if batch.journaled is not None:

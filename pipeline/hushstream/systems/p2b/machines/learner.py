@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.catalogue import ItemRefused
-from hushstream.engine.deciding import DECIDING, MEMORIES, NOBODY, DecisionRole
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.generations import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
@@ -355,28 +354,15 @@ class LearnerMachine(DecisionRole):
 
     def _change_item(self, changed: Changed, batch: Batch) -> None:
         """Take a change of the catalogue, and tell shufflers, ahead of every slot that names its version."""
-        assert self.items is not None, "nobody reads changes where items have no names"
-        catalogue, read, reason = self.items.catalogue, changed.read, changed.read.reason
-        if read.change is not None:
-            try:
-                found = catalogue.take(read.change, changed.log_time_ms)
-            except ItemRefused:
-                reason = Refusal.ITEM_REFUSED
-        if reason:
-            batch.refuse(reason, changed.part, read.offset)
+        found = self.take_item(changed, batch)
+        if found is None:
             return
+        assert self.items is not None, "a change was taken"
+        catalogue = self.items.catalogue
         if found.entered == catalogue.version:
             assert isinstance(self.terms.policy, FeaturePolicy), "items have names where features are declared"
             self.terms.policy.entered(found.row)
-            self._forget_row(found.row)
         batch.releases.extend(item_rows_outputs(self.system, catalogue, self.chain.encode))
-        batch.counts[Outcome.ITEM_CHANGED] += 1
-
-    def _forget_row(self, row: int) -> None:
-        """Answer no more who asks again about an event of the row's last item: the answer would name the new one."""
-        for event_id, past in list(self.past.items()):
-            if past.arm == row:
-                self.past.put(event_id, past._replace(user=NOBODY))
 
     # Clicks.
 
@@ -472,8 +458,7 @@ class LearnerMachine(DecisionRole):
             if columns.eligible[row]:
                 mask = eligible_mask(columns.eligible[row], self.arms)
         if self.items is not None:
-            offered = self.items.catalogue.offered
-            mask = offered if mask is None else mask & offered
+            mask = self.offered_among(mask)
             if not mask.any():
                 batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
                 return

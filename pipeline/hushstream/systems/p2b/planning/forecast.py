@@ -239,7 +239,7 @@ def noise_of_cells(layout: FeatureLayout, arms: int, sample: Sample, share: floa
     found = {}
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
         information = each / block.cells * share * (1 - share)
-        noise = block.usual * sample.variance / (budget * layout.levels) ** 2 * _residual(share)
+        noise = block.own_part**2 * block.usual * sample.variance / (budget * layout.levels) ** 2 * _residual(share)
         found[block.name] = math.sqrt(noise) / information if information else math.inf
     return found
 
@@ -264,7 +264,7 @@ def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: 
             along = known / factor
             noise = (along / factor + variance / squared * _residual(share)) / along**2
         else:
-            noise = (known + block.usual * variance / squared * _residual(share)) / known**2
+            noise = (known + block.usual * variance / squared * _residual(share)) * (block.own_part / known) ** 2
         spread = spreads.blocks[block.name]
         seen += spread**2 * _kept(spread, noise, visits)
     return float(seen)

@@ -20,7 +20,9 @@ tau of maximum likelihood.
 
 **Tags** share a slot's units, 1/s each of s tags, while the learner sees 1/sqrt(s): for coefficients beta of what it
 sees Y1 - q0 n has mean i beta/sqrt(s) and sampling variance i/s. With s as many as a visit usually has, d is sqrt(s)
-times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2.
+times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2. Where the tags of a visit say partly the same,
+each cell's sums hold what its neighbours earned, and a sum over a visit's d counts it s times. With a correlation rho
+of what they say (declared: `Tags.redundancy`) s tags are worth s / (1 + rho (s - 1)), and so much of d is a tag's own.
 
 **Signed blocks** (embeddings) have no n: with phi = e/|e|_1, z = Y1 - q_a n, centred over arms by their shares,
 c = E|e|_1 over the unit sphere of m dimensions and k = 1/(m c): z_j has mean i k beta_j and variance
@@ -143,9 +145,10 @@ def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: floa
         if block.signed:
             blocks[block.name] = _signed_effects(cells, counts, shares)
         else:
-            blocks[block.name] = _cell_effects(
+            raw, spread = _cell_effects(
                 cells, ones[:, across], zeros[:, across], scale, counts, shares, share, block.usual
             )
+            blocks[block.name] = block.own_part * raw, block.own_part**2 * spread
     return RawEffects(share, slots, _arm_effects(arms, counts, share), blocks)
 
 

@@ -41,6 +41,8 @@ _LEFT_OUT_ENDS = 0.01
 """Share of the rows beyond each end of a drafted range: a range up to the largest value shows that one person."""
 
 _LONGEST_VECTOR = 1024
+_MANY_TAGS, _REDUNDANCY = 12, 0.2
+"""Of so many tags a value most come together, as the words of a text do: `hushstream.features.kinds.Tags`."""
 
 
 class ColumnShares(NamedTuple):
@@ -232,7 +234,8 @@ def _tags(known: Sequence[Sequence[str]]) -> dict[str, Any] | str:
     vocabulary = _frequent(counts)
     sizes = sorted(len({tag for tag in value if tag in vocabulary}) for value in known)
     most = max(1, sizes[min(len(sizes) - 1, int((1 - _LEFT_OUT_ENDS) * len(sizes)))])
-    return {"kind": "tags", "vocabulary": vocabulary, "most": most, FROM_ROWS: ["vocabulary", "most"]}
+    said_twice = {"redundancy": _REDUNDANCY} if most > _MANY_TAGS else {}
+    return {"kind": "tags", "vocabulary": vocabulary, "most": most, **said_twice, FROM_ROWS: ["vocabulary", "most"]}
 
 
 def _frequent(counts: Counter[str]) -> list[str]:

@@ -192,13 +192,25 @@ export class EdgeDevice {
   // State: written before anything leaves.
 
   async #change<Result>(work: (agent: EdgeAgent, nowMs: number) => Result, durable = false): Promise<Result> {
-    return this.options.store.alone(async () => {
-      await this.#refresh();
+    return this.#alone(async () => {
       const nowMs = this.#now();
       this.#agent.advance(nowMs);
       const found = work(this.#agent, nowMs);
       await this.#save(durable);
       return found;
+    });
+  }
+
+  /** Work on the newest state alone; where it fails, what is in the store counts. */
+  #alone<Result>(work: () => Promise<Result>): Promise<Result> {
+    return this.options.store.alone(async () => {
+      await this.#refresh();
+      try {
+        return await work();
+      } catch (error) {
+        this.#revision = -1;
+        throw error;
+      }
     });
   }
 
@@ -292,8 +304,7 @@ export class EdgeDevice {
 
   async #takeSlots(): Promise<void> {
     const wait = this.agreement.terms.attribution_window_ms;
-    await this.options.store.alone(async () => {
-      await this.#refresh();
+    await this.#alone(async () => {
       const nowMs = this.#now();
       this.#agent.advance(nowMs);
       const isOver = (one: DueSlot): boolean => one.dueMs + wait + one.delayMs <= nowMs;
@@ -315,8 +326,7 @@ export class EdgeDevice {
     let handedIn = 0;
     for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.#now())) {
       const answer = await this.wire.slot(one.body);
-      const found = await this.options.store.alone(async () => {
-        await this.#refresh();
+      const found = await this.#alone(async () => {
         const next = await this.#answered(one, answer);
         const others = this.#state.outgoing.filter((other) => !equal(other.reportId, one.reportId));
         const ended = this.#state.ended || next === "ended";
@@ -351,8 +361,7 @@ export class EdgeDevice {
   async #fetchModel(): Promise<number | null> {
     const found = await this.wire.model(this.#state.seen.tag, longestModel(this.agreement));
     if (found === null) return null;
-    return this.options.store.alone(async () => {
-      await this.#refresh();
+    return this.#alone(async () => {
       const { seen, newest } = this.#state;
       const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.#now());
       if (taken.shared.version === newest.version) {

@@ -1,6 +1,6 @@
 import { joined, utf8 } from "../encoding.js";
 import { EdgeError } from "../errors.js";
-import { hmac } from "../hashes.js";
+import { hmac, subtle } from "../hashes.js";
 
 /*
  * HPKE (RFC 9180) in base mode for one message: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM, all of WebCrypto.
@@ -24,11 +24,9 @@ export interface Message {
 
 /** A new pair of keys; an error that names the browsers where this one cannot make any. */
 export async function ephemeralKeys(): Promise<CryptoKeyPair> {
-  if (globalThis.crypto?.subtle === undefined) {
-    throw new EdgeError("sealing: expected WebCrypto, which browsers give to pages over https and on localhost, got none");
-  }
+  const { generateKey } = subtle();
   try {
-    return (await crypto.subtle.generateKey(ALGORITHM, false, ["deriveBits"])) as CryptoKeyPair;
+    return (await generateKey.call(subtle(), ALGORITHM, false, ["deriveBits"])) as CryptoKeyPair;
   } catch {
     throw new EdgeError(
       "sealing: expected X25519 in WebCrypto (Chromium 133, Firefox 130, Safari 17, Node 18 or later), got a platform " +
@@ -40,9 +38,9 @@ export async function ephemeralKeys(): Promise<CryptoKeyPair> {
 /** Seal a message to a public key of 32 bytes: the encapsulated key (32 bytes), then the content and its tag. */
 export async function seal(recipient: Uint8Array, message: Message, keys?: CryptoKeyPair): Promise<Uint8Array> {
   const { publicKey, privateKey } = keys ?? (await ephemeralKeys());
-  const other = await crypto.subtle.importKey("raw", recipient as BufferSource, ALGORITHM, false, []);
-  const agreed = await crypto.subtle.deriveBits({ ...ALGORITHM, public: other }, privateKey, 8 * HASH_BYTES);
-  const shown = new Uint8Array(await crypto.subtle.exportKey("raw", publicKey));
+  const other = await subtle().importKey("raw", recipient as BufferSource, ALGORITHM, false, []);
+  const agreed = await subtle().deriveBits({ ...ALGORITHM, public: other }, privateKey, 8 * HASH_BYTES);
+  const shown = new Uint8Array(await subtle().exportKey("raw", publicKey));
   const before = await extract(KEM, NOTHING, "eae_prk", new Uint8Array(agreed));
   const shared = await expand(KEM, before, "shared_secret", joined([shown, recipient]), HASH_BYTES);
   const hashes = [await extract(SUITE, NOTHING, "psk_id_hash", NOTHING), await extract(SUITE, NOTHING, "info_hash", message.info)];
@@ -50,17 +48,17 @@ export async function seal(recipient: Uint8Array, message: Message, keys?: Crypt
   const secret = await extract(SUITE, shared, "secret", NOTHING);
   const material = await expand(SUITE, secret, "key", context, KEY_BYTES);
   const iv = (await expand(SUITE, secret, "base_nonce", context, NONCE_BYTES)) as BufferSource;
-  const key = await crypto.subtle.importKey("raw", material as BufferSource, "AES-GCM", false, ["encrypt"]);
+  const key = await subtle().importKey("raw", material as BufferSource, "AES-GCM", false, ["encrypt"]);
   const parameters = { name: "AES-GCM", iv, additionalData: (message.aad ?? NOTHING) as BufferSource };
-  return joined([shown, new Uint8Array(await crypto.subtle.encrypt(parameters, key, message.content as BufferSource))]);
+  return joined([shown, new Uint8Array(await subtle().encrypt(parameters, key, message.content as BufferSource))]);
 }
 
 /** Whether a secret can be agreed with a public key: with a point of small order everyone knows it. */
 export async function agrees(recipient: Uint8Array): Promise<boolean> {
   const { privateKey } = await ephemeralKeys();
   try {
-    const other = await crypto.subtle.importKey("raw", recipient as BufferSource, ALGORITHM, false, []);
-    await crypto.subtle.deriveBits({ ...ALGORITHM, public: other }, privateKey, 8 * HASH_BYTES);
+    const other = await subtle().importKey("raw", recipient as BufferSource, ALGORITHM, false, []);
+    await subtle().deriveBits({ ...ALGORITHM, public: other }, privateKey, 8 * HASH_BYTES);
     return true;
   } catch {
     return false;

@@ -3,7 +3,7 @@ import type { SharedModel } from "../agent.js";
 import { encode, equal, hex, joined, littleEndian, utf8 } from "../encoding.js";
 import { Refused, require } from "../errors.js";
 import { canonical } from "../features/canonical.js";
-import { sha256 } from "../hashes.js";
+import { sha256, subtle } from "../hashes.js";
 import { SparseModel } from "../learner/sparse.js";
 import type { SealingKey } from "./body.js";
 import { agrees } from "./hpke.js";
@@ -215,11 +215,11 @@ async function verified(publicKey: Uint8Array, signature: Uint8Array, message: U
   const algorithm = { name: "Ed25519" };
   let key: CryptoKey;
   try {
-    key = await crypto.subtle.importKey("raw", publicKey as BufferSource, algorithm, false, ["verify"]);
+    key = await subtle().importKey("raw", publicKey as BufferSource, algorithm, false, ["verify"]);
   } catch {
     throw new Refused("model: expected Ed25519 in WebCrypto (Chromium 137, Firefox 130, Safari 17, Node 18 or later), got none");
   }
-  return crypto.subtle.verify(algorithm, key, signature as BufferSource, message as BufferSource);
+  return subtle().verify(algorithm, key, signature as BufferSource, message as BufferSource);
 }
 
 /** A whole number as Python's encoding has it: bit_length // 8 + 1 bytes, big-endian. */

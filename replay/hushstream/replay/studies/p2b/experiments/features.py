@@ -33,6 +33,7 @@ SETTINGS = (
     "Shares are of the gain of ridge regression on all ten interactions of every contributor over cold learners.",
     "Rewards are expected ones over the first ten interactions of 2,500 new users; intervals are over worlds.",
     "Linear sums: U = 4096 units, T = 10, h = .8 (TMC2007: .5, its declared click rate being .2), shrunk warm starts.",
+    "The words of TMC2007 are tags of redundancy .2: most come together, and each earns what the others do.",
     "New item: the last of ten enters a running deployment of windows of fresh noise, and begins at the others' mean.",
     "Its gain is what a visit earns more with it than without, all items together, on the same visits and coins.",
     "Codes: 32 centroids of a public sample of 20,000 contexts of the same world, a uniform interaction a slot.",
