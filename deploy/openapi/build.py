@@ -1,7 +1,7 @@
 """Write the OpenAPI documents of the gateway: ``python deploy/openapi/build.py [--check]``.
 
-One for each conversation that a gateway serves; ``--check`` writes nothing and exits 1 when a file differs from what
-would be written.
+One for each conversation that a gateway serves, and one for devices; ``--check`` writes nothing and exits 1 when a
+file differs from what would be written.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from hushstream.gateway.conversation.conversations import SERVED
+from hushstream.gateway.devices import calls
 from hushstream.gateway.openapi import document
 
 FOLDER = Path(__file__).parent
@@ -19,9 +20,11 @@ FOLDER = Path(__file__).parent
 
 def wanted() -> dict[Path, str]:
     """What each file must hold."""
+    documents = {served.name: document(served) for served in SERVED.values()}
+    documents[calls.NAME] = calls.document()
     return {
-        FOLDER / f"{served.name}.json": json.dumps(document(served), indent=1, ensure_ascii=False) + "\n"
-        for served in SERVED.values()
+        FOLDER / f"{name}.json": json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        for name, content in documents.items()
     }
 
 

@@ -28,7 +28,9 @@ from hushstream.systems.p2b.topics import TOPICS
 BYTES_A_TOPIC = 5
 ROLES: tuple[str, ...] = ("learner", "shuffler", "aggregator")
 P2B_TOPICS = tuple(
-    topic.name for topic in TOPICS if "marks" not in topic.name and topic.name not in ("items", "model-parts")
+    topic.name
+    for topic in TOPICS
+    if "marks" not in topic.name and topic.name not in ("items", "model-parts", "statements")
 )
 """Marks follow from no log: the roles read them, and verify does not. Items of this deployment are numbers, and its
 models are whole; `tests/ops/test_verify_items.py` and `tests/systems/p2b/test_release_parts.py` have others."""

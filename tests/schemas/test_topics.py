@@ -37,6 +37,7 @@ TOPICS = {
         "ledger-edge",
         "models",
         "model-parts",
+        "statements",
         "items",
         "ledger",
         "marks-edge",

@@ -21,6 +21,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hpke
 import numpy as np
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
@@ -45,6 +46,11 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.device.agreement import Agreement
+from hushstream.systems.p2b.device.device import Device
+from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
+from hushstream.systems.p2b.reports.device_agreement import agreement_of
 from hushstream.systems.pdap.windows import Schedule
 from offered import MEANARM, POLL, offered
 
@@ -307,6 +313,51 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
     return Variant("p2b", name, record)
 
 
+def _p2b_devices(name: str) -> Variant:
+    """Learners are agents on devices: their sealed slots come through a gateway, and models are signed for them."""
+
+    def record(folder: Path) -> Loop:
+        values = {
+            "system": "p2b",
+            "deployment": name,
+            "kind": "edge",
+            "items": {"capacity": 3},
+            "features": FEATURES,
+            "expected_slots": 40,
+            "slot": {"after_interactions": 2, "period_seconds": 30.0, "sealed": True},
+            "feedback": {"attribution_window_seconds": 4.0, "settle_seconds": 1.0, "click_rate": 0.2},
+            "release": {"form": "features", "window_units": 4, "sums": "fresh"},
+        }
+        loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
+        loop.junk("reports", "crowds")
+        source, context = random.Random(1), _declared()
+        agreement = Agreement.read(agreement_of(loop.system.core))
+        for number in range(10):
+            device, now_ms = Device.begun(agreement, source.randbytes), START_MS - 60_000
+            for turn in range(2):
+                item = device.decide(str(turn), context(source), now_ms).arm
+                device.shown(str(turn), item, now_ms)
+                if source.random() < 0.5:
+                    device.reward(str(turn), item, 1.0, now_ms)
+            (slot,) = device.outgoing(START_MS)
+            fields = _sealed_again(device, dict(read_slot(slot.body, agreement.body_bytes)), source)
+            loop.put("reports", SLOT_RECORD, **fields)
+            if number % 3 == 0:
+                loop.put("reports", SLOT_RECORD, **fields)
+                loop.put("reports", SLOT_RECORD, **{**fields, "report_id": source.randbytes(16)})
+        return loop
+
+    return Variant("p2b", name, record)
+
+
+def _sealed_again(device: Device, fields: dict[str, Any], source: random.Random) -> dict[str, Any]:
+    """A slot sealed under a key that follows from the seed: a device draws one."""
+    place = SlotPlace(*(fields[name] for name in SlotPlace._fields))
+    recipient = device.agreement.sealing.at(0)
+    info = b"hushstream slot 1" + b"".join(place)
+    return {**fields, "sealed": hpke.sealed(device._owed[0].content, recipient, info, source.randbytes(32))}
+
+
 def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
     """Fields of a part, of a set of two that never joins to what names it."""
     named = {"config_digest": loop.system.digest, "whole": whole, "parts": 2}
@@ -515,6 +566,7 @@ VARIANTS = (
         privacy={"renew_every_seconds": 4.0},
         model={"half_life": 2},
     ),
+    _p2b_devices("p2b-declared-devices"),
     _p2b_in_parts("p2b-declared-in-parts", named=False),
     _p2b_in_parts("p2b-declared-named-in-parts", named=True),
     _colin("colin-counter", "colin", window_seconds=6.0),

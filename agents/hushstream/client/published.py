@@ -19,11 +19,6 @@ from hushstream.engine.records import InputRecord
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
-SLOTS = Conversation("updates", (), None)
-"""What devices write; what becomes of it only its release tells."""
-
-PUBLISHED = ("models", "rounds")
-
 _POLL_MS = 1000
 _log = logging.getLogger(__name__)
 
@@ -31,17 +26,35 @@ OnRecord = Callable[[str, InputRecord], None]
 
 
 class KafkaSlotLog:
-    """A `hushstream.client.slots.SlotLog` on a Kafka cluster."""
+    """What devices write, and what is published for them, on a Kafka cluster."""
 
-    def __init__(self, bootstrap: str, prefix: str, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        prefix: str,
+        security: Security | None = None,
+        *,
+        slots: str = "updates",
+        published: tuple[str, ...] = ("models", "rounds"),
+        newest: bool = False,
+    ) -> None:
         """Name the cluster and the deployment's topic prefix.
+
+        Args:
+            bootstrap: ``host:port`` of one or more brokers, separated by commas.
+            prefix: what the deployment's topic names begin with.
+            security: SASL and TLS.
+            slots: the topic that is written; what becomes of slots only their release tells.
+            published: the topics that are read, each of one partition.
+            newest: whether the last record of each says all that those before it do.
 
         Raises:
             PlaintextRefused: slots would leave this machine unencrypted.
         """
-        self._out = KafkaEventLog(bootstrap, prefix, security=security, topics=SLOTS)
+        self._out = KafkaEventLog(bootstrap, prefix, security=security, topics=Conversation(slots, (), None))
         self._cluster = Cluster(bootstrap, security or Security())
-        self._names = {physical(prefix, topic): topic for topic in PUBLISHED}
+        self._names = {physical(prefix, topic): topic for topic in published}
+        self._newest = newest
         self._consumer: AIOKafkaConsumer | None = None
         self._reader: asyncio.Task[None] | None = None
         self._limited_log = RateLimitedLog(_log)
@@ -95,6 +108,10 @@ class KafkaSlotLog:
         consumer.assign(assigned)
         await consumer.seek_to_beginning(*assigned)
         ends = await consumer.end_offsets(assigned)
+        if self._newest:
+            begins = await consumer.beginning_offsets(assigned)
+            for place in assigned:
+                consumer.seek(place, max(begins[place], ends[place] - 1))
         while any([await consumer.position(place) < ends[place] for place in assigned]):
             await self._deliver(consumer, on_record)
 

@@ -10,11 +10,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Protocol, Self
 
-from aiohttp import web
-
-from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.security import Security
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.client.logs.event_log import EventLog
@@ -23,6 +20,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import server_context
 from hushstream.gateway.conversation.conversations import served_of
+from hushstream.gateway.listening import Endpoints, listen
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.openapi import document
 from hushstream.gateway.personalizer.protocol import PersonalizerCalls
@@ -30,19 +28,6 @@ from hushstream.gateway.server import GatewayServer
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
-
-MEASURE_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Where Prometheus finds metrics besides `/metrics`; None: nowhere."""
-
-    host: str = "127.0.0.1"
-    port: int | None = None
-    zone_host: str = "127.0.0.1"
-    zone_port: int | None = None
-    access: MetricsAccess = EVERYBODY
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,16 +78,7 @@ class Gateway:
         server = GatewayServer(settings, answers, bounded, document(served), metrics, about, retired)
         try:
             await self._stack.enter_async_context(answers)
-            runner = web.ServerRunner(server.server(), shutdown_timeout=settings.stop_seconds)
-            await runner.setup()
-            self._stack.push_async_callback(runner.cleanup)
-            await self._listen(runner, context)
-            self._stack.callback(server.stop)
-            ends = self.endpoints
-            metrics.serve(ends.host, ends.port, ends.zone_host, ends.zone_port, ends.access)
-            self._stack.callback(metrics.close)
-            measuring = asyncio.create_task(_measure(server.measure))
-            self._stack.callback(measuring.cancel)
+            self.port = await listen(self._stack, settings, server, metrics, self.endpoints, context)
         except BaseException:
             await self._stack.aclose()
             raise
@@ -113,23 +89,6 @@ class Gateway:
     ) -> None:
         """Answer no further request, end those under way, flush and close."""
         await self._stack.aclose()
-
-    async def _listen(self, runner: web.ServerRunner, context: object) -> None:
-        settings = self.settings
-        site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)  # type: ignore[arg-type]
-        try:
-            await site.start()
-        except OSError as error:
-            raise HushstreamError(
-                f"gateway: expected to listen at {settings.host}:{settings.port}, got {error.strerror}"
-            ) from None
-        self.port = int(runner.addresses[0][1])
-
-
-async def _measure(measure: Callable[[], None]) -> None:
-    while True:
-        measure()
-        await asyncio.sleep(MEASURE_SECONDS)
 
 
 def kafka_log(bootstrap: str, prefix: str, security: Security, system: System, party: str) -> EventLog:
@@ -142,7 +101,27 @@ def kafka_log(bootstrap: str, prefix: str, security: Security, system: System, p
     return KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=system.digest)
 
 
-def run_gateway(make: Callable[[], Gateway]) -> int:
+class Listening(Protocol):
+    """A gateway of either kind.
+
+    Attributes:
+        settings: how it listens.
+        port: where, once it does.
+    """
+
+    settings: GatewaySettings
+    port: int
+
+    async def __aenter__(self) -> Any:
+        """Connect, then listen."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop in order."""
+
+
+def run_gateway(make: Callable[[], Listening]) -> int:
     """Run a gateway in this process until SIGTERM or SIGINT.
 
     Args:
@@ -166,7 +145,7 @@ def run_gateway(make: Callable[[], Gateway]) -> int:
     return 0
 
 
-async def _until_signal(make: Callable[[], Gateway]) -> None:
+async def _until_signal(make: Callable[[], Listening]) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)

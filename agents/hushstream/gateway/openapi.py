@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -27,6 +27,10 @@ EVERY_BODY = (
 """What any request with a body may be answered with, besides."""
 
 
+EVERY_LOOK = frozenset({"openapi", "healthz", "readyz", "metrics"})
+"""What every gateway shows, whatever it serves."""
+
+
 def document(served: Served) -> dict[str, Any]:
     """The document of one conversation; it is the same for every deployment that has it."""
     models: list[type[BaseModel]] = []
@@ -36,7 +40,7 @@ def document(served: Served) -> dict[str, Any]:
         [(model, "validation" if model in _asked(served) else "serialization") for model in models],
         ref_template=_REFERENCE,
     )
-    components = {**schemas["$defs"], "Problem": _problem()}
+    components = {**schemas["$defs"], "Problem": problem_schema()}
     paths: dict[str, Any] = {}
     for call in served.calls:
         paths[call.path] = {"post": _one(call)}
@@ -44,7 +48,7 @@ def document(served: Served) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": f"hushstream: {served.title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {**paths, **_looks()},
+        "paths": {**paths, **looks()},
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
@@ -65,7 +69,7 @@ def _one(call: Call) -> dict[str, Any]:
         "requestBody": _body(_reference(call.asked.__name__)),
         "responses": {
             "200": _answered(call.summary, _reference(call.answered.__name__)),
-            **_problems((*EVERY_CALL, *EVERY_BODY, *call.problems)),
+            **problems_of((*EVERY_CALL, *EVERY_BODY, *call.problems)),
         },
     }
 
@@ -79,13 +83,13 @@ def _many(call: Call) -> dict[str, Any]:
         "requestBody": _body(_list_under("requests", _reference(call.asked.__name__), 1)),
         "responses": {
             "200": _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1)),
-            **_problems((*EVERY_CALL, *EVERY_BODY)),
+            **problems_of((*EVERY_CALL, *EVERY_BODY)),
         },
     }
 
 
-def _looks() -> dict[str, Any]:
-    """What is read with GET."""
+def looks(names: Collection[str] | None = None) -> dict[str, Any]:
+    """What is read with GET beside the calls: of these names; all where none are given."""
     either: dict[str, Any] = {"type": "object"}
     items = {
         "type": "object",
@@ -101,8 +105,9 @@ def _looks() -> dict[str, Any]:
         "/metrics": ("metrics", "Public metrics for Prometheus", _text("Text format"), EVERY_CALL),
     }
     return {
-        path: {"get": {"operationId": name, "summary": summary, "responses": {"200": good, **_problems(codes)}}}
+        path: {"get": {"operationId": name, "summary": summary, "responses": {"200": good, **problems_of(codes)}}}
         for path, (name, summary, good, codes) in found.items()
+        if names is None or name in names
     }
 
 
@@ -131,7 +136,8 @@ def _text(about: str) -> dict[str, Any]:
     return {"description": about, "content": {"text/plain": {"schema": {"type": "string"}}}}
 
 
-def _problems(codes: Iterable[str]) -> dict[str, Any]:
+def problems_of(codes: Iterable[str]) -> dict[str, Any]:
+    """The responses of problems, by status."""
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(PROBLEMS[code].status, []).append(code)
@@ -144,7 +150,8 @@ def _problems(codes: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def _problem() -> dict[str, Any]:
+def problem_schema() -> dict[str, Any]:
+    """Of every problem document."""
     place = {
         "type": "object",
         "required": ["pointer", "detail"],

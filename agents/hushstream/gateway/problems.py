@@ -7,6 +7,8 @@ A detail repeats no user, no event id and nothing of a context: who reads a log 
 from __future__ import annotations
 
 import json
+import logging
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +28,8 @@ from hushstream.client import (
 )
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.bgt.errors import BadRatings
+
+_log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 URN = "urn:hushstream:problem:"
@@ -63,8 +67,27 @@ _TABLE = (
         "`errors` names each place as a JSON pointer and what was expected there.",
     ),
     ProblemKind(
+        "bad-slot",
+        400,
+        "The body is no slot of this deployment",
+        "A slot has one size and one format, which the agreement states. To send it again ends alike.",
+    ),
+    ProblemKind(
+        "identifying-header",
+        400,
+        "The request says who sends it",
+        'Devices send no cookie and no credentials: `credentials: "omit"` in a browser.',
+    ),
+    ProblemKind(
         "unauthorized", 401, "No valid credential came with the request", "Send `Authorization: Bearer TOKEN`."
     ),
+    ProblemKind(
+        "not-attested",
+        403,
+        "The request lacks a good attestation",
+        "The header `Hushstream-Attestation` holds what the deployment's check asks for.",
+    ),
+    ProblemKind("no-model", 404, "There is no model yet", "Devices begin without one; the first release makes it.", 60),
     ProblemKind("not-found", 404, "There is no such call", "The OpenAPI document lists the calls of this deployment."),
     ProblemKind(
         "unknown-event",
@@ -95,12 +118,18 @@ _TABLE = (
         "The answer to this event is not in the log",
         "It had `logged: false`, or none was given yet. Nothing is learned from it, so feedback on it is not taken.",
     ),
+    ProblemKind(
+        "other-configuration",
+        409,
+        "The slot is of another configuration",
+        "The deployment that it was made for is not here any more. `GET /v1/agreement` has the one that is.",
+    ),
     ProblemKind("body-too-large", 413, "The body is too large", "The gateway's settings limit it."),
     ProblemKind(
         "unsupported-media-type",
         415,
-        "The body is no plain JSON",
-        "Send `Content-Type: application/json`, without a content encoding.",
+        "The body is of another type",
+        "Send `Content-Type: application/json` (a slot: `application/octet-stream`), without a content encoding.",
     ),
     ProblemKind(
         "wrong-host",
@@ -108,6 +137,12 @@ _TABLE = (
         "The request names another host",
         "A gateway without tokens answers under the names of this machine alone, so that no web site can reach it "
         "through a browser.",
+    ),
+    ProblemKind(
+        "stale-period",
+        422,
+        "The slot names a report period that is over, or to come",
+        "The header `Date` has the time: seal the same content under the same id for its period.",
     ),
     ProblemKind("bad-context", 422, "The deployment takes no such context", "`detail` says what it takes."),
     ProblemKind(
@@ -229,6 +264,17 @@ def problem_of(error: HushstreamError) -> Problem:
     """What an error of the client is to whoever asked over HTTP."""
     code = next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), "log-unavailable")
     return Problem(code, str(error) if code in _SAID else None)
+
+
+def any_problem_of(error: Exception) -> Problem:
+    """What an error is to whoever asked; of one that nobody foresaw the kind and place are logged."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HushstreamError):
+        return problem_of(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    _log.error("a request failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
+    return Problem("internal")
 
 
 def table() -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +11,6 @@ from importlib.resources import files
 from typing import Any
 
 from aiohttp import web
-from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from hushstream.gateway.bounded_log import BoundedLog
@@ -25,11 +22,9 @@ from hushstream.gateway.limits import Busy, Rate
 from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
 from hushstream.gateway.personalizer.bodies import refusal
 from hushstream.gateway.personalizer.protocol import KEY_HEADER, PREFIX, PersonalizerCalls, Route
-from hushstream.gateway.problems import CONTENT_TYPE, Problem, problem_of
+from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
+from hushstream.gateway.reading import GoneAway, read_body
 from hushstream.gateway.settings import GatewaySettings, is_loopback
-from hushstream.schemas.errors import HushstreamError
-
-_log = logging.getLogger(__name__)
 
 _JSON = "application/json"
 _MAX_ERRORS = 16
@@ -153,10 +148,10 @@ class GatewayServer:
         try:
             response = await self._respond(request, posted)
             code = OK
-        except _GoneAway:
+        except GoneAway:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
-            problem = _problem_of(error)
+            problem = any_problem_of(error)
             code, response = problem.kind.code, self._refused(request, problem, posted)
         name, tells = (NO_CALL, False) if posted is None else (posted.name, posted.tells)
         self._metrics.ended(name, tells, code)
@@ -236,7 +231,7 @@ class GatewayServer:
         try:
             answered = await answer(asked)
         except Exception as error:  # noqa: BLE001 - the others of the batch are answered all the same
-            return _problem_of(error).body()
+            return any_problem_of(error).body()
         self._note(call, answered)
         return answered.model_dump_json().encode()
 
@@ -261,21 +256,7 @@ class GatewayServer:
         Raises:
             Problem: it is too large, or too slow.
         """
-        if (request.content_length or 0) > self._settings.body_bytes:
-            raise Problem("body-too-large", close=True)
-        try:
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                request.writer.output_size = 0
-            return await asyncio.wait_for(request.read(), self._settings.read_seconds)
-        except TimeoutError:
-            raise Problem("slow-request", close=True) from None
-        except ConnectionError as error:
-            raise _GoneAway from error
-        except HTTPRequestEntityTooLarge:
-            raise Problem("body-too-large", close=True) from None
-        except (web.RequestPayloadError, ValueError):
-            raise Problem("malformed-http", close=True) from None
+        return await read_body(request, self._settings.body_bytes, self._settings.read_seconds)
 
     def _refused(self, request: web.BaseRequest, problem: Problem, posted: _Posted | None) -> web.Response:
         kind = problem.kind
@@ -334,10 +315,6 @@ class GatewayServer:
         self._metrics.set_now(self._busy.now, self._log.waiting)
 
 
-class _GoneAway(ConnectionError):
-    """Who called has closed the connection within the body: there is nobody to be answered."""
-
-
 class _Batch(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -365,17 +342,6 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
     if found[0]["type"] == "json_invalid":
         raise Problem("malformed-json")
     raise Problem("invalid-request", errors=_places(found)[:_MAX_ERRORS])
-
-
-def _problem_of(error: Exception) -> Problem:
-    """What an error is to whoever asked; of one that nobody foresaw the kind and place are logged."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, HushstreamError):
-        return problem_of(error)
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    _log.error("a request failed: %s at %s:%s", type(error).__name__, place.filename, place.lineno)
-    return Problem("internal")
 
 
 def _places(errors: Sequence[Any]) -> list[dict[str, str]]:

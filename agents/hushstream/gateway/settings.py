@@ -47,6 +47,28 @@ class PersonalizerSettings(BaseModel):
     lowest_reward: float = Field(default=-1.0, ge=-1, le=0)
 
 
+class DevicesSettings(BaseModel):
+    """How slots of users' devices are taken, and models handed out.
+
+    Attributes:
+        relay_seconds: a slot waits so long for others; then they are appended together, in keyed order.
+        slots_per_hour, slots_burst: of one address: at this rate, and so many at once.
+        looks_per_minute: how often one address may ask for the model or the agreement.
+        address_header: behind a proxy, the header whose last word is the device's address, as X-Forwarded-For; by
+            default the connection's own.
+        attestation: a check by its name (entry points of `hushstream.attestations`); none by default.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    relay_seconds: float = Field(default=1.0, gt=0, le=60)
+    slots_per_hour: float = Field(default=600.0, gt=0)
+    slots_burst: int = Field(default=600, ge=1)
+    looks_per_minute: float = Field(default=600.0, gt=0)
+    address_header: str | None = Field(default=None, min_length=1)
+    attestation: str | None = Field(default=None, min_length=1)
+
+
 class GatewaySettings(BaseModel):
     """How a gateway listens, whom it answers, and how much it takes.
 
@@ -74,6 +96,7 @@ class GatewaySettings(BaseModel):
         baseline: the item that stands for a request's own baseline where it names none.
         personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); it is not answered
             without.
+        devices: how slots of devices are taken (`DevicesSettings`): then it answers those, and no applications.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -105,6 +128,7 @@ class GatewaySettings(BaseModel):
     remember_seconds: float | None = Field(default=None, gt=0)
     baseline: Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)] | None = None
     personalizer: PersonalizerSettings | None = None
+    devices: DevicesSettings | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> GatewaySettings:
@@ -114,9 +138,11 @@ class GatewaySettings(BaseModel):
             raise ValueError("client_ca_file: expected a certificate_file of the gateway, too")
         if self.burst < self.batch_requests:
             raise ValueError("burst: expected at least batch_requests, or a whole batch could never come")
+        if self.devices is not None and (self.knows_callers or self.personalizer is not None):
+            raise ValueError("devices: expected no tokens_file, client_ca_file or personalizer: devices prove nothing")
         if self.on_loopback:
             return self
-        if self.tokens_file is None and self.client_ca_file is None:
+        if not self.knows_callers and self.devices is None:
             raise ValueError(
                 "host: expected loopback where anybody may call; name tokens_file or client_ca_file to listen elsewhere"
             )
@@ -153,6 +179,9 @@ def is_loopback(host: str) -> bool:
         return bare.lower() == "localhost"
 
 
+_PARTS: Mapping[str, type[BaseModel]] = {"personalizer": PersonalizerSettings, "devices": DevicesSettings}
+
+
 def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ) -> GatewaySettings:
     """Read the settings; without any the defaults hold.
 
@@ -176,6 +205,6 @@ def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ)
         key = str(found["loc"][0]) if found["loc"] else ""
         place = ".".join(str(part) for part in found["loc"])
         where = ": ".join(part for part in (origin.get(key, str(path or ENVIRONMENT_PREFIX)), place) if part)
-        model = GatewaySettings if len(found["loc"]) == 1 else PersonalizerSettings
+        model = GatewaySettings if len(found["loc"]) < 2 else _PARTS[key]
         known = f"; known are {', '.join(model.model_fields)}" if found["type"] == "extra_forbidden" else ""
         raise ConfigurationError(f"{where}: {found['msg']}{known}") from None

@@ -15,6 +15,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENTS = HERE.parents[1] / "openapi"
+BYTES_ALONE = frozenset({"devices"})
+"""Documents of calls that travel as bytes, not as JSON: they have a client of their own."""
 TARGET = HERE / "src" / "generated.ts"
 
 _HEAD = """// Made by generate.py from deploy/openapi; `make manifests` makes it again.
@@ -26,7 +28,8 @@ _PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean"
 
 def wanted() -> str:
     """The text that the file must hold."""
-    documents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(DOCUMENTS.glob("*.json"))}
+    found = sorted(path for path in DOCUMENTS.glob("*.json") if path.stem not in BYTES_ALONE)
+    documents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in found}
     parts = [_HEAD]
     parts += (_interface(name, schema) for name, schema in _schemas(documents).items())
     parts.append('/** What a program tells problems apart by. */\nexport type ProblemCode = Problem["code"];\n')

@@ -35,15 +35,17 @@ def system_of(epsilon: float = 4.0) -> P2BSystem:
     return P2BSystem.declared(P2BConfig("shop", ITEMS, context, 4 * EACH, release=release, click_rate=0.3))
 
 
-def released(system: P2BSystem, windows: int, country: float, seed: int = 1) -> list[ReleasedAt]:
+def released(system: P2BSystem, windows: int, country: float, seed: int = 1, changes: int = 1_000) -> list[ReleasedAt]:
     """Windows of visits that see every item alike, which differ by .3 on log-odds, and by country with another spread.
 
-    One window a day.
+    One window a day; what is liked is drawn anew after every so many windows.
     """
     layout, draw = system.linear.layout, np.random.default_rng(seed)
     own, liked = draw.normal(0, 0.3, ITEMS), draw.normal(0, country, (ITEMS, 4))
     found = []
     for window in range(windows):
+        if window and window % changes == 0:
+            liked = draw.normal(0, country, (ITEMS, 4))
         countries, items = draw.integers(4, size=EACH), draw.integers(ITEMS, size=EACH)
         odds = -1.0 + own[items] + liked[items, countries]
         clicks = (draw.random(EACH) < 1 / (1 + np.exp(-odds))).astype(np.int64)
@@ -142,3 +144,15 @@ def test_nothing_released_and_no_pace_are_said() -> None:
 
 def test_codes_have_no_such_plan(rigs) -> None:
     assert declare_system(rigs.make_system()).ahead is None
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_world_that_changes_is_told_from_one_that_stays(seed: int) -> None:
+    """Effects of .4 that change after every third of nine windows: some thirty deviations of what a window tells. In a
+    still world a half-life foretells worse in each window. Three seeds of either kind, each with one outcome."""
+    system = system_of()
+    still, turning = (released(system, 9, 0.4, seed, changes) for changes in (1_000, 3))
+    assert planned(system, still).facts["half_life_measured"] is None
+    assert planned(system, turning).facts["half_life_measured"] in (1.0, 2.0, 4.0)
+    assert "no drift is seen" in planned(system, still).as_text()
+    assert "set model.half_life: " in planned(system, turning).as_text()

@@ -2,7 +2,8 @@
 
 ``encoder.json``: the centroids that were fitted once, as whole numbers, since another machine's k-means may find
 others. ``sealing.json`` (where slots are sealed): the shuffler's public keys. ``start.json``: the exported model that
-new users begin with, where one was named.
+new users begin with, where one was named. ``signing.json`` (where devices take models): the aggregator's public keys;
+``agreement.json``: what applications ship to devices, which follows from all of these.
 """
 
 from __future__ import annotations
@@ -23,11 +24,15 @@ from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.device.errors import BadModel
+from hushstream.systems.p2b.device.signing import SigningKey, SigningKeys
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.topics import SEALING_ZONE
+from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
 ENCODER, SEALING, START = "encoder.json", "sealing.json", "start.json"
+SIGNING, AGREEMENT = "signing.json", "agreement.json"
 
 STARTED_FROM = PreparedFrom(
     "start", "a model that `hushstream model export` wrote as JSON, which new users begin with; p2b's declared features"
@@ -48,6 +53,14 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if config.slot.sealed and given.keys is not None:
         ring = given.keys(SEALING_ZONE)
         made |= _sealed_to(ring.of(ring.current), artefacts)
+    if config.devices and given.keys is not None:
+        ring = given.keys(SIGNING_ZONE)
+        made |= _signed_by(ring.of(ring.current), artefacts)
+    if config.devices:
+        there = Artefacts(artefacts.where, {**artefacts.files, **made})
+        made[AGREEMENT] = agreement_of(
+            P2BSystem.declared(config, False, read_start(there), *_published_keys(config, there))
+        )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
         files = {**artefacts.files, **made}
         sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None
@@ -62,7 +75,8 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
         ConfigurationError: one is missing, damaged, or belongs to another configuration.
     """
     if not summed_of(config).fits_encoder:
-        return P2BSystem.declared(config, artefacts.public_dataset is not None, read_start(artefacts))
+        start, sealing_keys = read_start(artefacts), _published_keys(config, artefacts)
+        return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *sealing_keys)
     where = artefacts.path(ENCODER)
     content = artefacts.json(ENCODER, "the fitted encoder")
     try:
@@ -138,6 +152,26 @@ def read_sealing(artefacts: Artefacts) -> Recipients:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
+def read_signing(artefacts: Artefacts) -> SigningKeys:
+    """The aggregator's public keys.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or not vouched for.
+    """
+    content, where = artefacts.json(SIGNING, "the aggregator's public keys"), artefacts.path(SIGNING)
+    try:
+        return SigningKeys(
+            tuple(
+                SigningKey(bytes.fromhex(one["public_key"]), int(one["from_version"]), bytes.fromhex(one["vouched"]))
+                for one in content["keys"]
+            )
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
+    except BadModel as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
 def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tuple[bytes, bytes]:
     """The public half of the key file's current sealing key beside the earlier ones, for slots from a period on.
 
@@ -171,6 +205,32 @@ def recipients_file(recipients: Recipients) -> bytes:
         for one in recipients.keys
     ]
     return (json.dumps({"keys": keys}, indent=1) + "\n").encode()
+
+
+def signing_file(keys: SigningKeys) -> bytes:
+    """The aggregator's public keys, as they are published."""
+    listed = [
+        {"public_key": one.public_key.hex(), "from_version": one.from_version, "vouched": one.vouched.hex()}
+        for one in keys.keys
+    ]
+    return (json.dumps({"keys": listed}, indent=1) + "\n").encode()
+
+
+def _published_keys(config: P2BConfig, artefacts: Artefacts) -> tuple[Recipients | None, SigningKeys | None]:
+    """The public keys of a deployment of declared features, as far as it has any."""
+    sealing = read_sealing(artefacts) if config.slot.sealed else None
+    return sealing, read_signing(artefacts) if config.devices else None
+
+
+def _signed_by(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
+    """The first signing key's public half, unless it is among those that are published."""
+    first = SigningKeys.first(key)
+    if not artefacts.has(SIGNING):
+        return {SIGNING: signing_file(first)}
+    if first.keys[0].public_key not in [one.public_key for one in read_signing(artefacts).keys]:
+        where = artefacts.path(SIGNING)
+        raise ConfigurationError(f"{where}: expected the public half of the signing key at hand or none, got another")
+    return {}
 
 
 def _recipient(one: Mapping[str, Any]) -> Recipient:

@@ -39,6 +39,7 @@ from hushstream.engine.values import (
 )
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
+from hushstream.schemas.topics import LONG_MS
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
 DeploymentKind = Literal["hosted", "edge"]
@@ -48,6 +49,12 @@ ReleaseForm = Literal["auto", "codes", "features"]
 
 LARGEST_SHADOW = 256
 """Items of a deployment whose shadow is counted by item."""
+
+
+LONGEST_VALID_SECONDS = LONG_MS / 1000
+"""Of a version of the model: what is said of it is kept for so long."""
+
+_VALID_SECONDS = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +397,9 @@ class P2BConfig:
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        model_valid_seconds: so long after a version of the model was made devices begin with it, where learners are
+            agents on devices; null for 30 days. After that they keep what they have, and new ones begin without a model
+            until the next version.
         half_life: the model halves a window's weight with every so many later windows of a partition, so that it
             follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
         shadow: the noised lift of what was answered over what was shown.
@@ -421,6 +431,7 @@ class P2BConfig:
     item_features: Any = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
     half_life: float | None = later(None)
+    model_valid_seconds: float | None = later(None)
     shadow: ShadowConfig = later(ShadowConfig())
 
     def __post_init__(self) -> None:
@@ -444,6 +455,7 @@ class P2BConfig:
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         self._check_lift()
         require(self.system == "p2b", "system", "p2b", self.system)
+        self._check_devices()
         after, owed = (
             self.users.expire_after_seconds,
             2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
@@ -462,6 +474,32 @@ class P2BConfig:
             # Nothing waits then, neither for feedback nor to be sent.
             name = "users.expire_after_seconds"
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
+
+    def _check_devices(self) -> None:
+        """What goes with learners on devices alone, and what they cannot have."""
+        valid = self.model_valid_seconds
+        if not self.devices:
+            require(valid is None, "model.valid_seconds", "none where no devices take models (kind edge)", valid)
+            return
+        expected = "false for kind edge: devices know items by their numbers"
+        require(not self.named_items, "items.named", expected, self.named_items)
+        require(not self.users.events, "users.events", "false for kind edge: a device is its user's", self.users.events)
+        if valid is not None:
+            valid = seconds("model.valid_seconds", valid, 1)
+            expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
+            require(valid <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, valid)
+            object.__setattr__(self, "model_valid_seconds", valid)
+
+    @property
+    def devices(self) -> bool:
+        """Whether its learners are agents on devices that hand in slots, and take models, through a gateway."""
+        return self.kind == "edge" and self.release.form == "features"
+
+    @property
+    def valid_ms(self) -> int:
+        """How long devices begin with a version of the model."""
+        valid = self.model_valid_seconds
+        return round((_VALID_SECONDS if valid is None else valid) * 1000)
 
     @property
     def counted(self) -> LiftConfig | None:
@@ -518,25 +556,26 @@ class P2BConfig:
         require(
             self.encoder == EncoderConfig(), "encoder.codes", "auto: form features has no codes", self.encoder.codes
         )
-        require(not self.slot.sealed, "slot.sealed", "false for form features", self.slot.sealed)
-        require(self.kind == "hosted", "kind", "hosted for form features", self.kind)
+        expected = "true for kind edge with form features, else false"
+        require(self.slot.sealed == (self.kind == "edge"), "slot.sealed", expected, self.slot.sealed)
         require(self.learner == LearnerConfig(), "learner", "none for form features", self.learner)
 
 
 def configuration_digest(
-    config: P2BConfig, centroids: bytes, sealing: bytes = b"", public_dataset: bool = False
+    config: P2BConfig, centroids: bytes, pinned: bytes = b"", public_dataset: bool = False
 ) -> bytes:
-    """16 bytes that stand for the configuration, the fitted encoder and the key that slots are first sealed to.
+    """16 bytes that stand for the configuration, the fitted encoder and the keys that agents go by first.
 
-    So an agent that pins the digest also pins that key: nobody else can put another one in its place or after it.
+    So an agent that pins the digest also pins those keys: nobody else can put others in their place or after them.
 
     Args:
         config: the configuration; it determines how many bytes the other two have.
         centroids: the encoder's centroids as its exact integer bytes.
-        sealing: the shuffler's first public key, where slots are sealed (`Recipients.pinned`).
+        pinned: the shuffler's first public key, where slots are sealed (`Recipients.pinned`), and the aggregator's,
+            where models are signed (`SigningKeys.pinned`).
         public_dataset: whether it is a replay of a public dataset.
     """
     canonical = canonical_form(config, public_dataset)
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + sealing)
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + pinned)
     return hasher.digest()

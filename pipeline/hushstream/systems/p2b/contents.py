@@ -48,6 +48,8 @@ def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
     yield _content("models", "the model, made of crowds alone", form)
     if summed.parts > 1:
         yield _content("model-parts", "the model's arrays, which are larger than a record, made of crowds alone", form)
+    if config.devices:
+        yield _content("statements", "the model as devices take it, made of crowds alone", form)
     if compared:
         yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
 

@@ -27,6 +27,7 @@ from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold
+from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
@@ -46,6 +47,8 @@ class P2BSystem(Core[P2BConfig]):
     form: SlotForm
     sealing: Recipients | None = None
     """The shuffler's public keys, where slots are sealed to them."""
+    signing: SigningKeys | None = None
+    """The aggregator's public keys, where models are signed for devices."""
     non_private_arm: bool = False
     """Whether there is a second model track, of exact interactions that travel in clear: for public datasets alone."""
 
@@ -72,28 +75,52 @@ class P2BSystem(Core[P2BConfig]):
                 or the budget pays for nothing.
         """
         compared = public_dataset and non_private_arm is not False
-        return cls._joined(config, CodesForm.of(config, lattice), sealing, public_dataset, compared)
+        return cls._joined(config, CodesForm.of(config, lattice), sealing, None, public_dataset, compared)
 
     @classmethod
-    def declared(cls, config: P2BConfig, public_dataset: bool = False, start: ExportedModel | None = None) -> P2BSystem:
-        """A deployment of declared features: nothing is fitted for it; ``start``: what new users begin with.
+    def declared(
+        cls,
+        config: P2BConfig,
+        public_dataset: bool = False,
+        start: ExportedModel | None = None,
+        sealing: Recipients | None = None,
+        signing: SigningKeys | None = None,
+    ) -> P2BSystem:
+        """A deployment of declared features: nothing is fitted for it.
+
+        Args:
+            config: the configuration.
+            public_dataset: whether it is a replay of a public dataset.
+            start: what new users begin with.
+            sealing: the shuffler's public keys; given exactly where slots are sealed.
+            signing: the aggregator's; given exactly where devices take models.
 
         Raises:
-            ConfigurationError: a record would be too large, the budget pays for nothing, or the start is of others.
+            ConfigurationError: keys do not fit the configuration, a record would be too large, the budget pays for
+                nothing, or the start is of others.
         """
-        return cls._joined(config, FeaturesForm(config, start), None, public_dataset, compared=False)
+        if config.devices and start is not None:
+            raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
+        return cls._joined(config, FeaturesForm(config, start), sealing, signing, public_dataset, compared=False)
 
     @classmethod
     def _joined(
-        cls, config: P2BConfig, form: SlotForm, sealing: Recipients | None, public_dataset: bool, compared: bool
+        cls,
+        config: P2BConfig,
+        form: SlotForm,
+        sealing: Recipients | None,
+        signing: SigningKeys | None,
+        public_dataset: bool,
+        compared: bool,
     ) -> P2BSystem:
         found = priced(config, compared)
         hosted = config.kind == "hosted" or not public_dataset
         require(hosted, "kind", "hosted in a replay, whose learners are workers", config.kind)
-        _require_sealing(config, sealing)
-        pinned = b"" if sealing is None else sealing.pinned
+        _require_keys("slot.sealed", config.slot.sealed, sealing, "the shuffler")
+        _require_keys("devices", config.devices, signing, "the aggregator")
+        pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
         digest = configuration_digest(config, form.fitted, pinned, public_dataset)
-        return cls(config, digest, found, form, sealing, compared, public_dataset=public_dataset)
+        return cls(config, digest, found, form, sealing, signing, compared, public_dataset=public_dataset)
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
@@ -268,9 +295,9 @@ def reuse_after_ms(config: P2BConfig) -> int:
     return round((wait + seconds) * 1000)
 
 
-def _require_sealing(config: P2BConfig, sealing: Recipients | None) -> None:
-    if config.slot.sealed != (sealing is not None):
-        expected, got = ("the", "none") if config.slot.sealed else ("no", "one")
+def _require_keys(setting: str, wanted: bool, keys: object | None, whose: str) -> None:
+    if wanted != (keys is not None):
+        expected, got = ("the", "none") if wanted else ("no", "one")
         raise ConfigurationError(
-            f"slot.sealed {str(config.slot.sealed).lower()}: expected {expected} public key of the shuffler, got {got}"
+            f"{setting} {str(wanted).lower()}: expected {expected} public key of {whose}, got {got}"
         )

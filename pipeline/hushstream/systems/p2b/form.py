@@ -25,9 +25,13 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.contribution.feature_sealing import ContentOpener
 from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
+from hushstream.systems.p2b.contribution.recipients import Opener
+from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
 from hushstream.systems.p2b.contribution.summed import require_code_sizes, resolve_codes, summed_of
+from hushstream.systems.p2b.device.travelling import SLOT_RECORD
 from hushstream.systems.p2b.edge.agent import normalised
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
@@ -44,9 +48,15 @@ class SlotForm(Protocol):
 
     Attributes:
         slot_record: the schema of a slot.
+        sealed_record: that of a sealed one.
     """
 
     slot_record: str
+    sealed_record: str
+
+    @property
+    def opener(self) -> type[Opener]:
+        """Opens sealed slots."""
 
     @property
     def crowd_record(self) -> str:
@@ -105,6 +115,8 @@ class CodesForm:
     config: P2BConfig
     encoder: Encoder
     slot_record = "SlotReport"
+    sealed_record = "SealedSlot"
+    opener = SealOpener
     crowd_record = "Crowd"
     model_record = "Model"
     parts = 1
@@ -187,6 +199,8 @@ class FeaturesForm:
     config: P2BConfig
     start: ExportedModel | None = None
     slot_record = "FeatureSlot"
+    sealed_record = SLOT_RECORD
+    opener = ContentOpener
 
     def __post_init__(self) -> None:
         """Refuse a layout whose records would be too large, and a start of other features or items."""

@@ -16,6 +16,7 @@ KEYS: Mapping[str, str | None] = {
     "item_features": "items.features",
     "items_from_requests": "items.from_requests",
     "half_life": f"{language.MODEL}.half_life",
+    "model_valid_seconds": f"{language.MODEL}.valid_seconds",
     "release.mode": language.MECHANISM,
     "release.epsilon": language.EPSILON,
     "release.target_delta": language.DELTA,

@@ -10,10 +10,19 @@ from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-from hushstream.systems.p2b.topics import EDGE_ZONE, MODEL_PARTS, SEALING_ZONE, SERVER_ZONE, SHUFFLER_ZONE
+from hushstream.systems.p2b.topics import (
+    EDGE_ZONE,
+    MODEL_PARTS,
+    SEALING_ZONE,
+    SERVER_ZONE,
+    SHUFFLER_ZONE,
+    SIGNING_ZONE,
+    STATEMENTS,
+)
 
 
 def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
@@ -23,6 +32,12 @@ def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     sealing = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
+
+
+def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+    assert system.signing is not None, "devices take models that are signed"
+    held = keys.others[SIGNING_ZONE].kept() if SIGNING_ZONE in keys.others else ()
+    return AggregatorMachine(system, track, Signer(system.signing, held))
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -84,25 +99,35 @@ LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """Where slots are sealed: it opens them with a key of its own."""
 
+SIGNING_AGGREGATOR = replace(
+    AGGREGATOR,
+    make=_signing_aggregator,
+    further_key_zones=(SIGNING_ZONE,),
+    writes=(*AGGREGATOR.writes, STATEMENTS.name),
+)
+"""Where devices take models: it signs them with a key of its own."""
+
 ROLES_IN_PARTS = (
     *(replace(one, broadcasts=(*one.broadcasts, MODEL_PARTS.name)) for one in (LEARNER, LEARNER_OF_ITEMS)),
     replace(AGGREGATOR, writes=(*AGGREGATOR.writes, MODEL_PARTS.name)),
 )
 """Where a model is larger than a record: those who read and write its parts."""
 
-ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR, *ROLES_IN_PARTS)
+ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR, SIGNING_AGGREGATOR, *ROLES_IN_PARTS)
 """All that a deployment may have."""
 
 
-def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool) -> tuple[Role, ...]:
+def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Role, ...]:
     """Those that a deployment has.
 
-    Learner workers or agents on devices, sealed slots or not, items by name or not, models as a whole or in parts.
+    Learner workers or agents on devices, sealed slots or not, items by name or not, models as a whole or in parts, and
+    signed or not.
     """
     numbered_parts, named_parts, aggregator_parts = ROLES_IN_PARTS
+    whole = SIGNING_AGGREGATOR if devices else AGGREGATOR
     learner, learner_parts = (LEARNER_OF_ITEMS, named_parts) if named else (LEARNER, numbered_parts)
     return (
         *((learner_parts if in_parts else learner,) if hosted else ()),
         OPENING_SHUFFLER if sealed else SHUFFLER,
-        aggregator_parts if in_parts else AGGREGATOR,
+        aggregator_parts if in_parts else whole,
     )

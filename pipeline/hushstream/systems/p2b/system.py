@@ -28,9 +28,12 @@ from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.reports.shadow_report import read_shadow
 from hushstream.systems.p2b.reports.start_facts import started_facts
 from hushstream.systems.p2b.roles import ROLES, roles_of
-from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, TOPICS, topics_of
+from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, STATEMENTS, TOPICS, topics_of
 
 NAME = "p2b"
+
+_DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMENTS.name: "Read"}
+"""What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
 
 _RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
 """What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
@@ -43,14 +46,15 @@ def declare(core: P2BSystem) -> System:
     hosted, in_parts = config.kind == "hosted", core.form.parts > 1
     return System(
         core=core,
-        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts),
-        topics=topics_of(core.non_private_arm, core.counts_lift, hosted, config.named_items, in_parts),
+        roles=roles_of(hosted, config.slot.sealed, config.named_items, in_parts, config.devices),
+        topics=topics_of(core.non_private_arm, core.counts_lift, hosted, config.named_items, in_parts, config.devices),
         erasure=_erasure(config),
         words=_words(config),
         facts=summed_of(config).resolved,
         before=started_facts(core.promises, core.start),
         requests=core.requests if hosted else None,
-        outside={} if hosted else _RELAY,
+        outside={} if hosted or config.devices else _RELAY,
+        devices=_DEVICES if config.devices else {},
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             partial(read_model, core),
@@ -144,9 +148,39 @@ def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     return (
         *declared,
         *started_facts(priced(config).promises, start),
+        *(_OF_DEVICES if config.devices else ()),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
     )
+
+
+_OF_DEVICES = (
+    Fact(
+        "devices_see",
+        1.0,
+        "Who sees what of a device: the gateway an address, a time and an opaque id, and never what a slot holds; the "
+        "broker's operator sealed slots of one size; who has the shuffler's sealing key what a slot holds, without an "
+        "address; who has both sides puts them together. The device itself holds all that its user did.",
+    ),
+    Fact(
+        "devices_cleared",
+        1.0,
+        "A device that was cleared, and each further device of one person, is another user: D of them cost D lives, "
+        "and nobody can know it. One that is restored from an older copy numbers its slots anew; none counts twice.",
+    ),
+    Fact(
+        "devices_have_no",
+        1.0,
+        "Decisions are on devices alone: there is no lift over a hold-out, no shadow, and no evaluation on a log.",
+    ),
+    Fact(
+        "devices_flooded",
+        1.0,
+        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount. In the model n "
+        "forged slots weigh as n users do; a gateway limits how many come from one address (devices.slots_per_hour), "
+        "so m addresses send m times as many. A slot that is refused for that is sent later, whatever it holds.",
+    ),
+)
 
 
 def _renewal(config: P2BConfig) -> Sequence[Fact]:
@@ -203,7 +237,7 @@ KIND = Kind(
     prepare=files.prepare,
     assemble=_assemble,
     priced=_priced,
-    artefacts=(files.ENCODER, files.SEALING, files.START),
+    artefacts=(files.ENCODER, files.SEALING, files.START, files.SIGNING, files.AGREEMENT),
     inputs=(files.STARTED_FROM,),
     resolved=_resolved,
     check=_check,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import PartitionRule, Topic
+from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 """Whose operators may see what; the server's workers hold no key."""
@@ -13,7 +13,7 @@ SEALING_ZONE = "sealing"
 
 REPORTS = topics.unnamed(
     "reports",
-    ("SlotReport", "SealedSlot", "FeatureSlot", "ItemRows", "Seal", "Tick"),
+    ("SlotReport", "SealedSlot", "FeatureSlot", "SealedFeatureSlot", "ItemRows", "Seal", "Tick"),
     SHUFFLER_ZONE,
     PartitionRule.ANY,
     "shuffler",
@@ -37,6 +37,25 @@ INTERACTIONS = topics.unnamed(
 MODEL_PARTS = topics.model_parts()
 """Where a model is larger than a record."""
 
+SIGNING_ZONE = "signing"
+"""Of the aggregator's key that signs models for devices: it makes no noise and opens nothing."""
+
+STATEMENTS = Topic(
+    name="statements",
+    schemas=("ModelStatement",),
+    zone=PUBLISHED,
+    partition_rule=PartitionRule.TRACK,
+    count="tracks",
+    retention_ms=LONG_MS,
+    noised=False,
+    names_users=False,
+    tombstones=False,
+    ticks=False,
+    private_lag=False,
+    reader=OPERATOR,
+)
+"""Models as devices take them, under a signature: where learners are agents on devices."""
+
 ITEMS = topics.items()
 """Where items have names."""
 
@@ -53,6 +72,7 @@ TOPICS = (
     topics.releases("crowds", "Crowd", "LinearSums", "ItemSums", "ReleasePart"),
     topics.models("Model", "FeatureModel", "ItemModel", "LargeModel"),
     MODEL_PARTS,
+    STATEMENTS,
     ITEMS,
     topics.account("ledger", "LedgerEntry", "scopes"),
     LIFT,
@@ -66,12 +86,13 @@ TOPICS = (
 """All that a deployment may have."""
 
 
-def topics_of(public: bool, lift: bool, hosted: bool, named: bool, in_parts: bool) -> tuple[Topic, ...]:
+def topics_of(public: bool, lift: bool, hosted: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
     """Those that a deployment has.
 
-    On public data, with a lift, learner workers, items by name, or models in parts, it has some more.
+    On public data, with a lift, learner workers, items by name, models in parts, or devices, it has some more.
     """
     left_out = (() if public else (INTERACTIONS,)) + (() if lift else (LIFT, LEDGER_EDGE))
+    left_out += () if devices else (STATEMENTS,)
     left_out += (() if named else (ITEMS,)) + (() if in_parts else (MODEL_PARTS,))
     edge = () if hosted else tuple(topic for topic in TOPICS if topic.zone == EDGE_ZONE)
     return tuple(topic for topic in TOPICS if topic not in (*left_out, *edge))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -250,22 +250,22 @@ def _run_gateway(
     schema_generation: int,
     endpoints: tuple[str, int | None, str, int | None, MetricsAccess],
 ) -> int:
-    from hushstream.gateway.gateway import Endpoints, Gateway, kafka_log, run_gateway
+    from hushstream.gateway.devices.gateway import DeviceGateway, device_log
+    from hushstream.gateway.gateway import Gateway, kafka_log, run_gateway
+    from hushstream.gateway.listening import Endpoints
     from hushstream.gateway.settings import read_gateway
 
     settings = read_gateway(file)
-
-    def make() -> Gateway:
-        log = kafka_log(bootstrap, prefix, security, system, settings.party)
-        return Gateway(
-            system=system,
-            settings=settings,
-            log=log,
-            schema_generation=schema_generation,
-            endpoints=Endpoints(*endpoints),
-        )
-
-    return run_gateway(make)
+    shared: dict[str, Any] = {
+        "system": system,
+        "settings": settings,
+        "schema_generation": schema_generation,
+        "endpoints": Endpoints(*endpoints),
+    }
+    # Where applications ask nobody, learners are devices.
+    if settings.devices is not None or system.requests is None:
+        return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security), **shared))
+    return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))
 
 
 def broker(context: typer.Context) -> None:

@@ -19,6 +19,14 @@ interface Handle {
 }
 
 const MODULE = "node:fs/promises";
+const CRYPTO = "node:crypto";
+
+// Node 18 has WebCrypto, but not as a global.
+if (globalThis.crypto === undefined) {
+  const { webcrypto } = (await import(CRYPTO)) as { webcrypto: Crypto };
+  Object.defineProperty(globalThis, "crypto", { value: webcrypto, configurable: true });
+}
+
 const files = async (): Promise<Files> => (await import(MODULE)) as Files;
 
 /** A store in a folder that its owner alone can read. One process at a time works on it. */

@@ -6,6 +6,7 @@ import test from "node:test";
 import { Agreement, BadValue, EdgeAgent, EdgeError, Key, SparseModel, packSlot, unpackSlot } from "../dist/index.js";
 import { blake2b } from "../dist/blake2b.js";
 import { contextOf, SparseUCB } from "../dist/learner/sparse.js";
+import "../dist/node.js";
 import { round } from "../dist/elementary.js";
 import { reportId } from "../dist/learner/candidates.js";
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -115,18 +115,34 @@ class Recipients:
         return next((key for key in reversed(self.keys) if key.from_period <= period), self.keys[0]).public_key
 
 
+class Opener(Protocol):
+    """Opens what was sealed to one sealing key.
+
+    Attributes:
+        public_key: of that key, for all to know.
+    """
+
+    public_key: bytes
+
+    def __init__(self, key: Key) -> None:
+        """Derive what opens from the sealing key."""
+
+    def open(self, sealed: bytes, place: SlotPlace) -> bytes:
+        """The content of a sealed slot; raises `BadSeal`."""
+
+
 class Openers:
     """The shuffler's side: the published keys that it holds."""
 
     __slots__ = ("_openers",)
 
-    def __init__(self, recipients: Recipients, held: Sequence[Key]) -> None:
+    def __init__(self, recipients: Recipients, held: Sequence[Key], opener: type[Opener] = SealOpener) -> None:
         """Keep the openers of the published keys among ``held``, newest first.
 
         Raises:
             BadSeal: the newest published key is not among them.
         """
-        openers = {opener.public_key: opener for opener in map(SealOpener, held)}
+        openers = {one.public_key: one for one in map(opener, held)}
         newest = recipients.keys[-1].public_key
         if newest not in openers:
             known = ", ".join(f"{public.hex()[:16]}..." for public in openers) or "none"

@@ -185,6 +185,11 @@ class SummedFeatures:
 
     def check(self) -> None:
         cells, arms, each = self._cells, self.config.arms, self._item_bytes
+        if self.config.devices and self.parts > 1:
+            raise ConfigurationError(
+                f"configuration: expected a model of one record for kind edge (16 * {arms} items * {cells} cells, at "
+                f"most {WHOLE_BYTES} bytes), got {each * arms} bytes: devices fetch it whole"
+            )
         _require_sizes(
             {f"sums and models (16 * {arms} items * {cells} cells)": each * arms},
             MOST_BYTES,

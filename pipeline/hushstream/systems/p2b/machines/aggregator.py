@@ -33,12 +33,14 @@ from hushstream.engine.release_parts import (
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.device.signing import Signer
+from hushstream.systems.p2b.device.stated import Statement, content_of
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
 from hushstream.systems.p2b.server.totals import CrowdTotals
-from hushstream.systems.p2b.topics import SERVER_ZONE
+from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
 _INTERACTIONS = frozenset({"Interactions", "Seal"})
 """What the non-private track reads."""
@@ -61,11 +63,17 @@ class AggregatorMachine(PublishingRole):
     """The aggregator of one model track."""
 
     state = _IN_PARTS
-    derived: ClassVar[Mapping[str, str]] = {"track": FIXED, "rounding": FIXED, "_kinds": FIXED, "state": FIXED}
+    derived: ClassVar[Mapping[str, str]] = {
+        "track": FIXED,
+        "rounding": FIXED,
+        "_kinds": FIXED,
+        "state": FIXED,
+        "_signer": FIXED,
+    }
     system: P2BSystem
 
-    def __init__(self, system: P2BSystem, track: int) -> None:
-        """Bind to a deployment and a track (0 private, 1 non-private).
+    def __init__(self, system: P2BSystem, track: int, signer: Signer | None = None) -> None:
+        """Bind to a deployment and a track (0 private, 1 non-private); ``signer`` where devices take its models.
 
         Raises:
             HushstreamError: the deployment has no such track; the non-private one exists for public data only.
@@ -77,6 +85,7 @@ class AggregatorMachine(PublishingRole):
         schema = system.form.model_record
         super().__init__(system, aggregator_identity(system, track), schema, source, SERVER_ZONE, origins)
         self.track = track
+        self._signer = signer
         self.totals: PrivateTotals | RawTotals | FeatureTotals | NamedTotals
         self.totals = _private_totals(system) if track == 0 else RawTotals(system)
         self.rounding = self.totals.rounding
@@ -105,9 +114,50 @@ class AggregatorMachine(PublishingRole):
             except Refused as error:
                 gathered.refuse(error.reason, record)
             if due:
-                publish = self._publish_in_parts if self.system.form.parts > 1 else self.publish
-                publish(record.offset + 1, self._version(), gathered)
+                high, version = record.offset + 1, self._version()
+                if self._signer is not None:
+                    self._publish_signed(high, version, gathered, record.timestamp_ms, self._signer)
+                else:
+                    publish = self._publish_in_parts if self.system.form.parts > 1 else self.publish
+                    publish(high, version, gathered)
         return self.finished(slices, gathered)
+
+    def _publish_signed(
+        self, high: int, fields: dict[str, Any], gathered: Gathered, now_ms: int, signer: Signer
+    ) -> None:
+        """Publish a version, and what devices take of it behind it."""
+        self.publish(high, fields, gathered, lambda stands: (self._stated(stands, now_ms, signer),))
+
+    def _stated(self, fields: Mapping[str, Any], now_ms: int, signer: Signer) -> Output:
+        """A version as devices take it."""
+        system = self.system
+        content, digest = content_of(fields["means"], fields["variances"])
+        statement = Statement(
+            deployment=system.config.deployment,
+            configuration=system.digest.hex(),
+            layout=fields["layout_digest"].hex(),
+            arms=fields["arms"],
+            cells=fields["cells"],
+            version=fields["version"],
+            issued_ms=now_ms,
+            expires_ms=now_ms + system.config.valid_ms,
+            reward_variance=fields["reward_variance"],
+            epsilon_micro=fields["epsilon_micro"],
+            delta_units=str(int.from_bytes(fields["delta_units"], "big")),
+            private_as_stated=fields["private_as_stated"],
+            content_sha256=digest,
+            content_bytes=len(content),
+        ).as_bytes()
+        number, signature = signer.sign(fields["version"], statement)
+        record = {
+            "config_digest": system.digest,
+            "version": fields["version"],
+            "signing_key": number,
+            "statement": statement,
+            "signature": signature,
+            "content": content,
+        }
+        return Output(STATEMENTS.name, self.track, self.chain.encode("ModelStatement", record))
 
     def _publish_in_parts(self, high: int, fields: dict[str, Any], gathered: Gathered) -> None:
         """Publish a version whose arrays leave in parts behind its record."""

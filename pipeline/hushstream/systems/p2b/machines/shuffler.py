@@ -37,8 +37,6 @@ from hushstream.systems.p2b.topics import SHUFFLER_ZONE
 
 _BESIDE = frozenset({"Seal", "Tick"})
 _ITEM_ROWS = "ItemRows"
-_SEALED = "SealedSlot"
-"""Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do."""
 _OUTCOMES = {
     SlotOutcome.JOINED: Outcome.SLOT,
     SlotOutcome.REPEATED: Outcome.REPEATED_SLOT,
@@ -78,9 +76,11 @@ class ShufflerMachine(ReleasingRole):
         identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
         source, terms = ("reports", partition), system.slot_terms
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
-        self._slot = system.form.slot_record if system.sealing is None else _SEALED
+        form = system.form
+        # Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do.
+        self._slot = form.slot_record if system.sealing is None else form.sealed_record
         self._kinds = _BESIDE | {self._slot} | ({_ITEM_ROWS} if system.config.named_items else frozenset())
-        self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing, form.opener)
         self.windows = Windows(system.window_rules())
         self.running_sums: RunningSums | None = None
 

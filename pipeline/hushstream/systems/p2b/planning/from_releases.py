@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.release_parts import PART, BadPart, PartSets, record_of
 from hushstream.privacy.amounts import count_text
@@ -20,6 +22,7 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
+from hushstream.systems.p2b.planning.drift import Window, measured_half_life
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
 from hushstream.systems.p2b.planning.forecast import Forecast, Sample, forecast_features
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
@@ -28,6 +31,8 @@ from hushstream.systems.p2b.server.fading import Worth
 
 _DAY_MS = 86_400_000
 _WEEKS = (4, 12)
+_LEAST_WINDOWS = 4
+"""Of which a drift can be told."""
 _LARGEST_EPSILON = 20.0
 
 
@@ -43,6 +48,7 @@ class Windows:
         layout: of the items that the sums are of.
         worth: the sums of all windows.
         first: of the first one.
+        each: every window, where they have noise of their own and rows stand for one item each; else none.
     """
 
     count: int
@@ -52,6 +58,7 @@ class Windows:
     layout: FeatureLayout
     worth: Worth
     first: Worth
+    each: tuple[Window, ...]
 
     @property
     def slots_a_day(self) -> float | None:
@@ -79,13 +86,15 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
     ahead = Forecaster(config, audience, found.spreads)
     plan = plan_of(ahead, _assumed(windows, audience, found), found.factors)
     levers = dict(_levers(ahead, windows))
+    half_life = measured_half_life(windows.layout, windows.each) if len(windows.each) >= _LEAST_WINDOWS else None
     facts = {
         **(plan.facts or {}),
+        "half_life_measured": half_life,
         "released": {"windows": windows.count, "slots": windows.slots, "slots_a_day": windows.slots_a_day},
         "factors": list(found.factors),
         "more": {name: {"share": one.share, "reward": one.private} for name, one in levers.items()},
     }
-    return replace(plan, more=tuple(_told(levers)), facts=facts)
+    return replace(plan, more=(*_told(levers), *_drift(config, windows, half_life)), facts=facts)
 
 
 def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
@@ -96,6 +105,8 @@ def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
     """
     named = system.config.named_items
     totals, first = ((NamedTotals if named else FeatureTotals)(system) for _ in range(2))
+    apart = not named and system.window_tree is None
+    each: list[Window] = []
     times: list[int] = []
     slots: list[int] = []
     seen: set[bytes] = set()
@@ -105,6 +116,8 @@ def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
         if not seen:
             first.add(fields)
         seen.add(fields["window_id"])
+        if apart:
+            each.append(_window(fields, system.form.shape))
         times.append(time_ms)
         slots.append(fields["slots"])
     if not seen:
@@ -113,7 +126,27 @@ def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
         )
     layout, worth = totals.released()
     days = (max(times) - min(times)) / _DAY_MS
-    return Windows(len(slots), sum(slots), days, sum(slots[1:]), layout, worth, first.released()[1])
+    return Windows(len(slots), sum(slots), days, sum(slots[1:]), layout, worth, first.released()[1], tuple(each))
+
+
+def _window(fields: Mapping[str, Any], shape: tuple[int, int]) -> Window:
+    ones, zeros = (np.frombuffer(fields[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
+    return Window(ones, zeros, fields["variance"], fields["slots"])
+
+
+def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iterator[str]:
+    """Whether released sums are seen to drift, and what that asks for."""
+    if len(windows.each) < _LEAST_WINDOWS:
+        return
+    if half_life is None:
+        yield "no drift is seen: windows of the past foretell the next one best when none is forgotten"
+        return
+    each = half_life / config.partitions.shuffler
+    set_to = "" if config.half_life is None else f" (it is {config.half_life:g})"
+    yield (
+        f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}; set "
+        f"model.half_life: {each:g} in the next deployment{set_to}"
+    )
 
 
 def _windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Iterator[tuple[int, Mapping[str, Any]]]:

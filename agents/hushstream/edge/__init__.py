@@ -1,0 +1,15 @@
+"""The learner of an `edge` deployment, for a user's own device: it decides, learns, and hands in padded slots.
+
+    driver = DeviceDriver("agreement.json", "device.state", "https://devices.shop.example")
+    choice = driver.decide("visit-1", {"country": "fr", "age": 34})
+    driver.shown("visit-1", choice.arm)
+    driver.reward("visit-1", choice.arm, 1.0)
+    driver.sync()
+
+It needs numpy and cryptography, and nothing else. ``deploy/docs/reference/edge-transport.md`` has what leaves a device.
+"""
+
+from hushstream.edge.driver import DeviceDriver
+from hushstream.edge.transport import Answer, Transport
+
+__all__ = ["Answer", "DeviceDriver", "Transport"]

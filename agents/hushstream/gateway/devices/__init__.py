@@ -1,0 +1,1 @@
+"""Slots of users' devices on their way to the shuffler, and signed models on their way to devices."""

@@ -1,0 +1,137 @@
+"""The calls of devices, and their OpenAPI 3.1 document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.gateway.openapi import EVERY_LOOK, VERSION, looks, problem_schema, problems_of
+
+_OCTETS = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCall:
+    """A call that devices make.
+
+    Attributes:
+        name: below ``/v1``, and in metrics.
+        method: of HTTP.
+        summary: a line.
+        about: what else is to be known.
+        problems: codes that it may be answered with.
+    """
+
+    name: str
+    method: str
+    summary: str
+    about: str
+    problems: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return f"/v1/{self.name}"
+
+
+_EVERY = ("malformed-http", "identifying-header", "too-many-requests", "stopping", "internal")
+
+SLOTS = DeviceCall(
+    "slots",
+    "POST",
+    "Hand in one slot",
+    "Every slot of a deployment has one size; its content is sealed for the shuffler (HPKE). The answer comes when the "
+    "log holds it, and is the same for a slot that is there already.",
+    (
+        *_EVERY,
+        "bad-slot",
+        "not-attested",
+        "slow-request",
+        "other-configuration",
+        "body-too-large",
+        "unsupported-media-type",
+        "stale-period",
+        "too-busy",
+        "log-unavailable",
+    ),
+)
+MODEL = DeviceCall(
+    "model",
+    "GET",
+    "The newest model, signed by the aggregator",
+    "The entity tag follows from what is served; a device computes it itself.",
+    (*_EVERY, "no-model"),
+)
+AGREEMENT = DeviceCall(
+    "agreement",
+    "GET",
+    "What devices of this deployment agree to",
+    "Applications ship it with their code; this copy is for people to compare.",
+    _EVERY,
+)
+
+NAME, TITLE = "devices", "Devices: slots of users' own devices, and models for them"
+"""Of the document."""
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document of devices' calls; the same for every deployment that has them."""
+    attested = {
+        "name": "Hushstream-Attestation",
+        "in": "header",
+        "required": False,
+        "description": "What the deployment's own check asks for, where it has one; base64url.",
+        "schema": {"type": "string"},
+    }
+    known = {
+        "name": "If-None-Match",
+        "in": "header",
+        "required": False,
+        "description": "The entity tag of the model that the device has, as it computed it.",
+        "schema": {"type": "string"},
+    }
+    octets = {"content": {_OCTETS: {"schema": {"type": "string", "format": "binary"}}}}
+    paths = {
+        SLOTS.path: {
+            "post": {
+                **_said(SLOTS),
+                "parameters": [attested],
+                "requestBody": {"required": True, **octets},
+                "responses": {"204": {"description": "The log holds it"}, **problems_of(SLOTS.problems)},
+            }
+        },
+        MODEL.path: {
+            "get": {
+                **_said(MODEL),
+                "parameters": [known],
+                "responses": {
+                    "200": {"description": "The model", **octets},
+                    "304": {"description": "The device has it"},
+                    **problems_of(MODEL.problems),
+                },
+            }
+        },
+        AGREEMENT.path: {
+            "get": {
+                **_said(AGREEMENT),
+                "responses": {
+                    "200": {
+                        "description": "The agreement",
+                        "content": {"application/json": {"schema": {"type": "object"}}},
+                    },
+                    **problems_of(AGREEMENT.problems),
+                },
+            }
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": f"hushstream: {TITLE}", "version": VERSION, "license": {"name": "Apache-2.0"}},
+        "paths": {**paths, **looks(EVERY_LOOK)},
+        "components": {"schemas": {"Problem": problem_schema()}},
+        "security": [{}],
+    }
+
+
+def _said(call: DeviceCall) -> dict[str, Any]:
+    return {"operationId": call.name, "summary": call.summary, "description": call.about}

@@ -1,0 +1,1 @@
+"""What devices and a deployment say to each other: the agreement, slots as they travel, models under a signature."""

@@ -1,0 +1,292 @@
+"""A device: one user's learner, the slots that it owes, and the models that it takes. No network, no clock, no file.
+
+    device.decide -> device.shown, device.reward -> device.outgoing -> (written, then sent) -> device.handed_in
+
+What `outgoing` gives is in the state before anybody sends it: whoever drives a device writes `Device.dump` and sends
+afterwards (`hushstream.edge.driver`). A device that is restored from an older copy numbers slots anew that were sent;
+the shuffler counts none of those, so they cost the user nothing (`EdgeAgent.load`). A device that was cleared has a new
+key, and is another user to everybody: it sends a slot of its own, at its own price. Nobody here can know that.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hushstream.feedback.join import JoinOutcome
+from hushstream.privacy.keys import KEY_BYTES, Key
+from hushstream.systems.p2b.contribution.feature_sealing import seal_content
+from hushstream.systems.p2b.device.agreement import TRACK, Agreement, Price
+from hushstream.systems.p2b.device.errors import BadAgreement, DeviceError
+from hushstream.systems.p2b.device.stated import ModelBody, Statement, arrays_of, read_model
+from hushstream.systems.p2b.device.travelling import body_of, place_of
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.terms import Choice
+
+FORMAT = 1
+
+Drawn = Callable[[int], bytes]
+"""So many random bytes, as `secrets.token_bytes` gives them."""
+
+
+class Outgoing(NamedTuple):
+    """A slot that may leave: its id, and the body that is sent, the same each time."""
+
+    report_id: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """A slot that fell due.
+
+    Attributes:
+        send_ms: from when on it may leave.
+        report_id, content: once it is taken; empty before.
+        period: that it was sealed for.
+        body: sealed; empty before.
+    """
+
+    send_ms: int
+    report_id: bytes = b""
+    content: bytes = b""
+    period: int = 0
+    body: bytes = b""
+
+
+class Device:
+    """One user's device. Not thread-safe."""
+
+    def __init__(self, agreement: Agreement, key: bytes, draw: Drawn) -> None:
+        """Begin a user's life on this device.
+
+        Args:
+            agreement: what the application shipped.
+            key: 32 random bytes, the user's key; they are in the state, and leave it nowhere.
+            draw: random bytes, for when a slot leaves.
+        """
+        self.agreement = agreement
+        self._key, self._draw = key, draw
+        self._agent = EdgeAgent(agreement.terms(), Key(key), TRACK)
+        self._owed: list[_Owed] = []
+        self._model: ModelBody | None = None
+        self._seen: Statement | None = None
+        self._signing, self._sealing = agreement.signing, agreement.sealing
+
+    @classmethod
+    def begun(cls, agreement: Agreement, draw: Drawn) -> Device:
+        """A device with a key of its own."""
+        return cls(agreement, draw(KEY_BYTES), draw)
+
+    # What the application calls.
+
+    def decide(
+        self, event_id: str, values: Mapping[str, Any], now_ms: int, eligible: np.ndarray[Any, Any] | None = None
+    ) -> Choice:
+        """Choose an item for a visit.
+
+        Args:
+            event_id: the application's name for it; until its deadline it gets the same answer again.
+            values: of the declared features by name; what is left out is missing.
+            now_ms: the device's clock.
+            eligible: bool (K,), or None for all items.
+
+        Raises:
+            HushstreamError: a feature that is not declared, or a value of another type; or no item is eligible.
+        """
+        agent, schema = self._agent, self.agreement.layout.schema
+        row: Any = np.frombuffer(schema.encode(values).row, np.uint8)
+        self._expire(now_ms)
+        known = agent.known(event_id, now_ms)
+        if known is not None:
+            return known
+        if not agent.within_quota(now_ms):
+            return agent.decide_publicly(row, eligible)
+        choice = agent.decide_new(event_id, agent.terms.policy.kept(row), now_ms, eligible)
+        if choice.slot_due:
+            self._owed.append(_Owed(now_ms + self.agreement.attribution_window_ms + self._delay_ms()))
+        return choice
+
+    def shown(self, event_id: str, item: int, now_ms: int) -> JoinOutcome:
+        """Note the item that was on screen.
+
+        Raises:
+            HushstreamError: no such event waits, or there is no such item.
+        """
+        self._expire(now_ms)
+        return self._agent.shown(event_id, item)
+
+    def reward(self, event_id: str, item: int, reward: float, now_ms: int) -> JoinOutcome:
+        """Learn from a reward in [0, 1].
+
+        Raises:
+            HushstreamError: no such event waits, there is no such item, or the reward is outside.
+        """
+        self._expire(now_ms)
+        return self._agent.rewarded(event_id, item, reward)
+
+    # What leaves.
+
+    def outgoing(self, now_ms: int) -> list[Outgoing]:
+        """The slots that may leave by now, content fixed and sealed; to be written before they are sent."""
+        self._expire(now_ms)
+        for number, owed in enumerate(self._owed):
+            if owed.send_ms <= now_ms and not owed.body:
+                slot = self._agent.take_slot(now_ms)
+                taken = replace(owed, report_id=slot.report_id, content=slot.content)
+                self._owed[number] = self._sealed(taken, now_ms // self.agreement.period_ms)
+        return [Outgoing(owed.report_id, owed.body) for owed in self._owed if owed.body]
+
+    def handed_in(self, report_id: bytes) -> None:
+        """The log holds a slot: nothing of it is kept."""
+        self._owed = [owed for owed in self._owed if owed.report_id != report_id]
+
+    def seal_again(self, report_id: bytes, time_ms: int) -> None:
+        """The same content under the same id for the period of a time that the gateway told: the clock here is off."""
+        period = time_ms // self.agreement.period_ms
+        self._owed = [
+            self._sealed(owed, period) if owed.report_id == report_id and owed.period != period else owed
+            for owed in self._owed
+        ]
+
+    def next_ms(self) -> int | None:
+        """When the next slot may leave; None while none is owed."""
+        return min((owed.send_ms for owed in self._owed), default=None)
+
+    # Models.
+
+    @property
+    def tag(self) -> str | None:
+        """The entity tag of the newest model that was taken; None without one."""
+        return None if self._model is None else self._model.tag
+
+    @property
+    def version(self) -> int:
+        """Of the newest model that was taken; 0 without one."""
+        return 0 if self._seen is None else self._seen.version
+
+    def take(self, body: bytes, now_ms: int) -> Statement:
+        """Take a model: new users of this device, and those who have learned nothing yet, start from it.
+
+        Args:
+            body: as it came.
+            now_ms: the device's clock.
+
+        Raises:
+            BadModel: it must not be taken (the transport's page has the list); nothing has changed.
+        """
+        model = read_model(body)
+        self.agreement.require_keys(model, self._signing, self._sealing)
+        statement = self.agreement.stated(model, now_ms, self._seen)
+        self._adopt(model, statement)
+        return statement
+
+    def _adopt(self, model: ModelBody, statement: Statement) -> None:
+        arrays = arrays_of(statement, model.content)
+        self._agent.terms.policy.adopt(TRACK, statement.version, *arrays)
+        self._model, self._seen = model, statement
+        self._signing, self._sealing = model.signing, model.sealing
+
+    # Its state.
+
+    def dump(self) -> bytes:
+        """The whole state, the key in it: whoever has these bytes has all that the user did here."""
+        said = {
+            "format": FORMAT,
+            "configuration": self.agreement.configuration,
+            "promise": list(self.agreement.promise),
+            "key": self._key,
+            "agent": self._agent.dump(),
+            "models": self._agent.terms.policy.dump_models(),
+            "owed": [[one.send_ms, one.report_id, one.content, one.period, one.body] for one in self._owed],
+            "model": None if self._model is None else self._model.as_bytes(),
+        }
+        return json.dumps(_plain(said), separators=(",", ":")).encode()
+
+    @classmethod
+    def load(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
+        """The device that `dump` wrote.
+
+        Raises:
+            BadAgreement: it agreed to another configuration (`agreed_anew` begins with that).
+            DeviceError: not such bytes.
+        """
+        try:
+            said = _bytes(json.loads(dumped))
+            if said["format"] != FORMAT:
+                raise DeviceError(f"state: expected format {FORMAT}, got another")
+            if said["configuration"] != agreement.configuration:
+                raise BadAgreement("state: expected the configuration that this device agreed to, got another")
+            device = cls(agreement, said["key"], draw)
+            terms = device._agent.terms
+            terms.policy.restore_models(said["models"])
+            device._agent = EdgeAgent.load(terms, Key(said["key"]), said["agent"])
+            device._owed = [_Owed(*one) for one in said["owed"]]
+            if said["model"] is not None:
+                model = read_model(said["model"])
+                device._model, device._seen = model, Statement.read(model.statement)
+                device._signing, device._sealing = model.signing, model.sealing
+        except (KeyError, TypeError, ValueError) as error:
+            raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
+        return device
+
+    @classmethod
+    def agreed_anew(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
+        """A device that goes over to another agreement, which promises no less: what is spent stays spent.
+
+        What it had learned, and slots that it owed under the old one, are dropped.
+
+        Raises:
+            WeakerAgreement: it promises less.
+            DeviceError: not the bytes of a device.
+        """
+        try:
+            said = _bytes(json.loads(dumped))
+            agreement.promise.require_no_weaker_than(Price(*said["promise"]))
+            device = cls(agreement, said["key"], draw)
+            spent = said["agent"]
+            agent = device._agent
+            agent.sent = agent.due = max(spent["sent"], spent["due"])
+            agent.decided = agent.due * agreement.after_interactions
+        except (KeyError, TypeError, ValueError) as error:
+            raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
+        return device
+
+    def _sealed(self, owed: _Owed, period: int) -> _Owed:
+        place = place_of(owed.report_id, period, self.agreement.configuration)
+        sealed = seal_content(owed.content, place, self._sealing.at(period))
+        return replace(owed, period=period, body=body_of(place, sealed))
+
+    def _delay_ms(self) -> int:
+        """Uniform up to the agreement's delay: 64 random bits reduced, so its bias is under delay * 2^-64."""
+        most = self.agreement.delay_ms
+        return int.from_bytes(self._draw(8), "little") % most if most else 0
+
+    def _expire(self, now_ms: int) -> None:
+        """Close what waits no longer; whoever asks does not have to."""
+        ended = [event for event, one in self._agent.open.items() if one.deadline_ms <= now_ms]
+        for event in ended:
+            self._agent.expire(event)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"base64"}:
+            return base64.b64decode(value["base64"])
+        return {key: _bytes(one) for key, one in value.items()}
+    return [_bytes(one) for one in value] if isinstance(value, list) else value

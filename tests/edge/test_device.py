@@ -1,0 +1,242 @@
+"""A device: its slots are those of any learner, one size, written before they leave, and never two for one number."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import hpke
+import numpy as np
+import pytest
+
+from hushstream.agents.worker.deployment import KeySource, artefacts_of, parse_config
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.keys import Key
+from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.contribution.errors import BadSeal
+from hushstream.systems.p2b.contribution.feature_sealing import SEALING_BYTES, ContentOpener, seal_content
+from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
+from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.device.agreement import Agreement
+from hushstream.systems.p2b.device.device import Device
+from hushstream.systems.p2b.device.errors import BadAgreement, WeakerAgreement
+from hushstream.systems.p2b.device.travelling import BadBody, read_slot
+from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.system import KIND
+
+OPENER = ContentOpener(KeySource(seed=5).key("sealing"))
+PLACE = SlotPlace(b"i" * 16, b"p" * 8, b"c" * 16)
+
+
+def opened(body: bytes, agreement: Agreement) -> bytes:
+    fields = dict(read_slot(body, agreement.body_bytes))
+    sealed = fields.pop("sealed")
+    return OPENER.open(sealed, SlotPlace(**fields))
+
+
+def test_what_the_library_opens_a_sender_made_from_the_rfc_alone_seals():
+    content = bytes(range(60))
+    made = hpke.sealed(content, OPENER.public_key, b"hushstream slot 1" + b"".join(PLACE), bytes(range(32)))
+    assert OPENER.open(made, PLACE) == content
+    assert len(made) == len(content) + SEALING_BYTES
+
+
+def test_the_sender_of_these_tests_is_that_of_the_rfc():
+    """RFC 9180, appendix A.1.1: the first message of base mode, without the message's own aad."""
+    recipient = bytes.fromhex("3948cfe0ad1ddb695d780e59077195da6c56506b027329794ab02bca80815c4d")
+    ephemeral = bytes.fromhex("52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736")
+    info = bytes.fromhex("4f6465206f6e2061204772656369616e2055726e")
+    content = bytes.fromhex("4265617574792069732074727574682c20747275746820626561757479")
+    aad = bytes.fromhex("436f756e742d30")
+    made = hpke.sealed(content, recipient, info, ephemeral, aad)
+    assert made[:32].hex() == "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431"
+    assert made[32:].hex() == (
+        "f938558b5d72f1a23810b4be2ab4f84331acc02fc97babc53a52ae8218a355a96d8770ac83d07bea87e13c512a"
+    )
+
+
+@pytest.mark.parametrize("changed", ["report_id", "period", "config_digest"])
+def test_a_sealed_content_opens_in_its_own_place_alone(changed):
+    sealed = seal_content(b"content", PLACE, OPENER.public_key)
+    assert OPENER.open(sealed, PLACE) == b"content"
+    moved = PLACE._replace(**{changed: b"x" * len(getattr(PLACE, changed))})
+    with pytest.raises(BadSeal):
+        OPENER.open(sealed, moved)
+
+
+def test_nothing_is_sealed_to_a_key_of_small_order():
+    with pytest.raises(BadSeal, match="full order"):
+        seal_content(b"content", PLACE, bytes(32))
+
+
+def test_a_slot_leaves_after_all_its_rewards_could_come_and_holds_what_the_agent_chose(devices, agreement, device):
+    ended = devices.interact(device, random.Random(3), devices.NOW_MS)
+    earliest = ended - 1_000 + agreement.attribution_window_ms
+    assert earliest <= device.next_ms() < earliest + agreement.delay_ms
+    assert device.outgoing(device.next_ms() - 1) == []
+    (slot,) = device.outgoing(device.next_ms())
+    content = opened(slot.body, agreement)
+    agent = EdgeAgent(agreement.terms(), Key(device._key), "private")
+    source, now_ms = random.Random(3), devices.NOW_MS
+    for number in range(10):
+        values = {"country": source.choice(["de", "fr", "it"]), "age": source.uniform(10, 100)}
+        row = np.frombuffer(agreement.layout.schema.encode(values).row, np.uint8)
+        item = agent.decide_new(f"visit-{number}", agent.terms.policy.kept(row), now_ms).arm
+        agent.shown(f"visit-{number}", item)
+        if source.random() < 0.5:
+            agent.rewarded(f"visit-{number}", item, 1.0)
+        now_ms += 1_000
+    for event in list(agent.open):
+        agent.expire(event)
+    expected = agent.take_slot(device.next_ms())
+    assert (slot.report_id, content) == (expected.report_id, expected.content)
+    assert unpack_reports(agreement.layout, [content]).held.all()
+
+
+def test_click_and_null_have_one_size(devices, agreement):
+    sizes = set()
+    for clicks in (True, False):
+        device = Device.begun(agreement, random.Random(4).randbytes)
+        if clicks:
+            devices.interact(device, random.Random(3), devices.NOW_MS)
+        else:  # nothing was ever shown: the slot is null
+            for number in range(10):
+                device.decide(str(number), {}, devices.NOW_MS)
+        (slot,) = device.outgoing(device.next_ms())
+        held = unpack_reports(agreement.layout, [opened(slot.body, agreement)]).held
+        assert held.tolist() == [clicks]
+        sizes.add(len(slot.body))
+    assert sizes == {agreement.body_bytes}
+
+
+def test_a_restart_sends_the_same_bytes_and_nothing_after_it_was_handed_in(devices, agreement, device):
+    devices.interact(device, random.Random(3), devices.NOW_MS)
+    due = device.next_ms()
+    sent = device.outgoing(due)
+    again = Device.load(agreement, device.dump(), random.Random(9).randbytes)
+    assert again.outgoing(due + 10_000_000) == sent
+    again.handed_in(sent[0].report_id)
+    assert Device.load(agreement, again.dump(), random.Random(9).randbytes).outgoing(due + 10_000_000) == []
+
+
+def test_an_older_copy_numbers_its_slot_anew_under_the_same_id(devices, agreement, device):
+    older = device.dump()
+    devices.interact(device, random.Random(3), devices.NOW_MS)
+    (first,) = device.outgoing(device.next_ms())
+    restored = Device.load(agreement, older, random.Random(9).randbytes)
+    devices.interact(restored, random.Random(4), devices.NOW_MS)
+    (second,) = restored.outgoing(restored.next_ms())
+    # The shuffler counts an id once, so the user is in one report all the same.
+    assert first.report_id == second.report_id
+    assert opened(first.body, agreement) != opened(second.body, agreement)
+
+
+def test_no_more_slots_than_a_life_has(devices, agreement, device):
+    now_ms = devices.interact(device, random.Random(3), devices.NOW_MS)
+    for turn in range(5):
+        now_ms = devices.interact(device, random.Random(turn), now_ms, name=f"later-{turn}")
+    assert len(device.outgoing(now_ms + 100_000_000)) == agreement.promise.lifetime_slots == 1
+
+
+def test_what_was_sealed_for_a_wrong_clock_is_sealed_again_with_the_same_content(devices, agreement, device):
+    devices.interact(device, random.Random(3), devices.NOW_MS)
+    (first,) = device.outgoing(device.next_ms())
+    later_ms = devices.NOW_MS + 3 * agreement.period_ms
+    device.seal_again(first.report_id, later_ms)
+    (second,) = device.outgoing(later_ms)
+    assert first.report_id == second.report_id
+    assert opened(first.body, agreement) == opened(second.body, agreement)
+    period = int.from_bytes(read_slot(second.body, agreement.body_bytes)["period"], "little")
+    assert period == later_ms // agreement.period_ms
+
+
+def test_a_device_goes_by_the_agreement_that_it_has(devices, system, agreement, device, tmp_path):
+    stronger = devices.agreed(devices.deployed(tmp_path / "stronger", privacy={"epsilon": 0.5}))
+    weaker = devices.agreed(devices.deployed(tmp_path / "weaker", privacy={"epsilon": 2.0}))
+    devices.interact(device, random.Random(3), devices.NOW_MS)
+    device.outgoing(device.next_ms())
+    for other in (stronger, weaker):
+        with pytest.raises(BadAgreement, match="configuration that this device agreed to"):
+            Device.load(other, device.dump(), random.Random(9).randbytes)
+    with pytest.raises(WeakerAgreement, match="epsilon_micro"):
+        Device.agreed_anew(weaker, device.dump(), random.Random(9).randbytes)
+    anew = Device.agreed_anew(stronger, device.dump(), random.Random(9).randbytes)
+    devices.interact(anew, random.Random(3), devices.NOW_MS)
+    assert anew.outgoing(devices.NOW_MS * 2) == [], "the slot of this life was sent under the first agreement"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("signing_key", "00" * 31 + "09"),
+        ("canonical", "{}"),
+        ("configuration", "00" * 16),
+        ("format", 2),
+        ("terms", {}),
+        ("slot", {"content_bytes": 1, "body_bytes": 1, "period_ms": 1, "delay_ms": 1}),
+    ],
+)
+def test_an_agreement_that_does_not_hold_together_is_refused(devices, system, place, value):
+    from hushstream.systems.p2b.reports.device_agreement import agreement_of
+
+    said = json.loads(agreement_of(system.core))
+    with pytest.raises(BadAgreement):
+        Agreement.read(json.dumps({**said, place: value}))
+
+
+def test_the_guarantee_says_what_devices_show_and_what_such_a_deployment_cannot_have(devices):
+    config = parse_config(devices.VALUES)
+    said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
+    assert {"devices_see", "devices_cleared", "devices_have_no", "devices_flooded"} <= said.keys()
+    assert "never what a slot holds" in said["devices_see"]
+    hosted = parse_config({**devices.VALUES, "kind": "hosted", "slot": {}})
+    assert not any("devices" in fact.name for fact in KIND.facts(hosted, artefacts_of(Path("nowhere"))))
+
+
+def test_prepare_writes_the_agreement_that_applications_ship(devices, system, tmp_path):
+    prepared = devices.deployed(tmp_path / "deployment")
+    shipped = Agreement.read((tmp_path / "deployment" / "agreement.json").read_bytes())
+    assert shipped == devices.agreed(system)
+    assert shipped.configuration == prepared.digest
+
+
+def test_a_body_of_another_size_or_format_is_no_slot(agreement):
+    for body in (b"", bytes(agreement.body_bytes), bytes([1]) * (agreement.body_bytes - 1)):
+        with pytest.raises(BadBody):
+            read_slot(body, agreement.body_bytes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"slot": {"sealed": False}}, "slot.sealed: expected true for kind edge"),
+        ({"kind": "hosted"}, "slot.sealed: expected true for kind edge with form features, else false"),
+        ({"items": {"capacity": 4, "named": True}}, "items.named"),
+        ({"model": {"valid_seconds": 1e9}}, "model.valid_seconds"),
+        ({"holdout": {"share": 0.1}}, "holdout.share"),
+    ],
+)
+def test_what_devices_cannot_have_is_refused_before_anything_runs(devices, changes, error):
+    with pytest.raises(ConfigurationError, match=error):
+        parse_config({**devices.VALUES, **changes})
+
+
+def test_a_device_needs_numpy_and_cryptography_alone():
+    """Whoever ships it to users' machines ships little; what is imported shows in the process."""
+    program = (
+        "import sys, hushstream.edge, importlib.metadata as m;"
+        "found = {name.partition('.')[0] for name in sys.modules} - set(sys.stdlib_module_names);"
+        "print(sorted(name for name in found if not name.startswith('_')))"
+    )
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
+    found = set(eval(made.stdout))
+    assert found - {"sitecustomize", "google", "coverage"} <= {"hushstream", "numpy", "cryptography", "cffi"}, found
+
+
+def test_a_damaged_state_is_refused_in_words(agreement, device):
+    for damaged in (b"", b"{}", b"[]", device.dump()[:-20], b"\xff\xfe"):
+        with pytest.raises(HushstreamError):
+            Device.load(agreement, damaged, random.Random(9).randbytes)
