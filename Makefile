@@ -24,6 +24,11 @@ quickstart: $(VENV)/.installed
 shop: $(VENV)/.installed
 	$(BIN)/python -m hushstream.replay.shop
 
+# The same where visitors learn on their own devices, and the page in its browser, with all that leaves it beside. Needs Node.
+shop-edge: $(VENV)/.installed
+	cd deploy/clients/typescript/edge && npm ci --no-audit --no-fund
+	$(BIN)/python -m hushstream.replay.shop --devices deploy/clients/typescript/edge
+
 # Some ten minutes on two processors; CONTRIBUTING.md says what it leaves to test-all.
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --part quick
@@ -86,7 +91,8 @@ stories: $(VENV)/.installed
 bench: $(VENV)/.installed-dev
 	$(BIN)/hushstream bench
 
-# Decisions over HTTP: the latency at 500 requests a second, the most that one gateway holds, and Vowpal Wabbit beside it where it is installed.
+# Decisions over HTTP: the latency at 500 requests a second, the most that one gateway holds, two of each over one,
+# and Vowpal Wabbit beside it where it is installed.
 bench-gateway: $(VENV)/.installed-dev
 	$(BIN)/python -m hushstream.replay.bench.gateway
 
@@ -125,7 +131,8 @@ test-kafka: $(VENV)/.installed-dev
 	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_SECURED=.kafka $(BIN)/python -m pytest tests/kafka/secured; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 	$(BIN)/python deploy/kafka/local.py up --brokers 3
-	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_THREE=.kafka $(BIN)/python -m pytest tests/kafka/test_local.py; \
+	HUSHSTREAM_NO_SKIPS=1 HUSHSTREAM_TEST_THREE=.kafka $(BIN)/python -m pytest tests/kafka/test_local.py \
+	  tests/gateway/test_kill.py::test_while_brokers_are_killed_callers_are_answered_and_nothing_is_lost; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
 # Seeded faults of every kind on three brokers; `chaos` goes on with other seeds for HUSHSTREAM_CHAOS_MINUTES (30), or

@@ -613,7 +613,9 @@ async def test_a_worker_that_is_ended_leaves_its_last_state_to_others(bench: Any
     )  # fmt: skip
     async with made as run:
         # No state is due within the hour.
-        first = await run.start(datadir=str(bench.directory / "ended-a"), snapshot_interval_seconds=3600.0)
+        first = await run.start(
+            datadir=str(bench.directory / "ended-a"), snapshot_interval_seconds=3600.0, session_timeout_seconds=60.0
+        )
         await run.folded_all()
         first.kill(signal.SIGTERM)
         assert await first.exit_code() == 0

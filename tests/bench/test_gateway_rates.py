@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from hushstream.replay.bench import gateway, vowpal
-from hushstream.replay.bench.gateway import Row, climb, most_held
+from hushstream.replay.bench.gateway import Row, Servers, climb, most_held
+from hushstream.replay.bench.http_load import ask_at, post
 
+NOBODY = Servers(["http://127.0.0.1:1"], {})
 SOON, LATE = (0.002, 0.05), (0.002, 0.2)
 
 
@@ -18,7 +21,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Rates that were measured, of a server that holds 1,000 requests a second."""
     asked: list[float] = []
 
-    async def measure(url: str, rate: float, seconds: float, seed: int) -> Row:
+    async def measure(servers: Servers, rate: float, seconds: float, seed: int) -> Row:
         asked.append(rate)
         return Row(rate, min(rate, 1000.0), SOON if rate <= 1000 else LATE, 0)
 
@@ -37,7 +40,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_it_climbs_until_a_rate_is_not_held(
     measured: list[float], rates: Sequence[float], climbed: list[float], most: float
 ) -> None:
-    rows = await climb("http://127.0.0.1:1", rates, 1.0)
+    rows = await climb(NOBODY, rates, 1.0)
     assert measured == climbed
     assert most_held(rows) == most
 
@@ -46,6 +49,46 @@ def test_a_rate_with_a_refused_request_is_not_held() -> None:
     assert not Row(500, 499, SOON, 1).held
     assert not Row(500, 500, LATE, 0).held
     assert Row(500, 500, SOON, 0).held
+
+
+def test_requests_a_cpu_second_are_of_the_processes_that_are_named() -> None:
+    row = Row(500, 500, SOON, 0, {"gateway": 0.0004, "learner": 0.0001, "broker": 0.01})
+    assert row.a_cpu_second("gateway", "learner") == pytest.approx(2000)
+    assert "gateway 400, learner 100, broker 10000" in str(row)
+
+
+async def test_callers_take_turns_and_count_what_is_not_logged() -> None:
+    came: list[list[int]] = [[], []]
+
+    def server(number: int) -> TestServer:
+        async def decide(request: web.Request) -> web.Response:
+            event = (await request.json())["event"]
+            came[number].append(event)
+            if event == 7:
+                return web.json_response({"code": "too-busy"}, status=429)
+            if event == 8:
+                return web.json_response({"logged": False})
+            if event == 9:
+                assert request.transport is not None
+                request.transport.abort()
+            return web.json_response({"logged": True, "filling": "\r\n\r\n" * 20_000})
+
+        made = web.Application()
+        made.add_routes([web.post("/v1/decide", decide)])
+        return TestServer(made)
+
+    requests = [post("/v1/decide", b'{"event": %d}' % event) for event in range(40)]
+    async with server(0) as one, server(1) as two:
+        found = await ask_at([str(one.make_url("")), str(two.make_url(""))], requests, 1000.0)
+    assert sorted(came[0] + came[1]) == list(range(40)), "each request came once"
+    assert set(came[0]) == set(range(0, 40, 2))
+    assert (len(found.latencies), found.refused) == (37, 3)
+    assert min(found.latencies) > 0
+
+
+async def test_requests_to_nobody_are_refused_requests() -> None:
+    found = await ask_at(NOBODY.urls, [post("/v1/decide", b"{}")] * 3, 1000.0)
+    assert (found.latencies, found.refused) == ([], 3)
 
 
 @pytest.mark.skipif(not vowpal.is_installed(), reason=f"the yardstick is not installed: pip install {vowpal.PACKAGE}")

@@ -207,13 +207,7 @@ async def topics_made_again(scene: Scene) -> str:
     """Inputs are deleted and made again, empty: the refusal names a command for each partition, and what follows it."""
     await asyncio.sleep(PUBLISHED_SECONDS)  # more is folded than the new topic holds when it is asked for
     await asyncio.gather(scene.first.end(), scene.second.end())
-    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
-    await admin.start()
-    try:
-        await admin.delete_topics([scene.topic("contexts")])
-    finally:
-        await admin.close()
-    await command(scene, "topics", "apply", "--no-acls")
+    await made_again(scene, "contexts")
     resumed = set(re.findall(r"topics resume ([^`]*--write)", await scene.first.refused()))
     for arguments in sorted(resumed):
         await command(scene, "topics", "resume", *arguments.split())
@@ -224,6 +218,29 @@ async def topics_made_again(scene: Scene) -> str:
         f"contexts; {len(resumed)} times `topics resume` and {len(words)} times --accept-loss, from when both learners "
         f"were started with it"
     )
+
+
+async def made_again(scene: Scene, topic: str) -> None:
+    """Delete a topic, and let the deployment make it again."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=scene.bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([scene.topic(topic)])
+    finally:
+        await admin.close()
+    await command(scene, "topics", "apply", "--no-acls")
+
+
+async def marks_lost(scene: Scene) -> str:
+    """Marks are deleted and made again, empty: one command, which the refusal names."""
+    await asyncio.gather(scene.first.end(), scene.second.end())
+    await made_again(scene, "marks-edge")
+    named = set(re.findall(r"`hushstream (marks rebuild --role learner)`", await scene.first.refused()))
+    for arguments in named:
+        await command(scene, *arguments.split(), "--write")
+    scene.moved = time.monotonic()
+    await asyncio.gather(scene.first.start(), scene.second.start())
+    return f"{' and '.join(sorted(named))}, from when both learners were started again"
 
 
 async def stopped(scene: Scene) -> str:
@@ -295,6 +312,7 @@ AS_KAFKA_COMES = (
 LAST = (
     Fault("partition moves after retention", 10, retention),
     Fault("partitions move after retention, no peer", 10, retention_and_start),
+    Fault("marks deleted and made again", 10, marks_lost),
     Fault("inputs deleted before they were folded", 10, inputs_lost),
     Fault("an input deleted and made again", 10, topics_made_again),
 )

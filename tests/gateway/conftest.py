@@ -104,7 +104,7 @@ class Caller:
 class Place:
     """A deployment on an embedded broker; workers and gateways come and go."""
 
-    def __init__(self, folder: Path, name: str, broker: EmbeddedBroker, system: System) -> None:
+    def __init__(self, folder: Path, name: str, broker: Any, system: System) -> None:
         self.folder, self.broker, self.system = folder, broker, system
         self.party = PARTY.get(name, "")
         self.prefix = f"{system.config.deployment}."
@@ -114,11 +114,11 @@ class Place:
         return Connection(self.broker.bootstrap, self.prefix)
 
     @contextlib.asynccontextmanager
-    async def worker(self, *, kill: bool = False) -> AsyncIterator[Running]:
+    async def worker(self, *options: str, kill: bool = False) -> AsyncIterator[Running]:
         """The worker that answers, as a process of its own."""
         asked = conversation_of(self.system, self.party).asked
         role = asked_of(self.system, asked).name
-        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self.folder), *QUICK]
+        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self.folder), *QUICK, *options]
         arguments += ["--bootstrap", self.broker.bootstrap]
         async with started(f"worker-{role}", arguments, self.folder, kill=kill) as running:
             yield running
@@ -157,15 +157,25 @@ class Place:
         return found
 
 
+@dataclasses.dataclass(slots=True)
+class Brokers:
+    """Brokers that run already."""
+
+    bootstrap: str
+
+
 @contextlib.asynccontextmanager
-async def placed(name: str, folder: Path, *, without: Sequence[str] = (), **changes: Any) -> AsyncIterator[Place]:
-    """A deployment of a system, its topics and keys; some settings changed, some left out."""
+async def placed(
+    name: str, folder: Path, *, without: Sequence[str] = (), bootstrap: str = "", **changes: Any
+) -> AsyncIterator[Place]:
+    """A deployment of a system, its topics and keys, on brokers of its own; some settings changed, some left out."""
     values = {**CONFIGURATIONS[name], **changes}
     config = parse_config({key: value for key, value in values.items() if key not in without})
     system = prepare(folder, config, INPUTS.get(name))
     zones = {zone for role in system.roles for zone in role.key_zones}
     generate_keys(folder / KEYS, sorted(zones))
-    async with EmbeddedBroker() as broker:
+    on: Any = contextlib.nullcontext(Brokers(bootstrap)) if bootstrap else EmbeddedBroker()
+    async with on as broker:
         await apply_async(Connection(broker.bootstrap, f"{config.deployment}."), system)
         yield Place(folder, name, broker, system)
 

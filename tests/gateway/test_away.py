@@ -119,3 +119,22 @@ async def test_while_the_log_is_away_everybody_gets_an_answer_and_no_queue_grows
         await gateways.until(unready)
         assert (await caller.get("/healthz")).status == 200
         await place.broker.start()
+
+
+QUESTIONS = [
+    ("pdol", "predict", {"event_id": "e", "user": "ann", "node": 0, "indices": [1], "values": [0.5]}, "no-answer"),
+    ("pdol", "label", {"event_id": "x", "user": "ann", "node": 0, "label": 1}, "log-unavailable"),
+    ("bgt", "predict", {"event_id": "e", "user": "ann", "items": [1]}, "no-answer"),
+    ("bgt", "rate", {"user": "ann", "items": [1], "ratings": [4.0]}, "log-unavailable"),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "asked", "code"), QUESTIONS)
+async def test_what_the_log_does_not_take_is_answered_all_the_same(
+    gateways: Any, tmp_path: Any, name: str, call: str, asked: Any, code: str
+) -> None:
+    async with gateways.placed(name, tmp_path / "d") as place, place.gateway(answer_seconds=0.3) as caller:
+        await place.broker.stop()
+        for _ in range(2):
+            answer = await asyncio.wait_for(caller.post(f"/v1/{call}", asked), patience(10))
+            assert (answer.status, answer.code) == (503, code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from hushstream.replay.runners.ports import free_port
+from patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -189,6 +191,23 @@ async def test_who_sends_nothing_or_not_all_is_let_go(caller: Any) -> None:
     answer = await _raw(caller, HEAD + b"Content-Length: 50\r\n\r\n{")
     assert b" 408 " in answer.partition(b"\r\n")[0]
     assert b"slow-request" in answer
+
+
+async def test_who_does_not_read_the_answers_is_let_go(caller: Any) -> None:
+    host, port = caller.base.removeprefix("http://").split(":")
+    loop = asyncio.get_running_loop()
+    with socket.socket() as asking:
+        asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        asking.setblocking(False)
+        await loop.sock_connect(asking, (host, int(port)))
+
+        async def ask_on() -> None:
+            while True:
+                await loop.sock_sendall(asking, b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 16)
+
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(ask_on(), patience(60))
+    assert (await caller.get("/healthz")).status == 200
 
 
 async def test_who_goes_away_leaves_nothing_behind(caller: Any, gateways: Any) -> None:

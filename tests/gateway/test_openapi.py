@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from hushstream.client import records
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.gateway.conversation.conversations import SERVED
+from hushstream.gateway.devices import calls as devices
 from hushstream.gateway.openapi import document
 from hushstream.gateway.problems import PROBLEMS
 
@@ -46,8 +47,8 @@ def test_every_problem_that_is_raised_is_in_the_table_and_every_one_of_a_call_in
     mapped = set(re.findall(r'\(\w+(?:\.\w+)?, "([a-z-]+)"\)', source))
     documented = {
         code
-        for served in SERVED.values()
-        for code in re.findall(r"`([a-z-]+)`: ", json.dumps(document(served)["paths"]))
+        for made in (devices.document(), *map(document, SERVED.values()))
+        for code in re.findall(r"`([a-z-]+)`: ", json.dumps(made["paths"]))
     }
     # Methods and paths that a document does not have are not in it, nor what the retired protocol alone ends with.
     beyond = {"not-found", "method-not-allowed", "bad-item", "catalogue-full"}

@@ -61,6 +61,17 @@ async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -
 
 
 @pytest.mark.slow
+def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
+    gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    fuzz = gateways.module_of("hushstream_edge_fuzz", EDGE / "fuzz.py")
+    findings, counts = fuzz.fuzzed(built_edge, 1500, 1)
+    assert not findings
+    assert {"model taken", "model refused", "slot report", "slot null", "slot forged", "values row"} <= set(counts)
+
+
+@pytest.mark.slow
 def test_the_bundle_is_small(built_edge: Path) -> None:
     assert len(gzip.compress((built_edge / "dist" / "edge.min.js").read_bytes(), 9)) <= MOST_BUNDLE_BYTES
 

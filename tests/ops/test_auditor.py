@@ -15,9 +15,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 from prometheus_client import generate_latest
 
+from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.ops.audit import auditor as audit
 from hushstream.ops.audit.auditor import Auditor
 from hushstream.ops.audit.sample import Stretches, detection, power
 from hushstream.ops.check.checkpoints import From
@@ -220,6 +222,24 @@ def _put_in(records: Any, index: int, value: bytes) -> list[InputRecord]:
     values = [record[1:] for record in records]
     values.insert(index, (values[index][0], value))
     return [InputRecord(offset, *stored) for offset, stored in enumerate(values)]
+
+
+async def test_it_ends_when_it_is_told_though_no_broker_answers(
+    deployment: Any, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await live.put_copy(deployment.copy)
+    reading, stop = asyncio.Event(), asyncio.Event()
+
+    async def hangs(*_: Any) -> list[InputRecord]:
+        reading.set()
+        return await asyncio.Future()
+
+    monkeypatch.setattr(LogReader, "read", hangs)
+    monkeypatch.setattr(audit, "END_SECONDS", 0.1)
+    running = asyncio.create_task(live.auditor("learner").run(stop))
+    await reading.wait()
+    stop.set()
+    assert await running == 0
 
 
 async def test_without_the_zones_key_it_does_not_begin(deployment: Any, live: Live, tmp_path: Path) -> None:

@@ -113,13 +113,14 @@ _LOADED = """new Promise(done => {
 
 
 @asynccontextmanager
-async def browser(profile: Path) -> AsyncIterator[Browser]:
-    """Start Chromium with an empty profile, and end it."""
+async def browser(profile: Path, *flags: str) -> AsyncIterator[Browser]:
+    """Start Chromium with an empty profile and further flags, and end it."""
     found = chromium()
     assert found is not None
     process = await asyncio.create_subprocess_exec(
         found,
         *_FLAGS,
+        *flags,
         f"--user-data-dir={profile}",
         "about:blank",
         stdout=asyncio.subprocess.DEVNULL,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +21,8 @@ def vector_of(context: ArrayLike) -> NDArray[np.float32]:
     Raises:
         BadContext: it is no vector of finite numbers.
     """
+    if isinstance(context, list) and (packed := _packed(context)) is not None:
+        return np.frombuffer(packed, "<f4")
     try:
         # What is beyond float32 becomes infinite, and is refused as that.
         with np.errstate(over="ignore"):
@@ -27,6 +32,16 @@ def vector_of(context: ArrayLike) -> NDArray[np.float32]:
     if vector.ndim != 1 or not np.isfinite(vector).all():
         raise BadContext(f"context: expected a vector of finite numbers, got shape {vector.shape}")
     return vector
+
+
+def _packed(numbers: list[Any]) -> bytes | None:
+    """Numbers as float32, in a tenth of the time that an array takes for a few of them; None for anything else."""
+    try:
+        packed = struct.pack(f"<{len(numbers)}f", *numbers)
+        # No sum of so few float32 overflows: it is infinite, or no number, only where one of them is.
+        return packed if math.isfinite(sum(numbers)) else None
+    except (struct.error, OverflowError, TypeError):
+        return None
 
 
 def require_id(name: str, text: str) -> None:

@@ -212,9 +212,12 @@ class Client:
             question = self._ask(event_id, user, value)
         _require_user(question.user, user)
         try:
-            # A probe is sent, and nobody waits for it.
-            found = await asyncio.wait_for(asyncio.shield(question.answer), 0 if silent else timeout)
-            return self._to_show(found, fallback)
+            if not silent:  # Nobody waits for a probe.
+                # Others may wait for the same answer: it is left as it is when this call's time is up.
+                await asyncio.wait((question.answer,), timeout=timeout)
+            if not question.answer.done():
+                raise TimeoutError
+            return self._to_show(question.answer.result(), fallback)
         except RequestRefused:
             if fallback is None:
                 raise
@@ -264,11 +267,15 @@ class Client:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
         if eligible is None:
             eligible = list(context) if self._of_items(context) else None
-        left = list(dict.fromkeys(await self._all_items() if eligible is None else eligible))
+        if self.items.named and not self.items.position:
+            await self.items.refresh()
+        left = list(dict.fromkeys(self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
         unanswered: PolicyName | None = None
-        for position in range(1, min(positions, len(left)) + 1):
+        for position in range(1, positions + 1):
+            if not left:
+                break
             event, own = position_event(event_id, position), next((item for item in baseline if item in left), None)
             if own is None and (unanswered is not None or (found and self._in_shadow)):
                 break
@@ -283,9 +290,14 @@ class Client:
                 unanswered = decided.policy
             found.append(decided)
             item = decided.arm if decided.item is None else decided.item
-            if item not in left:
+            if eligible is None:
+                # All that are offered now: what was decided before may have been retired since.
+                shown = {one.arm if one.item is None else one.item for one in found}
+                left = [one for one in self._all_items() if one not in shown]
+            elif item in left:
+                left.remove(item)
+            else:
                 raise UnknownEvent("rank: expected an event of its own, got one that was decided among other arms")
-            left.remove(item)
         return found
 
     def _of_items(self, context: ArrayLike | Mapping[str, Any]) -> TypeGuard[Mapping[str, Any]]:
@@ -299,14 +311,14 @@ class Client:
             raise BadContext("context: expected the features of each item that may be shown, by its id, got others")
         return by_item and isinstance(context, Mapping)
 
-    async def _all_items(self) -> Sequence[int | str]:
-        """Every item that may be shown: ids where items have names, else the numbers of the arms.
+    def _all_items(self) -> Sequence[int | str]:
+        """Every item that may be shown: ids where items have names, as far as known, else the numbers of the arms.
 
         Raises:
             HushstreamError: this client does not know them.
         """
         if self.items.named:
-            return [one.item for one in await self.items.list() if one.offered]
+            return [one.item for one in self.items.known() if one.offered]
         if self._rules is None:
             raise HushstreamError(
                 "eligible: expected arms, as this client does not know the deployment's rules, got none"

@@ -100,6 +100,14 @@ class Items:
         """What `list` gives, as far as the catalogue was read."""
         return [_item(one) for one in self._catalogue.items()]
 
+    def holds(self, item: str) -> bool:
+        """Whether an item has a row, as far as the catalogue was read; it may be retired.
+
+        Raises:
+            RequestRefused: items have no names here.
+        """
+        return self._catalogue.holds(item)
+
     def find(self, item: str) -> Item | None:
         """An item that has a row, as far as the catalogue was read; it may be retired. None where there is none.
 

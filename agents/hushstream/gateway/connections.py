@@ -34,6 +34,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """See `asyncio.Protocol`."""
         self._limits.open -= 1
+        self._limits.closed += 1
         self._read_again()
         super().connection_lost(exc)
 
@@ -89,13 +90,14 @@ class Limits:
         most: how many may be open.
         unread_seconds: how long an answer may lie unread.
         open: how many are.
+        closed: how many were closed, since somebody set this to 0.
     """
 
     def __init__(self, most: int, unread_seconds: float) -> None:
         """No connection is open."""
         self.most = most
         self.unread_seconds = unread_seconds
-        self.open = 0
+        self.open = self.closed = 0
 
 
 class Server(web.Server):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from hushstream.agents.observe.collection import collect_in_steps
 from hushstream.agents.security import Security
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.client.logs.event_log import EventLog
@@ -138,11 +139,19 @@ def run_gateway(make: Callable[[], Listening]) -> int:
 
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     try:
-        asyncio.run(_until_signal(make))
+        asyncio.run(_without_long_collections(make))
     except HushstreamError as error:
         print(f"hushstream worker gateway: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+async def _without_long_collections(make: Callable[[], Listening]) -> None:
+    collecting = asyncio.create_task(collect_in_steps())
+    try:
+        await _until_signal(make)
+    finally:
+        collecting.cancel()
 
 
 async def _until_signal(make: Callable[[], Listening]) -> None:

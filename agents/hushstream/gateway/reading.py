@@ -27,6 +27,8 @@ async def read_body(request: web.BaseRequest, most: int, seconds: float) -> byte
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
+        if request.content.is_eof():
+            return await request.read()  # All of it is here: nobody is waited for.
         return await asyncio.wait_for(request.read(), seconds)
     except TimeoutError:
         raise Problem("slow-request", close=True) from None

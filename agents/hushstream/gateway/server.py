@@ -13,6 +13,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from hushstream.agents.observe.collection import collect_whole
 from hushstream.gateway.bounded_log import BoundedLog
 from hushstream.gateway.callers import Callers, bearer_of
 from hushstream.gateway.connections import Limits, Server
@@ -28,6 +29,8 @@ from hushstream.gateway.settings import GatewaySettings, is_loopback
 
 _JSON = "application/json"
 _MAX_ERRORS = 16
+_CLOSED = 10_000
+"""After so many closed connections all memory is looked at: of one that lived for a while a cycle is left."""
 _ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
 """What a fault's place names behind an item, which is a number or an id, and a request does not."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
@@ -100,6 +103,7 @@ class GatewayServer:
         self._rate = Rate(settings.requests_per_second, settings.burst)
         self._busy = Busy(settings.in_flight)
         self._stopping = False
+        self._connections = Limits(settings.connections, settings.read_seconds)
         self._posted: dict[str, _Posted] = {}
         for call in answers.calls:
             answer = answers.answer_of(call)
@@ -126,7 +130,7 @@ class GatewayServer:
         settings = self._settings
         return Server(
             self._handle,
-            Limits(settings.connections, settings.read_seconds),
+            self._connections,
             self._request,
             keepalive_timeout=settings.idle_seconds,
             access_log=None,
@@ -311,8 +315,11 @@ class GatewayServer:
         return _text(self._metrics.text().decode())
 
     def measure(self) -> None:
-        """Bring the gauges up to date."""
+        """Bring the gauges up to date, and look after what connections leave behind."""
         self._metrics.set_now(self._busy.now, self._log.waiting)
+        if self._connections.closed >= _CLOSED:
+            self._connections.closed = 0
+            collect_whole()
 
 
 class _Batch(BaseModel):

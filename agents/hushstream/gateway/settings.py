@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -170,6 +171,7 @@ class GatewaySettings(BaseModel):
         return float(getattr(feedback, "attribution_window_seconds", UNTOLD_WAIT_SECONDS))
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a name or address is this machine's own, as it stands in a URL or a setting."""
     bare = host.strip("[]")

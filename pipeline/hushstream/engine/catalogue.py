@@ -170,6 +170,10 @@ class Catalogue:
         """Those that have a row, retired ones too, in the order of rows."""
         return [tenants[-1] for _, tenants in sorted(self._tenants.items())]
 
+    def holds(self, item: str) -> bool:
+        """Whether an item has a row; it may be retired."""
+        return item in self._places
+
     def item(self, item: str) -> CatalogueItem:
         """An item that has a row; it may be retired.
 

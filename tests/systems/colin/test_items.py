@@ -18,6 +18,9 @@ from hushstream.engine.declare.requests import BadContext, RequestRefused, Unkno
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.conversation.translation import Translation
 from hushstream.gateway.problems import Problem
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify
+from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.schemas import codec
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
@@ -203,3 +206,28 @@ def test_names_are_asked_for_by_true_or_false() -> None:
     values = {"system": "colin", "deployment": "club", "features": {"dimension": 2}}
     with pytest.raises(ConfigurationError, match=r"items\.named"):
         parse_config({**values, "items": {"capacity": 3, "named": "sure"}})
+
+
+def test_a_club_whose_items_came_and_went_is_verified_and_a_changed_catalogue_is_found(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path)
+
+    async def play(client: Client) -> None:
+        await client.items.add_all([Item(name) for name in FACES])
+        for number in range(24):
+            user, event = ("ann", "bob")[number % 2], f"e{number}"
+            decision = await client.decide(event, user, FACES, timeout=None)
+            assert decision.item is not None
+            await client.shown(event, user, decision.item)
+            await client.reward(event, user, decision.item, float(number % 3 == 0))
+            if number == 12:
+                await client.items.retire("b")
+        await client.end_phase(0)
+
+    played(loop, play)
+    parts = {source: whole(records) for source, records in loop.log.partitions()}
+    found = verify(LogCopy(parts), loop.system, KEYS)
+    assert found.ok, found.findings
+    assert found.of("releases")[Status.EQUAL] >= 1
+    kept = parts["items", 0].records[:-1]
+    changed = verify(LogCopy({**parts, ("items", 0): whole(kept)}), loop.system, KEYS)
+    assert not changed.ok

@@ -139,7 +139,12 @@ def test_nothing_released_and_no_pace_are_said() -> None:
     one = released(system, 1, 0.4)
     with pytest.raises(HushstreamError, match="--users and --visits-per-user"):
         planned(system, one)
-    assert planned(system, one, Audience(20_000, 12)).facts["released"]["slots_a_day"] is None
+    in_a_minute = [(time_ms // 100_000, value) for time_ms, value in released(system, 2, 0.4)]
+    with pytest.raises(HushstreamError, match=r"expected windows of at least an hour, .* got 2 windows of less"):
+        planned(system, in_a_minute)
+    facts = planned(system, one, Audience(20_000, 12)).facts
+    assert facts["released"]["slots_a_day"] is None
+    assert facts["more"]["now"]["share"] < facts["more"]["4 weeks more"]["share"]
 
 
 def test_codes_have_no_such_plan(rigs) -> None:

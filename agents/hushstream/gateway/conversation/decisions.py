@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -127,6 +128,7 @@ DECIDE = Call(
     DecisionAnswered,
     (
         "event-conflict",
+        "baseline-missing",
         "bad-context",
         "unknown-item",
         "unknown-user",
@@ -198,6 +200,7 @@ class DecisionAnswers:
         self._client = Client(log, rules=rules, party=settings.party, schema_generation=schema_generation)
         self._translation = Translation(rules, self._client.items)
         self._following: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[Any] | None = None
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._default = None if settings.baseline is None else self._translation.arm(settings.baseline)
@@ -266,51 +269,86 @@ class DecisionAnswers:
             with suppress(HushstreamError):
                 await self._client.items.refresh()
 
+    async def _know(self, items: Iterable[Any], seconds: float) -> None:
+        """Read on in the catalogue where it lacks one of these items, which may have come in a moment ago.
+
+        All requests share one reading at a time, so that unknown ids cost the brokers no more than known ones.
+
+        Raises:
+            Problem: an id is in no catalogue, or the log does not tell in so many seconds.
+        """
+        catalogue = self._client.items
+        if not catalogue.named:
+            return
+        missing = {one for one in items if one is not None and not catalogue.holds(one)}
+        ends = time.monotonic() + seconds
+        # A reading that is under way may have begun before the item came in; the one behind it has not.
+        for _ in range(2):
+            if not missing:
+                return
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(catalogue.refresh())
+            await in_time(self._reading, ends - time.monotonic())
+            missing = {one for one in missing if not catalogue.holds(one)}
+        if missing:
+            raise Problem("unknown-item")
+
     async def decide(self, asked: DecisionAsked) -> DecisionAnswered:
         """Answer `DECIDE`."""
+        ends = time.monotonic() + self._seconds
         context, stands_for = self._translation.situation(asked.context)
         eligible = self._translation.eligible(asked.items, asked.context)
         baseline = self._default if asked.baseline is None else self._translation.arm(asked.baseline)
         if asked.baseline is None and eligible is not None and baseline not in eligible:
             baseline = None
+        await self._know((*(eligible or ()), baseline), self._seconds)
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
         event = self._remembered.asked(asked.event_id, asked.user, hash(request))
         if event.logged:
-            known: DecisionAnswered = event.answer
-            return known
+            return self._answered(event.answer)
         with self._remembered.asking(asked.event_id, event):
             found = await self._client.decide(
-                asked.event_id, asked.user, context, eligible, baseline, self._seconds, asked.track
+                asked.event_id, asked.user, context, eligible, baseline, ends - time.monotonic(), asked.track
             )
         if found.policy == "refused":
             self._remembered.forget(asked.event_id, event)
             raise Problem("refused-by-learner")
-        event.answer = answered = self._answered(found)
-        event.logged = answered.logged
-        return answered
+        event.answer, event.logged = found, found.policy in LEARNED
+        return self._answered(found)
 
     async def rank(self, asked: RankAsked) -> RankAnswered:
         """Answer `RANK`."""
+        ends = time.monotonic() + self._seconds
         context, stands_for = self._translation.situation(asked.context)
         eligible = self._translation.eligible(asked.items, asked.context)
         default: Sequence[Any] = [] if self._default is None else [self._default]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
+        await self._know((*(eligible or ()), *baseline), self._seconds)
         own = tuple(asked.baseline or ())
         request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
         first = self._remembered.asked(asked.event_id, asked.user, request)
+        if first.slate is not None:
+            return self._ranked(asked.event_id, first.slate)
         with self._remembered.asking(asked.event_id, first):
+            rest = ends - time.monotonic()
             found = await self._client.rank(
-                asked.event_id, asked.user, context, asked.positions, eligible, baseline, self._seconds, asked.track
+                asked.event_id, asked.user, context, asked.positions, eligible, baseline, rest, asked.track
             )
         if found[0].policy == "refused":
             self._remembered.forget(asked.event_id, first)
             raise Problem("refused-by-learner")
-        ranked = [self._answered(one) for one in found]
-        for position, answered in enumerate(ranked, 1):
+        for position, decided in enumerate(found, 1):
             name = position_event(asked.event_id, position)
             event = self._remembered.asked(name, asked.user, request)
-            event.answer, event.logged = answered, answered.logged
-        return RankAnswered(event_id=asked.event_id, ranked=ranked, logged=all(one.logged for one in ranked))
+            event.answer, event.logged = decided, decided.policy in LEARNED
+        answered = self._ranked(asked.event_id, found)
+        if answered.logged:
+            first.slate = tuple(found)
+        return answered
+
+    def _ranked(self, event_id: str, found: Sequence[Decision]) -> RankAnswered:
+        ranked = [self._answered(one) for one in found]
+        return RankAnswered(event_id=event_id, ranked=ranked, logged=all(one.logged for one in ranked))
 
     def _answered(self, found: Decision) -> DecisionAnswered:
         return DecisionAnswered(
@@ -337,10 +375,15 @@ class DecisionAnswers:
             if told.user is None or told.item is None:
                 raise Problem("unknown-event")
             # Another gateway's, or one before this started: learners know it.
-            await in_time(self._send(told.event_id, told.user, self._translation.arm(told.item), reward), self._seconds)
+            arm = self._translation.arm(told.item)
+            await self._know((arm,), self._seconds)
+            await in_time(self._send(told.event_id, told.user, arm, reward), self._seconds)
             return TAKEN
         known = logged_event(event, told.user)
-        arm = self._translation.arm(known.answer.item if told.item is None else told.item)
+        decided = self._translation.item(known.answer)
+        arm = decided if told.item is None else self._translation.arm(told.item)
+        if arm != decided:
+            await self._know((arm,), self._seconds)
         await tell_once(
             known, kind, (arm, reward), lambda: self._send(told.event_id, known.user, arm, reward), self._seconds
         )

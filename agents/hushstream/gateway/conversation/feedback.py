@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, TypeVar
 
 from hushstream.gateway.conversation.remembered import Event
 from hushstream.gateway.problems import Problem
@@ -44,22 +45,35 @@ async def tell_once(
 
         def over(telling: asyncio.Task[None]) -> None:
             # What failed may be told again.
-            if (telling.cancelled() or telling.exception() is not None) and event.told.get(kind) is known:
+            if telling.cancelled() or telling.exception() is not None:
                 del event.told[kind]
+            else:
+                event.told[kind] = (said, None)
 
         telling.add_done_callback(over)
     if known[0] != said:
         raise Problem("feedback-conflict")
-    await in_time(asyncio.shield(known[1]), seconds)
+    if known[1] is not None:
+        await in_time(known[1], seconds)
 
 
-async def in_time(told: asyncio.Future[None] | Coroutine[None, None, None], seconds: float) -> None:
-    """Wait for the log.
+T = TypeVar("T")
+
+
+async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: float, late: str = "log-unavailable") -> T:
+    """Wait for the log; what was begun goes on when the time is up, and when whoever waits goes away.
 
     Raises:
-        Problem: it does not acknowledge in time.
+        Problem: it does not end in time; its code is ``late``.
     """
-    try:
-        await asyncio.wait_for(told, seconds)
-    except TimeoutError:
-        raise Problem("log-unavailable") from None
+    asking = asyncio.ensure_future(asked)
+    asking.add_done_callback(_known)
+    await asyncio.wait((asking,), timeout=seconds)
+    if not asking.done():
+        raise Problem(late)
+    return asking.result()
+
+
+def _known(asking: asyncio.Future[Any]) -> None:
+    if not asking.cancelled():
+        asking.exception()  # Known to be there, also when nobody waits any more.

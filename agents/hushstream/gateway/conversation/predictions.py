@@ -142,9 +142,10 @@ class PredictionAnswers:
             return known
         try:
             with self._remembered.asking(asked.event_id, event):
-                found = await self._client.predict(
+                asking = self._client.predict(
                     asked.event_id, asked.user, asked.node, asked.indices, asked.values, timeout=self._seconds
                 )
+                found = await in_time(asking, self._seconds, "no-answer")
         except BadContext as error:
             raise Problem("bad-record", str(error)) from None
         answered = PredictionAnswered(

@@ -133,7 +133,7 @@ class RatingAnswers:
             known: RatingsAnswered = event.answer
             return known
         with self._remembered.asking(asked.event_id, event, BadRatings):
-            found = await asyncio.shield(self._asked(asked))
+            found = await in_time(self._asked(asked), self._seconds, "no-answer")
         answered = RatingsAnswered(
             event_id=asked.event_id, values=found.values.tolist(), model_version=found.model_version, logged=True
         )
@@ -149,12 +149,7 @@ class RatingAnswers:
             )
             self._asking[asked.event_id] = asking
 
-            def over(asking: asyncio.Task[Predicted]) -> None:
-                del self._asking[asked.event_id]
-                if not asking.cancelled():
-                    asking.exception()  # Known to be there, also when nobody waits any more.
-
-            asking.add_done_callback(over)
+            asking.add_done_callback(lambda _: self._asking.pop(asked.event_id))
         return asking
 
     def _check_items(self, items: list[int]) -> None:

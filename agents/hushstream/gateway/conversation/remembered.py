@@ -29,7 +29,8 @@ class Event:
         expires: when it is forgotten, in seconds on the clock.
         answer: what was answered; None while nothing is.
         logged: whether the answer is in the log.
-        told: feedback by its kind: what was said, and the call that says it.
+        told: feedback by its kind: what was said, and the call that says it, None once the log has it.
+        slate: all answers of an event that has several in an order, once all of them are in the log.
     """
 
     user: str
@@ -37,7 +38,8 @@ class Event:
     expires: float
     answer: Any = None
     logged: bool = False
-    told: dict[str, tuple[Hashable, asyncio.Task[None]]] = field(default_factory=dict)
+    told: dict[str, tuple[Hashable, asyncio.Task[None] | None]] = field(default_factory=dict)
+    slate: tuple[Any, ...] | None = None
 
 
 class Remembered:

@@ -7,11 +7,9 @@ stand here, and the calls hold nothing else of contexts and items.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from hushstream.client.arguments import vector_of
@@ -72,7 +70,7 @@ class Translation:
         self._rules = rules
         self._catalogue = catalogue if catalogue is not None and catalogue.named else None
 
-    def situation(self, context: Context) -> tuple[NDArray[np.float32] | Mapping[str, Any], bytes]:
+    def situation(self, context: Context) -> tuple[Context, bytes]:
         """A context as `hushstream.client.Client.decide` takes it, and bytes that stand for it.
 
         Raises:
@@ -83,8 +81,7 @@ class Translation:
             return context, repr(sorted(context.items())).encode()
         if isinstance(context, dict):
             return context, self._rules.row_of(context)
-        vector = vector_of(context)
-        return vector, vector.tobytes()
+        return context, vector_of(context).tobytes()
 
     def arm(self, item: Item) -> int | str:
         """An item as a client takes it: whether an id is in the catalogue the client tells.

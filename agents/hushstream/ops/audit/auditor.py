@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.5
 """Between two rounds in which nothing new was there."""
+END_SECONDS = 5.0
+"""That a round may go on for after the end was asked for."""
 _AGAIN_SECONDS = 5.0
 """Before a broker that did not answer is asked again."""
 _PORTIONS = 16
@@ -148,8 +150,7 @@ class Auditor:
             self._restore()
             while not stop.is_set():
                 try:
-                    async with LogReader(self._settings) as reader:
-                        await self._check(reader, stop, once)
+                    await self._until_stopped(stop, once)
                     break
                 except (InputsDeleted, TopicsReplaced) as error:
                     logger.warning("retention was faster than this auditor, which begins anew: %s", error)
@@ -166,6 +167,28 @@ class Auditor:
         finally:
             self.metrics.close()
         return 1 if self.differences else 0
+
+    async def _until_stopped(self, stop: asyncio.Event, once: bool) -> None:
+        """Check; when it is told to stop in the middle of a round, which a broker may hold up, it ends all the same."""
+        checking, stopping = asyncio.create_task(self._read_and_check(stop, once)), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({checking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not checking.done():
+                await asyncio.wait({checking}, timeout=END_SECONDS)
+        finally:
+            stopping.cancel()
+            checking.cancel()
+            await asyncio.wait({checking, stopping})
+        if checking.cancelled():
+            if not stop.is_set():
+                # A client that ends while its broker is away cancels whoever waits for it.
+                raise TimeoutError
+        else:
+            checking.result()
+
+    async def _read_and_check(self, stop: asyncio.Event, once: bool) -> None:
+        async with LogReader(self._settings) as reader:
+            await self._check(reader, stop, once)
 
     def _serve(self) -> None:
         settings = self._settings
@@ -275,8 +298,8 @@ class Auditor:
                 self._told.pop(id(follower.walker.walk.tally), None)
                 self._before.update(follower.walker.walk.tally.counts)
             self._tried.pop(home)
-            self._followers[home], begun = fresh, True
             await self._begin_outputs(fresh, reader, bounds)
+            self._followers[home], begun = fresh, True
         if begun:
             self._open(reader, bounds)
 
@@ -300,14 +323,14 @@ class Auditor:
     async def _begin_outputs(self, follower: Follower, reader: LogReader, bounds: Bounds) -> None:
         """Read outputs from where something may follow from what is recomputed from here on."""
         begun, journal = follower.walker.walk.begun, follower.machine.journal
-        for part in self._outputs.of_journal(journal):
+        parts = self._outputs.of_journal(journal)
+        since = dict.fromkeys((part.source for part in parts), 0)
+        if begun is not None:
+            since = await reader.offsets_since(dict.fromkeys(since, max(0, begun.record.timestamp_ms - _MARGIN_MS)))
+        for part in parts:
             part.matcher.begin_anew(journal, 0 if begun is None else outputs_end(begun, part.source))
-            if part.position:
-                continue
-            since = {part.source: 0}
-            if begun is not None:
-                since = await reader.offsets_since({part.source: max(0, begun.record.timestamp_ms - _MARGIN_MS)})
-            part.begin(since[part.source], bounds.lows[part.source])
+            if not part.position:
+                part.begin(since[part.source], bounds.lows[part.source])
 
     def _open(self, reader: LogReader, bounds: Bounds) -> None:
         places = {source: part.position for source, part in self._outputs.parts.items()}

@@ -73,7 +73,7 @@ class CpuMeter:
 
     def _sample(self) -> None:
         try:
-            followed = sum(_process_seconds(pid) for pid in self._pids)
+            followed = sum(process_seconds(pid) for pid in self._pids)
             machine = _machine_seconds()
         except OSError as error:
             raise BenchFailed(f"CPU time: expected /proc and running processes, got {error.strerror}") from None
@@ -105,7 +105,12 @@ def pin(running: Running, core: int) -> None:
         os.sched_setaffinity(int(task.name), {core})
 
 
-def _process_seconds(pid: int) -> float:
+def process_seconds(pid: int) -> float:
+    """CPU time of a running process since it began.
+
+    Raises:
+        OSError: there is none, or no /proc.
+    """
     user, system = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13]
     return (int(user) + int(system)) / _TICKS_PER_SECOND
 

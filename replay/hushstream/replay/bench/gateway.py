@@ -1,8 +1,8 @@
 """How many decisions a gateway gives over HTTP, and how soon: ``python -m hushstream.replay.bench.gateway``.
 
-One embedded broker, one learner, one gateway and the callers, each a process of its own on this machine. Requests leave
-at a fixed rate, whether or not the answers to those before have come; a latency is counted from the moment at which its
-request was due, so that a stall is counted for everybody who would have waited in it.
+One embedded broker, one learner, one gateway and the callers (`hushstream.replay.bench.http_load`), each a process of
+its own on this machine; then two learners and two gateways on the same broker. Beside what the clock says stands the
+CPU time of each process: on a machine that others use, too, it says how far more cores would carry.
 
 Where the package vowpalwabbit is installed, what a team would write without all this is measured in the same run
 (`hushstream.replay.bench.vowpal`).
@@ -11,28 +11,29 @@ Where the package vowpalwabbit is installed, what a team would write without all
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import aiohttp
 import numpy as np
+import uvloop
 
 from hushstream.agents.worker.deployment import KEYS, parse_config, prepare
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench import vowpal
+from hushstream.replay.bench.cpu import process_seconds
 from hushstream.replay.bench.errors import BenchFailed
+from hushstream.replay.bench.http_load import ask_at, post
 from hushstream.replay.bench.load import make_load
-from hushstream.replay.bench.processes import Running, embedded_broker, started
+from hushstream.replay.bench.processes import Running, broker_process, started
 from hushstream.replay.runners.ports import free_port
 
 ARMS, DIMENSION, USERS = 10, 10, 400
@@ -47,6 +48,9 @@ START_SECONDS = 300.0
 HOLDS_SECONDS = 0.1
 """The 99th percentile at which a rate is held."""
 
+EACH = 250.0
+"""Requests a second of each gateway where one of each is held against two of each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -57,129 +61,141 @@ class Row:
         answered: requests a second that were answered with a logged decision.
         seconds: latencies at the 50th and 99th percentile.
         refused: requests that were not answered so.
+        cpu: CPU seconds of each kind of process for one request that was answered.
     """
 
     rate: float
     answered: float
     seconds: tuple[float, float]
     refused: int
+    cpu: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
         """Whether all were answered, and soon."""
         return not self.refused and self.seconds[1] < HOLDS_SECONDS
 
+    def a_cpu_second(self, *kinds: str) -> float:
+        """Requests that were answered in a CPU second of these kinds of processes."""
+        return 1.0 / max(1e-9, sum(self.cpu[kind] for kind in kinds))
+
     def __str__(self) -> str:
         """One line."""
         p50, p99 = (1000 * one for one in self.seconds)
+        spent = ", ".join(f"{kind} {1e6 * seconds:.0f}" for kind, seconds in self.cpu.items())
         return (
             f"{self.rate:6.0f} requests/s: {self.answered:6.0f} answered/s, p50 {p50:6.1f} ms, p99 {p99:6.1f} ms, "
-            f"{self.refused} refused"
+            f"{self.refused} refused; CPU us a request: {spent}"
         )
 
 
-async def measure(url: str, rate: float, seconds: float, seed: int) -> Row:
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Who answers.
+
+    Attributes:
+        urls: where.
+        processes: whose CPU time counts, by their kind.
+    """
+
+    urls: Sequence[str]
+    processes: Mapping[str, Sequence[Running]]
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds of each kind so far.
+
+        Raises:
+            BenchFailed: a process has ended.
+        """
+        for running in self.processes.values():
+            for one in running:
+                one.check()
+        return {
+            kind: sum(process_seconds(one.process.pid) for one in running) for kind, running in self.processes.items()
+        }
+
+
+async def measure(servers: Servers, rate: float, seconds: float, seed: int) -> Row:
     """Ask at a rate.
 
     Args:
-        url: of the gateway.
+        servers: who answers.
         rate: requests a second.
         seconds: for how long.
         seed: of users and contexts; event ids begin with it.
+
+    Raises:
+        BenchFailed: a process has ended.
     """
     count = round(rate * seconds)
     load = make_load(count, USERS, DIMENSION, seed)
-    bodies = [
-        json.dumps({"event_id": f"{seed}-{event}", "user": user, "context": context}).encode()
+    requests = [
+        post("/v1/decide", json.dumps({"event_id": f"{seed}-{event}", "user": user, "context": context}).encode())
         for event, user, context in zip(load.event_ids, load.users, load.contexts.tolist(), strict=True)
     ]
-    latencies: list[float] = []
-    refused = 0
-    begun = time.perf_counter() + 0.1
-
-    async def ask(number: int) -> None:
-        nonlocal refused
-        due = begun + number / rate
-        async with session.post("/v1/decide", data=bodies[number], headers=_JSON) as response:
-            answer = await response.json(content_type=None)
-        if response.status == 200 and answer["logged"]:
-            latencies.append(time.perf_counter() - due)
-        else:
-            refused += 1
-
-    connector = aiohttp.TCPConnector(limit=400)
-    async with aiohttp.ClientSession(url, connector=connector) as session:
-        tasks = []
-        for number in range(count):
-            wait = begun + number / rate - time.perf_counter()
-            if wait > 0:
-                await asyncio.sleep(wait)
-            tasks.append(asyncio.create_task(ask(number)))
-        await asyncio.gather(*tasks)
-    took = time.perf_counter() - begun
-    p50, p99 = np.percentile(latencies, (50, 99)) if latencies else (float("inf"),) * 2
-    return Row(rate, len(latencies) / took, (float(p50), float(p99)), refused)
-
-
-_JSON = {"Content-Type": "application/json"}
+    before, own = servers.cpu(), time.process_time()
+    found = await ask_at(servers.urls, requests, rate)
+    after, own = servers.cpu(), time.process_time() - own
+    times = found.latencies
+    p50, p99 = np.percentile(times, (50, 99)) if times else (float("inf"),) * 2
+    each = max(1, len(times))
+    cpu = {**{kind: (after[kind] - before[kind]) / each for kind in after}, "callers": own / each}
+    return Row(rate, len(times) / found.took, (float(p50), float(p99)), found.refused, cpu)
 
 
 @asynccontextmanager
-async def deployed(folder: Path) -> AsyncIterator[str]:
-    """Broker, learner and gateway; gives the gateway's URL once a decision was logged."""
-    system = prepare(folder, parse_config(CONFIGURATION))
+async def deployed(folder: Path, of_each: int = 1) -> AsyncIterator[Servers]:
+    """A broker, and so many gateways, learners and their partitions of one deployment, once decisions were logged."""
+    system = prepare(folder, parse_config({**CONFIGURATION, "partitions": {"learner": of_each}}))
     generate_keys(folder / KEYS, sorted({zone for role in system.roles for zone in role.key_zones}))
-    port = free_port()
-    settings = folder / "gateway.yaml"
-    settings.write_text(
-        f"port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight: 2048\n", encoding="utf-8"
-    )
-    async with embedded_broker(folder) as bootstrap:
+    async with AsyncExitStack() as stack:
+        bootstrap, broker = await stack.enter_async_context(broker_process(folder))
         await apply_async(Connection(bootstrap, f"{system.config.deployment}."), system)
         common = ["--deployment", str(folder), "--bootstrap", bootstrap]
         worker = ["-m", "hushstream.cli", "worker"]
-        async with (
-            started("learner", [*worker, "learner", *common], folder) as learner,
-            started("gateway", [*worker, "gateway", *common, "--gateway", str(settings)], folder) as gateway,
-        ):
-            url = f"http://127.0.0.1:{port}"
-            await _until_it_answers(url, learner, gateway)
-            yield url
+        learners, gateways, urls = [], [], []
+        for number in range(of_each):
+            state = ["--state", str(folder / f"state-{number}")]
+            learner = started(f"learner-{number}", [*worker, "learner", *common, *state], folder)
+            learners.append(await stack.enter_async_context(learner))
+            port = free_port()
+            settings = folder / f"gateway-{number}.yaml"
+            settings.write_text(_SETTINGS.format(port=port), encoding="utf-8")
+            gateway = started(f"gateway-{number}", [*worker, "gateway", *common, "--gateway", str(settings)], folder)
+            gateways.append(await stack.enter_async_context(gateway))
+            urls.append(f"http://127.0.0.1:{port}")
+        servers = Servers(urls, {"gateway": gateways, "learner": learners, "broker": [broker]})
+        await _until_they_answer(servers)
+        yield servers
+
+
+_SETTINGS = "port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight: 2048\n"
 
 
 @asynccontextmanager
-async def vowpal_wabbit(folder: Path) -> AsyncIterator[str]:
-    """The yardstick; gives its URL once it has answered."""
+async def vowpal_wabbit(folder: Path) -> AsyncIterator[Servers]:
+    """The yardstick, once it has answered."""
     port = free_port()
     arguments = ["-m", "hushstream.replay.bench.vowpal", "--port", str(port), "--arms", str(ARMS)]
     async with started("vowpal", arguments, folder) as yardstick:
-        url = f"http://127.0.0.1:{port}"
-        await _until_it_answers(url, yardstick)
-        yield url
+        servers = Servers([f"http://127.0.0.1:{port}"], {"vowpal": [yardstick]})
+        await _until_they_answer(servers)
+        yield servers
 
 
-async def _until_it_answers(url: str, *processes: Running) -> None:
+async def _until_they_answer(servers: Servers) -> None:
     deadline = time.monotonic() + START_SECONDS
-    while not await _answers(url):
-        for process in processes:
-            process.check()
+    # For two seconds without a refusal: by then learners have shared out their partitions.
+    while (await measure(servers, 50, 2, time.monotonic_ns())).refused:
         if time.monotonic() > deadline:
-            raise BenchFailed(f"expected a decision within {START_SECONDS:g} s")
-        await asyncio.sleep(0.2)
+            raise BenchFailed(f"expected decisions within {START_SECONDS:g} s")
 
 
-async def _answers(url: str) -> bool:
-    try:
-        return not (await measure(url, 5, 1, time.monotonic_ns())).refused
-    except aiohttp.ClientError:
-        return False
-
-
-async def climb(url: str, rates: Sequence[float], seconds: float) -> list[Row]:
+async def climb(servers: Servers, rates: Sequence[float], seconds: float) -> list[Row]:
     """Measure rates, from the lowest on, until one is not held."""
     rows: list[Row] = []
     for number, rate in enumerate(rates):
-        rows.append(await measure(url, rate, seconds, number))
+        rows.append(await measure(servers, rate, seconds, number))
         print(rows[-1], flush=True)
         if not rows[-1].held and number:
             break
@@ -192,31 +208,36 @@ def most_held(rows: Sequence[Row]) -> float:
 
 
 async def run(rates: Sequence[float], seconds: float) -> None:
-    """Measure the gateway and, where it is installed, the yardstick; print both."""
+    """Measure one gateway, two of them and, where it is installed, the yardstick; print all three."""
     below = f"with a p99 below {1000 * HOLDS_SECONDS:.0f} ms"
     with tempfile.TemporaryDirectory() as folder:
-        async with deployed(Path(folder)) as url:
-            own = most_held(await climb(url, rates, seconds))
-        print(f"the most that was held {below}: {own:.0f} requests/s")
+        async with deployed(Path(folder, "one")) as servers:
+            own = await climb(servers, rates, seconds)
+            one = await measure(servers, EACH, seconds, len(rates))
+        print(f"the most that was held {below}: {most_held(own):.0f} requests/s")
+        async with deployed(Path(folder, "two"), of_each=2) as servers:
+            two = await measure(servers, 2 * EACH, seconds, 0)
+        print(f"one of each, {one}\ntwo of each, {two}")
+        each, both = (row.a_cpu_second("gateway", "learner") for row in (one, two))
+        print(f"requests a CPU second of gateways and learners: {both:.0f} of {each:.0f}, {both / each:.2f} of one")
         if not vowpal.is_installed():
             print(f"Vowpal Wabbit in one process: not measured; pip install {vowpal.PACKAGE}")
             return
         print("Vowpal Wabbit in one process, without a log:", flush=True)
-        async with vowpal_wabbit(Path(folder)) as url:
-            other = most_held(await climb(url, rates, seconds))
-    print(
-        f"the most that it held {below}: {other:.0f} requests/s; the gateway holds {own / max(other, 1.0):.2f} of that"
-    )
+        async with vowpal_wabbit(Path(folder)) as servers:
+            other = await climb(servers, rates, seconds)
+    share = most_held(own) / max(most_held(other), 1.0)
+    print(f"the most that it held {below}: {most_held(other):.0f} requests/s; the gateway holds {share:.2f} of that")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
     parser = argparse.ArgumentParser(description="How many decisions a gateway gives, and how soon.")
-    parser.add_argument("--rates", default="500,1000,1500,2000,3000", help="requests a second, rising")
+    parser.add_argument("--rates", default="500,1000,1500,2000,3000,4000,6000", help="requests a second, rising")
     parser.add_argument("--seconds", type=float, default=10.0, help="for how long each")
     given = parser.parse_args(arguments)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before it began", flush=True)
-    asyncio.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))
+    uvloop.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))
     return 0
 
 

@@ -80,6 +80,13 @@ async def _end(process: Process, kill: bool) -> None:
 @asynccontextmanager
 async def embedded_broker(folder: Path) -> AsyncIterator[str]:
     """An embedded broker; gives its ``host:port``."""
+    async with broker_process(folder) as (bootstrap, _):
+        yield bootstrap
+
+
+@asynccontextmanager
+async def broker_process(folder: Path) -> AsyncIterator[tuple[str, Running]]:
+    """An embedded broker; gives its ``host:port``, and its process."""
     ready = folder / "broker.ready"
     arguments = ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)]
     async with started("broker", arguments, folder, kill=True) as broker:
@@ -89,4 +96,4 @@ async def embedded_broker(folder: Path) -> AsyncIterator[str]:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"expected the broker to listen within {START_SECONDS:g} s")
             await asyncio.sleep(0.02)
-        yield ready.read_text(encoding="utf-8").strip()
+        yield ready.read_text(encoding="utf-8").strip(), broker

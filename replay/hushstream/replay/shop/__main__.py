@@ -1,5 +1,6 @@
 """``python -m hushstream.replay.shop``: broker, workers, gateway, visitors and the page, until Ctrl-C.
 
+With ``--devices`` visitors keep everything on their own devices, and the page does (`hushstream.replay.shop.devices`).
 With ``--seeds`` nothing is opened: each seed's visitors come to a rehearsal, and what they bought is printed. With
 ``--stock-changes`` an item comes and one goes while they do, and what was published is verified.
 """
@@ -14,7 +15,7 @@ import random
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from hushstream.agents.worker.deployment import KEYS, prepare, read_config
+from hushstream.agents.worker.deployment import KEYS, KeySource, prepare, read_config
 from hushstream.client.items import Items
 from hushstream.client.kafka import connect
 from hushstream.engine.declare.role import key_names
@@ -33,10 +34,13 @@ from hushstream.replay.bench.processes import Running, started
 from hushstream.replay.runners.ports import free_port
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.replay.shop import taste
+from hushstream.replay.shop.devices import DeviceStorefront, DeviceTraffic, until_agreed
 from hushstream.replay.shop.rehearsal import Rehearsal, pays, share
 from hushstream.replay.shop.storefront import Storefront
-from hushstream.replay.shop.traffic import Traffic, until_a_learner_answers
+from hushstream.replay.shop.traffic import Tally, Traffic, until_a_learner_answers
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.device.agreement import Agreement
+from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
 HOST = "127.0.0.1"
 _SHELF_SECONDS = 1.0
@@ -71,9 +75,7 @@ async def opened(folder: Path, port: int, origin: str | None) -> AsyncIterator[S
     Raises:
         HushstreamError: a process does not start.
     """
-    with (files(__package__) / "shop.yaml").open("rb") as source:
-        (folder / "shop.yaml").write_bytes(source.read())
-    system = prepare(folder, read_config(folder / "shop.yaml"))
+    system = prepare(folder, _configuration(folder, "shop.yaml"))
     generate_keys(folder / KEYS, key_names(system.roles))
     session = StreamSession(system, StreamPlace(folder, None, None))
     async with session, connect(session.bootstrap, folder) as client:
@@ -88,11 +90,61 @@ async def opened(folder: Path, port: int, origin: str | None) -> AsyncIterator[S
                 alive.close()
 
 
+def _configuration(folder: Path, name: str) -> Any:
+    """One that ships, copied into a deployment's folder."""
+    (folder / name).write_bytes((files(__package__) / name).read_bytes())
+    return read_config(folder / name)
+
+
 @contextlib.asynccontextmanager
-async def _gateway(folder: Path, bootstrap: str, port: int, origin: str | None) -> AsyncIterator[Running]:
+async def opened_for_devices(
+    folder: Path, port: int, origin: str
+) -> AsyncIterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Broker, shuffler, aggregator and a gateway for devices, while the context is open.
+
+    Args:
+        folder: an empty one, for the deployment and the logs of its processes.
+        port: of the gateway.
+        origin: of the page that may ask it.
+
+    Returns:
+        The gateway's address, and what raises when a process ends by itself.
+
+    Raises:
+        HushstreamError: a process does not start.
+    """
+    published = (SEALING_ZONE, SIGNING_ZONE)
+    generate_keys(folder / KEYS, published)
+    system = prepare(folder, _configuration(folder, "devices.yaml"), keys=KeySource(folder / KEYS))
+    generate_keys(folder / KEYS, set(key_names(system.roles)) - set(published))
+    session = StreamSession(system, StreamPlace(folder, None, None))
+    # All visitors of this machine come from one address.
+    devices = {"slots_per_hour": 1e9, "slots_burst": 1_000_000, "looks_per_minute": 1e6, "relay_seconds": 0.2}
+    async with session, _gateway(folder, session.bootstrap, port, origin, devices=devices) as running:
+        alive = _watched(session, running)
+        try:
+            yield f"http://{HOST}:{port}", alive
+        finally:
+            alive.close()
+
+
+async def _watched(session: StreamSession, gateway: Running) -> None:
+    async def look() -> None:
+        while True:
+            gateway.check()
+            await asyncio.sleep(_SHELF_SECONDS)
+
+    await _until(session.watch(), look())
+
+
+@contextlib.asynccontextmanager
+async def _gateway(
+    folder: Path, bootstrap: str, port: int, origin: str | None, **settings: Any
+) -> AsyncIterator[Running]:
     file = folder / "gateway.yaml"
     origins = [] if origin is None else [origin]
-    file.write_text(json.dumps({"port": port, "cors_origins": origins, "answer_seconds": 5.0}), encoding="utf-8")
+    said = {"port": port, "cors_origins": origins, "answer_seconds": 5.0, **settings}
+    file.write_text(json.dumps(said), encoding="utf-8")
     arguments = ["-m", "hushstream.cli", "worker", "gateway", "--deployment", str(folder), "--bootstrap", bootstrap]
     async with started("gateway", [*arguments, "--gateway", str(file)], folder) as running:
         yield running
@@ -141,13 +193,53 @@ async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
     Raises:
         HushstreamError: a port is taken, or a process ended by itself.
     """
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    ended = _asked_to_end()
     front, gateway_port = Storefront(visitors), free_port()
     async with _serving(front.application(f"http://{HOST}:{gateway_port}"), port) as origin:
         print(f"the shop opens at {origin}   (Ctrl-C closes it)", flush=True)
         await _until(ended.wait(), _trade(folder, gateway_port, origin, front, visitors, seed))
+
+
+async def serve_devices(folder: Path, port: int, visitors: int, seed: int, package: Path) -> None:
+    """`serve`, where all visitors keep everything on their own devices.
+
+    Args:
+        folder, port, visitors, seed: as there.
+        package: the folder of `@hushstream/edge`, built.
+
+    Raises:
+        HushstreamError: as there; or the package is not built.
+    """
+    ended = _asked_to_end()
+    front, gateway_port = DeviceStorefront(package), free_port()
+    async with _serving(front.application(f"http://{HOST}:{gateway_port}"), port) as origin:
+        print(f"the shop opens at {origin}   (Ctrl-C closes it)", flush=True)
+        await _until(ended.wait(), _trade_with_devices(folder, gateway_port, origin, front, visitors, seed))
+
+
+async def _trade_with_devices(
+    folder: Path, port: int, origin: str, front: DeviceStorefront, visitors: int, seed: int
+) -> None:
+    async with opened_for_devices(folder, port, origin) as (gateway, alive), aiohttp.ClientSession() as calls:
+        front.agreement = await until_agreed(calls, gateway)
+        traffic = DeviceTraffic(calls, gateway, Agreement.read(front.agreement), seed)
+        everybody = taste.visitors(visitors, random.Random(seed))
+        print(f"open; {visitors} devices learn, and hand in through the gateway at {gateway}", flush=True)
+        await _until(alive, _come_with_devices(traffic, everybody))
+
+
+async def _come_with_devices(traffic: DeviceTraffic, everybody: Sequence[taste.Visitor]) -> None:
+    await traffic.run(everybody)
+    print(f"{traffic.handed_in} slots handed in; {_tallied(traffic.tally)}", flush=True)
+    await asyncio.Event().wait()
+
+
+def _asked_to_end() -> asyncio.Event:
+    """Set by SIGINT and SIGTERM."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
 
 
 async def _trade(folder: Path, port: int, origin: str, front: Storefront, visitors: int, seed: int) -> None:
@@ -164,13 +256,13 @@ async def _come(traffic: Traffic) -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     await traffic.run()
-    tally = traffic.tally
-    print(
-        f"{tally.visits} visits in {loop.time() - began:.0f} s; of the first {tally.bins[0][0]} "
-        f"{share(*tally.bins[0]):.0%} bought, of the last {tally.bins[-1][0]} {share(*tally.bins[-1]):.0%}",
-        flush=True,
-    )
+    print(f"{traffic.tally.visits} visits in {loop.time() - began:.0f} s; {_tallied(traffic.tally)}", flush=True)
     await asyncio.Event().wait()
+
+
+def _tallied(tally: Tally) -> str:
+    first, last = tally.bins[0], tally.bins[-1]
+    return f"of the first {first[0]} {share(*first):.0%} bought, of the last {last[0]} {share(*last):.0%}"
 
 
 async def _until(first: Coroutine[Any, Any, Any], *others: Coroutine[Any, Any, Any]) -> None:
@@ -224,12 +316,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--stock-changes", action="store_true", help="with --seeds: an item comes, one goes, and all is verified"
     )
+    parser.add_argument(
+        "--devices",
+        type=Path,
+        metavar="PACKAGE",
+        help="visitors learn on their own devices; the built @hushstream/edge",
+    )
     given = parser.parse_args(arguments)
     try:
         if given.seeds is not None:
             return _measure(given.visitors, given.seeds, given.stock_changes)
         with tempfile.TemporaryDirectory(prefix="hushstream-shop-") as folder:
-            asyncio.run(serve(Path(folder), given.port, given.visitors, given.seed))
+            place = (Path(folder), given.port, given.visitors, given.seed)
+            asyncio.run(serve(*place) if given.devices is None else serve_devices(*place, given.devices))
     except HushstreamError as error:
         print(f"shop: {error}", file=sys.stderr)
         return 1

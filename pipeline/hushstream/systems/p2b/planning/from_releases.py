@@ -30,7 +30,11 @@ from hushstream.systems.p2b.promise import layout_of_slots, noise_variance, wind
 from hushstream.systems.p2b.server.fading import Worth
 
 _DAY_MS = 86_400_000
+_LEAST_DAYS = 1.0 / 24
+"""Between the first window and the newest one, so that they tell a pace."""
 _WEEKS = (4, 12)
+_STEADY = 10_000
+"""A day by which as many come as go."""
 _LEAST_WINDOWS = 4
 """Of which a drift can be told."""
 _LARGEST_EPSILON = 20.0
@@ -62,8 +66,8 @@ class Windows:
 
     @property
     def slots_a_day(self) -> float | None:
-        """The pace; None where all windows came at once."""
-        return self.later_slots / self.days if self.days > 0 and self.later_slots else None
+        """The pace; None where windows came within an hour, as where days are played in seconds."""
+        return self.later_slots / self.days if self.days >= _LEAST_DAYS and self.later_slots else None
 
 
 def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audience | None, rate: float | None) -> Plan:
@@ -85,7 +89,8 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
     found = estimated_spreads(windows.layout, bare.habits, windows.worth, ASSUMED_REST, rate, windows.first)
     ahead = Forecaster(config, audience, found.spreads)
     plan = plan_of(ahead, _assumed(windows, audience, found), found.factors)
-    levers = dict(_levers(ahead, windows))
+    pace = windows.slots_a_day if asked is None else ahead.slots(_STEADY + 1) - ahead.slots(_STEADY)
+    levers = dict(_levers(ahead, windows, pace or 0.0))
     half_life = measured_half_life(windows.layout, windows.each) if len(windows.each) >= _LEAST_WINDOWS else None
     facts = {
         **(plan.facts or {}),
@@ -170,13 +175,13 @@ def _as_before(config: P2BConfig, windows: Windows, rate: float | None) -> Audie
     pace = windows.slots_a_day
     if pace is None:
         raise HushstreamError(
-            "plan: expected windows that were released at two times at least, to know how many people come, got "
-            f"{count_text(windows.count, 'window')} of one time; say --users and --visits-per-user"
+            f"plan: expected windows of at least an hour, to know how many people come, got "
+            f"{count_text(windows.count, 'window')} of less; say --users and --visits-per-user"
         )
     return Audience(max(1, round(pace)), config.slot.after_interactions, 1.0, rate)
 
 
-def _levers(ahead: Forecaster, windows: Windows) -> Iterator[tuple[str, Forecast]]:
+def _levers(ahead: Forecaster, windows: Windows, slots_a_day: float) -> Iterator[tuple[str, Forecast]]:
     """What more of something would bring, each by itself."""
     config, slots = ahead.config, float(windows.slots)
     yield "now", _after(ahead, windows, slots)
@@ -189,9 +194,8 @@ def _levers(ahead: Forecaster, windows: Windows) -> Iterator[tuple[str, Forecast
         expected = None if config.expected_items is None else items // 2
         fewer = replace(config, arms=items // 2, expected_items=expected)
         yield f"{items // 2} items in place of {items}", _after(replace(ahead, config=fewer), windows, slots)
-    pace = windows.slots_a_day
-    for weeks in _WEEKS if pace is not None else ():
-        yield f"{weeks} weeks more", _after(ahead, windows, slots + 7 * weeks * (pace or 0.0))
+    for weeks in _WEEKS:
+        yield f"{weeks} weeks more", _after(ahead, windows, slots + 7 * weeks * slots_a_day)
 
 
 def _after(ahead: Forecaster, windows: Windows, slots: float) -> Forecast:
@@ -212,8 +216,6 @@ def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
         against = "" if one is now else f" ({one.private - now.private:+.4f})"
         yield f"{name}: {share}; a visit of a new user earns {one.private:.4f}{against}, alone {one.cold:.4f}"
     last = f"{_WEEKS[-1]} weeks more"
-    if last not in levers:
-        return
     more = levers[last].private - now.private
     if now.gain <= LEAST_GAIN * now.cold and levers[last].gain <= LEAST_GAIN * now.cold:
         yield f"{last} do not make it better than no learning: stop, or change what stands above"

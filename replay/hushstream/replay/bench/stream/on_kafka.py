@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hushstream.agents.worker.session import KAFKA_LEAST_SECONDS
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.load import Load, context_batches, draw_rewards, reward_batches
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
@@ -30,6 +31,10 @@ from hushstream.replay.bench.stream.scaling import WORKERS, Share, recovered, sc
 
 EMBEDDED_TARGET = 0.7
 RECOVERY_TARGET_SECONDS = 30.0
+SESSION_SECONDS = KAFKA_LEAST_SECONDS + 1.0
+"""For so long, at most, a group does not miss a worker that was killed."""
+NO_SNAPSHOT_SECONDS = 86_400.0
+"""Longer than a run."""
 
 _FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
 
@@ -121,13 +126,17 @@ async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[f
         learner = await bench.learner("lost")
         load = replace(bench.load(sizes.users), users=users)
         await _fed(learner, load)
-        return await _taken_up(learner, 1, journal=False), await _taken_up(learner, 2, journal=True)
+        # Until its group misses the worker that was killed.
+        await asyncio.sleep(SESSION_SECONDS)
+        lost = await _taken_up(learner, 2, journal=True)
+        return await _taken_up(learner, 2, journal=False), lost
 
 
 async def _fed(learner: Learner, load: Load) -> None:
+    """Let every context be decided and rewarded, and kill the worker before it saves or publishes a state."""
     values = context_batches(load, BATCH_ROWS)
     await learner.append("contexts", values)
-    async with learner.running() as worker:
+    async with learner.running("--snapshot-interval", f"{NO_SNAPSHOT_SECONDS:g}", kill=True) as worker:
         await learner.tail.until(len(values), 0, worker.check)
         rewards = draw_rewards(len(load), SEED)
         await learner.append("clicks", reward_batches(load, learner.tail.arms(), rewards, BATCH_ROWS))
@@ -135,7 +144,7 @@ async def _fed(learner: Learner, load: Load) -> None:
 
 
 async def _taken_up(learner: Learner, number: int, *, journal: bool) -> float:
-    """Start a worker on its data directory (a number that was there before), or on an empty one."""
+    """Start a worker on its data directory (a number that was there before), or on an empty one, and end it."""
     (learner.folder / f"{learner.name}-{number}.log").unlink(missing_ok=True)
     begun = time.monotonic()
     async with learner.running(number=number) as worker:
