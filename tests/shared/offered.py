@@ -47,4 +47,5 @@ def _forget_catalogue() -> None:
     importlib.invalidate_caches()
     _offered.cache_clear()
     kinds.cache_clear()
+    _offered.cache_clear()
     studies.cache_clear()

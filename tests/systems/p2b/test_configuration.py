@@ -105,6 +105,7 @@ TOP = {
     "items_from_requests": [True, 1, "yes", None],
     "item_features": [{"colour": {"kind": "boolean"}}],
     "half_life": [0, -1.0, NAN, 2.0, "1"],
+    "model_valid_seconds": [0, -1.0, NAN, 3600.0, "1"],
     "system": ["p3b", None],
 }
 
@@ -209,7 +210,7 @@ def test_every_value_and_every_centroid_moves_the_digest():
     # Those that go with others alone: tests/systems/p2b (test_declared, test_forgetting, edge/test_renewal), and
     # tests/gateway/test_personalizer.py.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
-    asked = {"items_from_requests", "users.events", "half_life", "slot.renew_every_seconds"}
+    asked = {"items_from_requests", "users.events", "half_life", "model_valid_seconds", "slot.renew_every_seconds"}
     assert leaves - {"system", "privacy.person"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
