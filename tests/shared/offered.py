@@ -14,7 +14,7 @@ from hushstream.engine.declare.declaration import Kind
 from hushstream.replay.study import studies
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import CATALOGUE
-from hushstream.systems.catalogue import kind_of, kinds
+from hushstream.systems.catalogue import _offered, kind_of, kinds
 
 ENGINE = Path(__file__).parents[1] / "engine"
 POLL = ENGINE / "third_system" / "package"
@@ -45,5 +45,7 @@ def offered(package: Path, name: str) -> Iterator[Kind]:
 
 def _forget_catalogue() -> None:
     importlib.invalidate_caches()
+    _offered.cache_clear()
     kinds.cache_clear()
+    _offered.cache_clear()
     studies.cache_clear()
