@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
+from aiokafka.errors import KafkaError
 from prometheus_client import generate_latest
 
 from hushstream.agents.kafka.logs import LogReader
@@ -27,6 +28,7 @@ from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy
+from hushstream.replay.runners.ports import free_port
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
@@ -240,6 +242,14 @@ async def test_it_ends_when_it_is_told_though_no_broker_answers(
     await reading.wait()
     stop.set()
     assert await running == 0
+
+
+async def test_a_reader_that_finds_no_broker_leaves_nothing_open(live: Live) -> None:
+    settings = live.connection.settings().model_copy(update={"bootstrap": f"127.0.0.1:{free_port()}"})
+    reader = LogReader(settings)
+    with pytest.raises(KafkaError):
+        await reader.__aenter__()
+    assert reader._consumer._closed
 
 
 async def test_without_the_zones_key_it_does_not_begin(deployment: Any, live: Live, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def offered(package: Path, name: str) -> Iterator[Kind]:
 
 def _forget_catalogue() -> None:
     importlib.invalidate_caches()
+    _offered.cache_clear()
     kinds.cache_clear()
     _offered.cache_clear()
     studies.cache_clear()

@@ -7,7 +7,8 @@ half a second to import.
 from __future__ import annotations
 
 METRICS_HOST = "127.0.0.1"
-"""Metrics tell of content and of work: whoever wants others to read them names another address."""
+"""Loopback only, since metrics say something of content and of load. An operator who wants them read from elsewhere
+sets another address."""
 
 SESSION_TIMEOUT_SECONDS = 3.0
 HEARTBEAT_SECONDS = 1.0

@@ -44,7 +44,7 @@ class AccessDenied(WorkerError):
 
 
 class ProducerOutOfStep(WorkerError):
-    """The broker refuses all that this process goes on to send to a partition: only a fresh producer is heard."""
+    """The broker refuses all further records of this producer for a partition. Only a new producer can go on."""
 
 
 class SessionRefused(WorkerError):
@@ -122,7 +122,7 @@ class JournalLost(HushstreamError):
 
 
 class DiskRefused(JournalLost):
-    """The state folder's disk refused what must be on it: the partition reloads, and is let go if that goes on."""
+    """The disk of the state folder refused a write: the partition is loaded again, or given up if that goes on."""
 
 
 def code_of(reason: BaseException) -> str:

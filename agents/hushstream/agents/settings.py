@@ -22,7 +22,7 @@ IN_FLIGHT = 6
 
 
 def group_of(deployment: str, role: str) -> str:
-    """The consumer group of a role's workers, unless they are told another."""
+    """The consumer group of a role's workers, unless the settings name another."""
     return f"{deployment}.{role}"
 
 

@@ -42,7 +42,7 @@ class AwaitedPredictions:
         self._passed: dict[int, PassedOver[Prediction]] = {}
 
     def cancel(self) -> None:
-        """Nothing more is heard: cancel what is awaited."""
+        """No more answers will come: cancel all that is awaited."""
         for question in self.waiting.values():
             question.answer.cancel()
         self.waiting.clear()
@@ -65,7 +65,7 @@ class AwaitedPredictions:
 
     @contextmanager
     def sending(self, questions: Sequence[Question]) -> Iterator[None]:
-        """Send records that nobody has sent; where that fails, whoever else waits for one of them is told.
+        """Send the records that were not sent yet. Where that fails, all who wait for one of them get the error.
 
         They rely on this call's record, so they would wait until their time is up; and whoever asked again meanwhile
         would send nothing. What the log holds in spite of an error is answered all the same when it is asked for again.

@@ -331,7 +331,7 @@ class Client:
         return self._rules is not None and self._rules.shadow
 
     def _to_show(self, answer: Decision, fallback: Decision | None) -> Decision:
-        """What an answer of the learner comes to for the application: in the shadow its own choice, marked."""
+        """What the application gets of an answer; in mode shadow that is its own choice, marked as such."""
         if fallback is None or not self._in_shadow:
             return answer
         return replace(fallback, policy="shadow", model_version=answer.model_version)

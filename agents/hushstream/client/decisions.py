@@ -68,7 +68,7 @@ class Answer(NamedTuple):
     model_version: int
 
     def to(self, user: str, item: str | None = None, catalogue: int = 0) -> Decision:
-        """What the user whose event it is gets to see, with the item that its row stands for."""
+        """What the user of the event is shown, with the item that its row stands for."""
         propensity = self.propensity / _WHOLE
         return Decision(self.event_id, user, self.arm, propensity, self.policy, self.model_version, item, catalogue)
 

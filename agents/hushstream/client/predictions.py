@@ -41,7 +41,7 @@ class RefusedRecord:
 
 
 def outcome_of(event_id: str, outcome: Prediction | BaseException) -> Prediction | RefusedRecord:
-    """What stands for one of many records: its answer, or why it has none; another error is raised."""
+    """The result for one of many records: its answer, or why it has none. Any other error is raised."""
     if isinstance(outcome, HushstreamError):
         return RefusedRecord(event_id, outcome)
     if isinstance(outcome, BaseException):

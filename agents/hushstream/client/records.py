@@ -160,7 +160,7 @@ class RecordClient:
         after_phase: int = -1,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> list[Prediction | RefusedRecord]:
-        """`predict` of many records at once, which go out in columnar records: for whoever has many to ask for.
+        """`predict` for many records at once, which are sent as columnar records.
 
         A record that is refused, here or by its node's worker, keeps no other from its answer.
 

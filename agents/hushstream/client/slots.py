@@ -1,7 +1,7 @@
 """The way of a device's slots to the collector of a BGTplanner deployment, and of rounds and models back.
 
 Ratings stay in a `RatingAgent`, on a device or in an application's process. This client is the transport beside it: it
-hears what is published, `rounds` and `models`, and appends slots that are finished and padded to `updates`, whose one
+reads what is published, `rounds` and `models`, and appends slots that are finished and padded to `updates`, whose one
 partition is the collector's. It holds no key.
 
 A slot is in clear, without a name. Whoever runs this client sees where a slot comes from, so it belongs to the users'
@@ -63,7 +63,7 @@ class SlotLog(Protocol):
 
 
 class SlotClient:
-    """Hear of rounds and models, and hand in slots. One instance serves many devices concurrently.
+    """Read rounds and models, and hand in slots. One instance serves many devices concurrently.
 
     Use as an async context manager; `connect_slots` makes one on a Kafka.
     """
@@ -88,7 +88,7 @@ class SlotClient:
         self._failed: HushstreamError | None = None
 
     async def __aenter__(self) -> Self:
-        """Hear of all that is published so far.
+        """Read all that is published so far.
 
         Raises:
             HushstreamError: it is another deployment's, or of a later release.

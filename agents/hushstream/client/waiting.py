@@ -1,4 +1,5 @@
-"""What a client knows of one partition's learners without being told: whether they go on, and what they passed over."""
+"""What a client concludes about the learners of a partition from their journal: whether they work, and what they
+passed over without an answer."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class HoldsEarlyFeedback(Protocol):
     """Where feedback waits for a context that has not come."""
 
     def __len__(self) -> int:
-        """0 when nothing waits."""
+        """How much feedback waits."""
 
     def hold(self, click: FeedbackRow) -> object:
         """Let a click wait, if there is a place for it."""
@@ -55,10 +55,10 @@ class HoldsEarlyFeedback(Protocol):
         """Drop everything."""
 
     def forget(self, user: str) -> None:
-        """Drop what a user's feedback left here."""
+        """Drop the feedback of one user."""
 
     def all(self) -> Iterable[FeedbackRow]:
-        """Everything that waits; taken in this order it waits as it did."""
+        """Everything that waits, in an order in which `hold` gives the same state again."""
 
 
 def _pack_read(role: DecisionRole) -> Mapping[str, int]:
@@ -256,7 +256,7 @@ class DecisionRole(AnsweringRole):
         return offered if eligible is None else eligible & offered
 
     def forget_events(self, user: str) -> None:
-        """Take a user's name out of what is remembered of events."""
+        """Remove a user's name from all remembered events; the events themselves stay known."""
         for event_id, past in list(self.past.items()):
             if past.user == user:
                 self.past.put(event_id, past._replace(user=NOBODY))

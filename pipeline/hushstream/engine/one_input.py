@@ -1,4 +1,4 @@
-"""The part of a machine that reads one input log and keeps a running digest: all but learners share it."""
+"""The part of a machine that reads one input log and keeps a running digest. Roles that answer users do not have it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Gathered:
     __slots__ = ("_letters", "_source", "counts", "dead", "ids", "steps")
 
     def __init__(self, role: OneInput) -> None:
-        """Nothing has happened in this role's fold."""
+        """Begin with no steps, dead letters or counts."""
         self._letters = role.letters
         self._source = role.inputs[0]
         self.dead: list[Output] = []
@@ -64,12 +64,12 @@ class Gathered:
         self.ids: dict[str, None] = {}
 
     def refuse(self, reason: str, record: InputRecord) -> None:
-        """Set a record aside, with the reason."""
+        """Send a record to the dead letters, with the reason."""
         self.dead.append(self._letters.letter(reason, *self._source, record.offset, value=record.value))
         self.counts[Outcome.REJECTED] += 1
 
     def step(self, journal: bytes | None, releases: Sequence[Output] = (), key_rotated: bool = False) -> None:
-        """Make a step of what was collected, and begin to collect anew."""
+        """Make a step of what was collected, and start with empty counts again."""
         self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, key_rotated))
         self.dead, self.counts = [], Counter()
 
@@ -176,7 +176,7 @@ class OneInput(OwnsJournal, Declared):
         return batch
 
     def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
-        """All that was read is fed: the steps of the fold, and one for what is left."""
+        """End a fold: the steps that it made, and a last one for input that led to no release."""
         for part in slices:
             self._digest_below(part.high)
             self.position = part.high

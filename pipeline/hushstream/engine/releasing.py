@@ -1,4 +1,5 @@
-"""Roles that release with noise: they gather, close, charge, add noise, journal, and only then release.
+"""Roles that release with noise: they collect input, close a window, charge the budget, add noise, write the journal
+record, and only then release.
 
 A role's own ``fold`` shows what happens to its input, and calls the shared steps (`Releases`):
 
@@ -42,7 +43,7 @@ from hushstream.privacy.ledger import Exhausted
 
 
 class Releases:
-    """What is kept of the releases of one journal.
+    """Key, epoch and budget of the releases of one journal.
 
     Attributes:
         keys: of the zone, and the one in force.
@@ -124,7 +125,7 @@ class Releases:
         return value, self._rotate_to(turned_to)
 
     def put_key(self, key_id: bytes) -> None:
-        """Go on under the zone's key with this public id.
+        """Use the zone's key with this public id from here on.
 
         Raises:
             KeyFileError: it was destroyed, or the zone never had it.
@@ -167,7 +168,7 @@ class Releases:
             self.replayed.require_followed()
 
     def adopt(self, fields: Mapping[str, Any], window: int) -> bool:
-        """Go on after a journal record whose release its inputs no longer give; it stands, and is never sent again.
+        """Accept a journal record whose release its inputs no longer give. It counts, and is never sent again.
 
         The next release opens an epoch after the record's own, which another state of this journal may have begun:
         under the noise of any earlier one something else was released.
@@ -271,12 +272,12 @@ class ReleasingRole(OneInput, ABC):
 
     @property
     def epoch(self) -> NoiseEpoch:
-        """Where the noise stands."""
+        """The epoch of the noise."""
         return self.releases.epoch
 
     @property
     def spending(self) -> Spending:
-        """What is charged."""
+        """What was charged to the budget so far."""
         return self.releases.spending
 
     @property

@@ -74,7 +74,7 @@ async def check_version(cluster: Cluster, timeout_seconds: float) -> None:
 
 
 async def why_unreachable(cluster: Cluster, timeout_seconds: float) -> str:
-    """What stands in the way, to be put behind "no broker answered"; empty when one answers now.
+    """Why no broker answers, as the end of the message "no broker answered"; empty when one answers now.
 
     The Kafka client itself says only that it was unable to bootstrap, whatever the cause.
     """

@@ -28,7 +28,7 @@ def journal_name(genesis: bytes) -> str:
 
 
 def journal_label(journal: str, generation: int) -> str:
-    """A journal as commits name it: one that was accepted in spite of its marks goes on under another label."""
+    """The name of a journal in commits. A journal that was accepted in spite of its marks gets another name."""
     return f"{journal}.{generation}" if generation else journal
 
 

@@ -46,7 +46,12 @@ class LogReader:
         self._assigned = False
 
     async def __aenter__(self) -> Self:
-        await self._consumer.start()
+        try:
+            await self._consumer.start()
+        except BaseException:
+            # Nobody else would close what was opened so far.
+            await self._consumer.stop()
+            raise
         return self
 
     async def __aexit__(

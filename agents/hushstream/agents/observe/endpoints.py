@@ -1,4 +1,4 @@
-"""The HTTP endpoints at which Prometheus reads metrics: to anybody who reaches them, or to whoever holds a token."""
+"""The HTTP endpoints where Prometheus reads metrics: open to all who can reach them, or only with a token."""
 
 from __future__ import annotations
 

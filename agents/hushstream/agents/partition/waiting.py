@@ -12,7 +12,7 @@ fold or two (at half of the highest rate: 25 ms in place of 13 from the start of
 
 
 async def within(event: asyncio.Event, deadline: float, clock: Callable[[], float]) -> bool:
-    """Whether it comes to an event before a moment of this clock."""
+    """Whether an event happens before a deadline of this clock."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, deadline - clock()))
     except TimeoutError:

@@ -197,7 +197,7 @@ class Beginning:
         return None
 
     async def _stands(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
-        """Whether a published state stands on the journal as it is now."""
+        """Whether a published state belongs to the journal as it is now."""
         head = found.head
         if head.genesis != start.genesis:
             return False

@@ -1,4 +1,4 @@
-"""Finds on which branch of a forked journal a state stands.
+"""Finds the branch of a forked journal that a state belongs to.
 
 A journal that lost its end and was continued has forked: both branches have the same first record and the same numbers
 and offsets, but other records. A state of the lost branch would skip every record of the journal, as none continues it.
@@ -38,7 +38,7 @@ def sequence_of(machine: Machine, value: bytes) -> int | None:
 
 
 def sequence_in_flight(machine: Machine, value: bytes) -> int | None:
-    """`sequence_of`, while records of ours are on their way: the machine then stands beyond what the journal holds.
+    """`sequence_of` while records of this worker are being written: the machine is then ahead of the journal.
 
     Raises:
         JournalLost: it cannot be read, and may be what the journal goes on with: whoever takes the journal up again
@@ -118,7 +118,7 @@ async def reach(reader: LogReader, machine: Machine, sequence: int, journal_offs
 
 
 async def published_ms(reader: LogReader, models: FollowsModels) -> int:
-    """Log time of the version that a reader of models stands behind; 0 where the record is not there any more."""
+    """Log time of the last version that a reader of models has read; 0 where its record was deleted."""
     topic = models.topic
     if not models.position:
         return 0

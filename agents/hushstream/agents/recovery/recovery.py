@@ -303,7 +303,7 @@ class Recovery:
         return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
 
     async def _send(self, recovered: RecoveredMachine, unsent: list[Output]) -> None:
-        """Send again what lies between the mark and the record that the machine has come to, noted before."""
+        """Send again the outputs between the mark and where the machine is now; the mark is raised before."""
         if (unsent or recovered.rotated_at) and self.marks is not None:
             sequence = recovered.sequence if unsent else recovered.rotated_at
             await self.marks.raise_to(

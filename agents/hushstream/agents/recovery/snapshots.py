@@ -126,7 +126,7 @@ class SnapshotStore:
             self._write(partition, _pack(snapshot))
 
     async def save_beside(self, partition: int, snapshot: Snapshot) -> None:
-        """Save from a thread; raises as `save` does. It goes on to its end even if its caller is cancelled."""
+        """Save in a thread; raises as `save` does. The thread finishes even if the caller is cancelled."""
         saving = asyncio.get_running_loop().run_in_executor(None, self.save, partition, snapshot)
         self._saving[partition] = saving
         await asyncio.shield(saving)

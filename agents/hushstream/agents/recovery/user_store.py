@@ -37,10 +37,10 @@ _USERS = "CREATE TABLE IF NOT EXISTS sealed_users (key BLOB PRIMARY KEY, seen_ms
 _SEEN = "CREATE INDEX IF NOT EXISTS sealed_seen ON sealed_users (seen_ms)"
 _SNAPSHOT = "CREATE TABLE IF NOT EXISTS sealed_snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)"
 _CLEAR = "CREATE TABLE users "
-"""How earlier releases began, which wrote users in clear: so it stands in a file's first page."""
+"""The header of files of earlier releases, which wrote users in clear."""
 
 _SEALED = "CREATE TABLE sealed_users "
-"""How this release begins: so it stands in a file's first page."""
+"""The header of files of this release."""
 
 _WRITTEN_ANEW = 1
 """`PRAGMA user_version` of a file that was written anew since anything lay in it in clear."""
@@ -75,7 +75,7 @@ _UNSEEN_WHOSE = (
 )
 _CACHE = "PRAGMA cache_size = -8192"
 _BUSY_SECONDS = 0.5
-"""Another process may hold the file for as long as it sleeps: whoever waits for it folds nothing meanwhile."""
+"""How long to wait for a file that another process has locked. A worker that waits folds nothing meanwhile."""
 
 _GENERATION_BYTES = 7
 """Of a snapshot's number: SQLite's integers have eight, with a sign."""

@@ -139,7 +139,7 @@ def system_named(values: Any, source: str, lines: KeyLines | None = None) -> Kin
 
 
 def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
-    """Where a key stands, as far as that is known."""
+    """The file of a key of the configuration, and its line where that is known."""
     line = (lines or {}).get(key)
     return source if line is None else f"{source}, line {line}"
 

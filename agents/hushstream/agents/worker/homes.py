@@ -64,7 +64,7 @@ class Homes:
         observe: Observe,
         fatal: Callable[[BaseException], None],
     ) -> None:
-        """Own nothing yet; the first input is the home topic; ``fatal`` is told what ends the worker."""
+        """Own no partition yet; the first input is the home topic. ``fatal`` gets an error that ends the worker."""
         self._settings = settings
         self._make_machine = make_machine
         self._inputs = topics.inputs
@@ -268,7 +268,7 @@ class Homes:
         task.add_done_callback(self._reloading.discard)
 
     def _let_go_in_time(self, reason: DiskRefused) -> None:
-        """End the membership if the disk goes on refusing: a peer with another disk can do the work."""
+        """Leave the group if the disk keeps refusing writes, so that a worker with another disk takes over."""
         now, limit = time.monotonic(), self._settings.let_go_seconds
         first, last = self._refusing or (now, now)
         # A refusal long ago, of a partition that has had nothing to release since, is another one's story.

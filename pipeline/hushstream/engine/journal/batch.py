@@ -53,7 +53,7 @@ class Rounding:
     digests: tuple[str, ...] = ()
 
     def allows(self, name: str, again: Any, journaled: Any) -> bool:
-        """Whether a field may have these two values."""
+        """Whether two values of a field count as equal."""
         if name in self.digests:
             return True
         if name not in self.floats:
@@ -150,7 +150,7 @@ class Replayed:
         return value
 
     def require_followed(self) -> None:
-        """Refuse to end a replay in which the record did not come.
+        """Refuse the end of a replay that did not give the record.
 
         Raises:
             ReplayMismatch: it did not.

@@ -76,7 +76,7 @@ class ForeignJournal(HushstreamError):
 
 
 class AlteredGenesis(ForeignJournal):
-    """A first record that is not closed as one is: no journal begins with it."""
+    """A first record whose chain digest does not fit: no journal can begin with it."""
 
 
 class UnknownRecord(HushstreamError):
@@ -270,7 +270,7 @@ class Chain:
         return bool(content) and any(key.digest("chain", previous, content) == closing for key in keys)
 
     def read(self, value: bytes) -> tuple[JournalEntry, dict[str, Any]]:
-        """Decode a journal record without judging whether it counts.
+        """Decode a journal record; this does not check whether it continues the chain.
 
         Raises:
             NewerJournal: it continues the chain, in a version or a schema generation that this release does not know.
@@ -309,7 +309,7 @@ class Chain:
         return fields
 
     def accept(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
-        """Advance by a record read from the journal, if it continues the chain.
+        """Move on by a record of the journal, if it continues the chain.
 
         Raises:
             OffChain: it does not (see `check`); nothing has changed then.
@@ -320,7 +320,7 @@ class Chain:
         return fields
 
     def rotate_to(self, digester: Digester) -> None:
-        """Close what comes from now on under another key: the last record said so, under the one before."""
+        """Use another key for the digests of all further records; the last record under the old key announced it."""
         self._digester_before, self.digester = self.digester, digester
 
     def dump(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class MarkSeal:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of the releases of a home partition, whatever its journal says.
+    """What marks say of the releases of a home partition. It does not depend on the journal.
 
     Attributes:
         shared: the marks in the zone's topic.
@@ -215,7 +215,7 @@ def _highest(journal: str, marks: Iterable[Mark]) -> int:
 
 
 def read_public(value: bytes) -> Mark:
-    """What stands in a mark in clear, for who holds no key of the zone; the record's number reads 0.
+    """The public part of a mark, for readers without the zone's key. The number of the record reads 0 there.
 
     Raises:
         MarkUnreadable: it is no mark.

@@ -1,4 +1,4 @@
-"""Notes of operators on a role's logs, kept in its journal beside the chain.
+"""Notes that operators write about a role's logs. They stand in its journal, and are no part of the chain.
 
 A note changes no state and continues no record: every reader of the chain skips it. It is made under the key of the
 role's zone, so write access to the topic alone does not let anybody say that records were lost, or that others are
@@ -28,7 +28,7 @@ _TAG_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What was said of a range of a log.
+    """What an operator noted about a range of a log.
 
     Attributes:
         kind: `LOST` or `FOREIGN`.
@@ -45,7 +45,7 @@ class Note:
     before_ms: int = 0
 
     def covers(self, source: TopicPartition, low: int, high: int) -> bool:
-        """Whether it is of this range, or of more."""
+        """Whether it covers this whole range."""
         return self.source == source and self.low <= low and high <= self.high
 
     def as_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Note:
 
 
 def read_without_key(value: bytes, deployment: str, role: str, partition: int) -> Note | None:
-    """What claims to be a note of this place, whoever made it; None for anything else."""
+    """A note about this partition as it stands there; it is not checked who wrote it. None for any other record."""
     try:
         _, fields = codec.decode(value, frozenset({"OperatorNote"}))
     except CodecError:

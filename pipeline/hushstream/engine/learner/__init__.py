@@ -1,1 +1,1 @@
-"""What the learners share: intake, feedback that waits or comes early, readers of models."""
+"""What learners share: decoding of input, feedback that comes early or is still awaited, readers of models."""

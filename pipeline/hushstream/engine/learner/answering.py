@@ -30,7 +30,7 @@ from hushstream.privacy.keys import Key
 
 
 class AnsweredBatch:
-    """A batch on its way: what came in, and what it came to.
+    """A batch that is being folded: its input, and the answers, releases and counts so far.
 
     Attributes:
         sequence: of the journal record that covers it.
@@ -49,7 +49,7 @@ class AnsweredBatch:
         letters: DeadLetters,
         journaled: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin with nothing noted."""
+        """Begin without answers, releases or counts."""
         self.sequence = sequence
         self.slices = slices
         self.journaled = journaled

@@ -60,7 +60,7 @@ class Arrivals:
     def __init__(
         self, contexts: TopicPartition, clicks: TopicPartition, decode: Callable[[InputSlice], DecodedContexts]
     ) -> None:
-        """Begin with nothing, and without knowing where the log of ``clicks`` ends; ``decode`` makes a piece."""
+        """Begin without records. Where the log of ``clicks`` ends is not known yet; ``decode`` decodes a slice."""
         self._contexts, self._clicks = contexts, clicks
         self._decode = decode
         self._pieces: list[DecodedContexts] = []
@@ -80,7 +80,7 @@ class Arrivals:
         return [piece for piece in self._pieces if piece.low < part.high]
 
     def forget(self, position: int) -> None:
-        """Drop the pieces below an offset: they were folded."""
+        """Drop the decoded pieces below an offset, since they were folded."""
         self._pieces = [piece for piece in self._pieces if piece.high > position]
 
     def ends_at(self, before: int, end: int) -> None:

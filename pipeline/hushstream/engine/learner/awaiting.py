@@ -58,21 +58,21 @@ class OpenRows(Generic[RowT]):
     __slots__ = ("_arms", "_due", "_rows", "_settle_ms")
 
     def __init__(self, settle_ms: int, arms: int) -> None:
-        """Begin with none; a row settles for ``settle_ms`` of log time, and feedback names one of ``arms``."""
+        """Begin without rows. A row waits for ``settle_ms`` of log time; feedback must name one of ``arms``."""
         self._settle_ms, self._arms = settle_ms, arms
         self._rows: dict[str, RowT] = {}
         self._due: deque[tuple[int, str]] = deque()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many rows wait."""
         return len(self._rows)
 
     def get(self, event_id: str) -> RowT | None:
-        """The row of an event, if it waits."""
+        """The row of an event; None where it does not wait."""
         return self._rows.get(event_id)
 
     def add(self, event_id: str, row: RowT) -> None:
-        """Let the row of a decision wait; none before it was decided later."""
+        """Add the row of a decision. Rows are added in the order of their decisions."""
         self._rows[event_id] = row
         self._due.append((row.decided_ms, event_id))
 
@@ -93,7 +93,7 @@ class OpenRows(Generic[RowT]):
     def join(
         self, row: RowT, click: FeedbackRow, part: InputSlice, batch: Batch, bad_reward: str | None = None
     ) -> None:
-        """Note one piece of feedback in an open row; the first of each kind stands.
+        """Add one piece of feedback to an open row. Only the first of each kind counts.
 
         Args:
             row: of its event.
@@ -124,7 +124,7 @@ class OpenRows(Generic[RowT]):
             batch.counts[JoinOutcome.SHOWN if own else JoinOutcome.OTHER_ARM] += 1
 
     def settled(self, now_ms: int, batch: Batch) -> list[tuple[str, RowT]]:
-        """Take the rows that leave at ``now_ms``: they are as they will stay."""
+        """Remove and return the rows that no feedback can change after ``now_ms``."""
         due, settle_ms = self._due, self._settle_ms
         events = []
         while due and has_settled(due[0][0], now_ms, settle_ms):
@@ -132,7 +132,7 @@ class OpenRows(Generic[RowT]):
         return self._shown(events, batch)
 
     def all_settled(self, batch: Batch) -> list[tuple[str, RowT]]:
-        """Take all rows: a phase has ended."""
+        """Remove and return all rows, since a phase has ended."""
         events, self._due = [event_id for _, event_id in self._due], deque()
         return self._shown(events, batch)
 

@@ -122,7 +122,7 @@ Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget | Own
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
-    """Whether what fell due at ``due_ms`` of log time leaves at ``now_ms``.
+    """Whether something due at ``due_ms`` of log time must leave at ``now_ms``.
 
     Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
     one begins: together. What left for itself would tell by its time whose it is.
@@ -147,7 +147,7 @@ class Batch(AnsweredBatch):
         inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
     ) -> None:
-        """Begin a batch with no answers.
+        """Begin a batch without answers.
 
         Args:
             whole: what came in, and what is replayed.
@@ -211,7 +211,7 @@ class Batch(AnsweredBatch):
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
     def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
-        """Runs of rows, and what comes before each; returns the log time that they have come to."""
+        """Runs of rows, each behind what comes before it; returns the log time of the last one."""
         clicks, public, oversized = self.clicks, self.public, frozenset(decoded.oversized)
         columns = decoded.columns
         offsets, times_ms, after_clicks = columns.offsets, columns.timestamps_ms, columns.after_clicks
@@ -285,7 +285,7 @@ class Batch(AnsweredBatch):
         return Refusal.BASELINE_NOT_ELIGIBLE if bad else None
 
     def too_late(self, click: FeedbackRow) -> None:
-        """Count feedback whose decision waits no more; only a reward is missed."""
+        """Count feedback whose decision no longer waits. Only a late reward is a loss; a late "shown" is not."""
         self.counts[JoinOutcome.LATE_REWARD if click.rewarded else JoinOutcome.REPEATED_FEEDBACK] += 1
 
     # Answers.
@@ -346,7 +346,7 @@ class Batch(AnsweredBatch):
         self.counts[Outcome.REPEATED_CONTEXT] += 1
 
     def ask(self, spending: Spending, charge_key: ChargeKey) -> Asked:
-        """Ask whether a release may be made; the journal record holds what it was debited."""
+        """Ask the budget for a release. The journal record of the batch holds the debit."""
         asked = spending.ask(charge_key)
         self._debits.append(debit_fields(asked.debit))
         if asked.refused:
@@ -449,7 +449,7 @@ class PublicCursor:
         self.next_ms = self._items[0].log_time_ms if found else NEVER_MS
 
     def take(self) -> Published | Changed:
-        """The next one; it is past from here on."""
+        """The next one; the cursor moves behind it."""
         item = self._items[self._taken]
         self._taken += 1
         self.next_ms = self._items[self._taken].log_time_ms if self._taken < len(self._items) else NEVER_MS

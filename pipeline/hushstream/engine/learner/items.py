@@ -1,4 +1,4 @@
-"""The catalogue as a learner follows it: an input that every learner reads whole, in its turn with all others."""
+"""The catalogue of items at a learner. Every learner reads the whole topic, merged with its other inputs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ItemReader:
 
 
 def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
-    """The catalogue that a slice of the topic, from its beginning, comes to: changes that do not count are left out."""
+    """The catalogue after a slice that begins where the topic begins. Changes that do not count are left out."""
     reader = ItemReader(rules)
     for read in reader.read(part):
         if read.change is not None:
@@ -92,7 +92,7 @@ def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
 def until_next_change(
     slices: Sequence[InputSlice], contexts: TopicPartition, now_ms: int
 ) -> tuple[Sequence[InputSlice], bool]:
-    """What of the slices lies before the first change that is later than the first context, and whether that cuts some.
+    """The slices up to the first change of the catalogue behind the first context, and whether anything is cut.
 
     So a batch decides under one version of the catalogue: that of all changes up to the end of its range, which its
     journal record names. Changes at the log time of a context come before it.

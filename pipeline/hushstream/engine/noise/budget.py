@@ -249,7 +249,7 @@ def largest_that(fits: Callable[[int], bool], most: int = 1_000_000) -> int:
 
 
 def require_fits(count: int, what: str, least: Cost, budget: BudgetConfig) -> None:
-    """Refuse a budget out of which nothing could ever be released.
+    """Refuse a budget that is too small for a single release.
 
     Raises:
         ConfigurationError: names the least that would be needed.

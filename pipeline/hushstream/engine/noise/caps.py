@@ -1,4 +1,5 @@
-"""The setting that bounds how much of one person is counted, and the largest bound at which a guarantee is left."""
+"""The setting that limits how much of one person is counted, and its largest value at which the guarantee still says
+something."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hushstream.privacy.promises.sentence import Prices
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:
-    """The same guarantee; where a whole life is promised little, with the largest number of units that changes that.
+    """The same guarantee; where it promises little for a whole life, with the largest number of units that helps.
 
     Args:
         promise: of the configuration.

@@ -1,4 +1,4 @@
-"""Epochs of a machine's noise, and how a worker requests one (`ReleasingMachine.request_epoch` in `engine.machine`).
+"""Epochs of a machine's noise, and how a worker requests one (`ReleasingRole.request_epoch` in `engine.releasing`).
 
 A worker that suspects a rollback of its journal requests an epoch, and gives it a nonce: random bytes. A number alone
 would not do: when the records of the first worker are lost, too, a second worker requests an epoch at the same place,
@@ -49,7 +49,7 @@ def nonce_of(genesis_nonce: bytes, requested: bytes) -> bytes:
 
 @dataclass(slots=True)
 class NoiseEpoch:
-    """Where a machine stands among its epochs.
+    """The current epoch of a machine's noise, and whether the next release opens another.
 
     Attributes:
         number: of the epoch; it never falls.
@@ -155,7 +155,7 @@ class NoiseEpoch:
         return asdict(self)
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Stand where a state says."""
+        """Take over a packed state."""
         for name, value in state.items():
             setattr(self, name, value)
 

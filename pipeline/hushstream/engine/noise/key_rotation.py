@@ -28,7 +28,7 @@ class KeyInForce:
     """
 
     def __init__(self, key: Key, ring: KeyRing | None = None) -> None:
-        """Begin under ``key``; a role without a key file (a seed, in experiments) has no ring, and keeps its key."""
+        """Begin under ``key``. A role whose keys come from a seed (in experiments) has no ring: its key stays."""
         self.key = key
         self._ring = ring
         self._newest = key.key_id if ring is None else ring.of(ring.current).key_id

@@ -63,7 +63,7 @@ class Spending:
     """
 
     def __init__(self, terms: SpendingTerms, partition: int) -> None:
-        """Nothing is spent."""
+        """Begin with nothing spent."""
         self.terms = terms
         self.redraws = 0
         self._partition = partition
@@ -106,7 +106,7 @@ class Spending:
         return self._ledger.refusal(self._debits(charge_key))
 
     def adopt(self, charge_key: ChargeKey) -> None:
-        """Enter a charge that the journal says was paid, though its inputs no longer say so, whatever the limits.
+        """Add a charge that the journal says was paid, even above the limit, although its inputs no longer show it.
 
         Raises:
             LedgerError: a charge that is closed.
@@ -156,7 +156,7 @@ class Spending:
         return own, self._life(charge_key)
 
     def _life(self, charge_key: ChargeKey) -> Debit:
-        """What the deployment scope lacks, in the units in which the filter adds up prices.
+        """What is missing in the deployment scope for the next release, in the units of its filter.
 
         A redraw that was paid for stays so: one before it asks for nothing.
         """
@@ -169,7 +169,7 @@ class Spending:
         return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())
 
     def _open(self, charge_key: ChargeKey, scope: str) -> None:
-        """Go over to a charge, which has a scope: nothing is asked of the one before any more."""
+        """Open a new charge with its scope. The charge before it is closed for good."""
         if charge_key == self._charge_key:
             return
         before = self._own_scope(self._charge_key)
