@@ -105,6 +105,8 @@ async def test_a_worker_that_is_killed_and_started_again_disturbs_no_peer(
     """The group never notices: its session is longer than the test, and its generation stays what it was."""
     async with deployment(bench, harness, machines, "restarted") as run:
         first = await run.start(datadir=str(run.settings.datadir / "one"), session_timeout_seconds=1800.0)
+        # Whoever came second would move partitions of a peer that has them already.
+        await run.taken_up(first)
         peer = await run.start(datadir=str(run.settings.datadir / "two"), session_timeout_seconds=1800.0)
         await peer.logged("at journal record", harness.PATIENCE_SECONDS)
         await run.folded_all()
