@@ -21,6 +21,7 @@ from hushstream.systems.p2b.configuration import (
     P2BConfig,
     PartitionConfig,
     ReleaseConfig,
+    ShadowConfig,
     SlotConfig,
     UsersConfig,
     configuration_digest,
@@ -40,6 +41,7 @@ SECTIONS = {
     "partitions": PartitionConfig,
     "users": UsersConfig,
     "lift": LiftConfig,
+    "shadow": ShadowConfig,
     "exploration": ExplorationConfig,
     "privacy": PrivacyConfig,
     "budget": BudgetConfig,
@@ -79,6 +81,10 @@ BAD = {
     "lift.decisions_per_user": [0, 1_000_001, 1.5, "9"],
     "lift.every_seconds": [0, -1.0, NAN, INF, "1"],
     "lift.releases": [0, 2**30 + 1, 1.5, None],
+    "shadow.epsilon": [0, -1, 1e-9, 20.5, NAN, INF, "some"],
+    "shadow.decisions_per_user": [0, 1_000_001, 1.5, "9"],
+    "shadow.every_seconds": [0, -1.0, NAN, INF, "1"],
+    "shadow.releases": [0, 2**30 + 1, 1.5, None],
     "exploration.choice": ["random", "", None],
     "exploration.share": [0, 9e-5, 1.1, -0.1, NAN, "some", None],
     "exploration.temperature": [0, 9e-5, 1001, -1, NAN, INF, "hot", None],
@@ -99,6 +105,7 @@ TOP = {
     "arms": [1, 65_537, 2.0, "5"],
     "expected_slots": [0, 10**12 + 1, 1.5],
     "kind": ["cloud", None],
+    "mode": ["dark", None],
     "expected_items": [0, 6, 1.5, "2"],
     "click_rate": [-0.1, 1.5, NAN, "rare"],
     "named_items": [True, 1, "yes", None],
@@ -181,6 +188,10 @@ OTHERS = {
     "lift.decisions_per_user": 3,
     "lift.every_seconds": 60.0,
     "lift.releases": 9,
+    "shadow.epsilon": 0.5,
+    "shadow.decisions_per_user": 3,
+    "shadow.every_seconds": 60.0,
+    "shadow.releases": 9,
     "exploration.choice": "softmax",
     "exploration.share": 0.1,
     "exploration.temperature": 0.1,
@@ -211,7 +222,7 @@ def test_every_value_and_every_centroid_moves_the_digest():
     # tests/gateway/test_personalizer.py.
     declared = {"context.declared", "release.form", "expected_items", "click_rate", "named_items", "item_features"}
     asked = {"items_from_requests", "users.events", "half_life", "model_valid_seconds", "slot.renew_every_seconds"}
-    assert leaves - {"system", "privacy.person"} - declared - asked == set(OTHERS)
+    assert leaves - {"system", "mode", "privacy.person"} - declared - asked == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
@@ -220,8 +231,8 @@ def test_every_value_and_every_centroid_moves_the_digest():
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(configuration_digest(changed, b"centroids"))
     assert len(seen) == 3 + len(OTHERS)
-    said = replace(base, privacy=PrivacyConfig("unprotected"))
-    assert configuration_digest(said, b"centroids") in seen, "words about the promise are in no digest"
+    said = replace(base, privacy=PrivacyConfig("unprotected"), mode="shadow")
+    assert configuration_digest(said, b"centroids") in seen, "the mode and words about the promise are in no digest"
     assert said == base
 
 
