@@ -80,7 +80,7 @@ SIZES: Mapping[str, tuple[int, int]] = {
     "abstract members of a base class": (8, 6),
     "files in the fullest folder": (16, 16),
     "code lines of the toy (meanarm)": (337, 300),
-    "code lines of the product": (68_600, 47_000),
+    "code lines of the product": (69_000, 47_000),
     "words of the README": (1_200, 1_200),
 }
 """Ceiling and goal of each size; for product and README some room, as features come that shorten nothing."""
