@@ -64,7 +64,9 @@ class Commands(LazyGroup):
             "Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
         ),
         "marks": Part((*_OPERATIONS, "hushstream.cli.repairs"), "Release marks of a zone."),
-        "worker": Part(_WORKERS, "Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM."),
+        "worker": Part(
+            _WORKERS, "Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM."
+        ),
         "broker": Part(
             _WORKERS,
             "Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``.",
