@@ -28,6 +28,8 @@ READS_A_CLOCK = {
     "agents/worker/health.py": "looks now and then, and hands down when",
     "agents/worker/worker.py": "runs the loop that watches the group",
     "ops/access/acls.py": "runs the loop that waits for brokers",
+    "ops/audit/auditor.py": "runs the loop that follows the journals, and hands down when",
+    "ops/audit/metrics.py": "its gauges' ages; who makes it may pass a clock",
 }
 """Modules that import a clock, with the reason; an event loop's time is asked where a coroutine waits."""
 

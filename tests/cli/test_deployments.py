@@ -341,7 +341,7 @@ def test_the_key_files_that_are_there_are_checked_and_a_demanded_one_must_be(cli
 def test_a_folder_without_any_key_file_fails_the_check(refused, tmp_path):
     line = refused("keys", "check", tmp_path)
     assert "expected a key file in" in line
-    assert "edge.key, shuffler.key, sealing.key, counter.key, storage-edge.key" in line
+    assert "edge.key, shuffler.key, sealing.key, signing.key, counter.key, storage-edge.key" in line
     assert "keys generate" in line
 
 

@@ -415,7 +415,8 @@ def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rig
     assert "expected a released model on topic models, got none" in refused("model", "export", file, *place)
     ones = np.outer([1, 5, 2], 100 * core.linear.layout.cell_budgets()).astype("<i8")
     own = {"window_id": bytes(16), "slots": 300, "variance": 1e6, "private_as_stated": True}
-    crowd = {**terms_of(core).crowd, **own, "ones": ones.tobytes(), "zeros": (6 * ones.max(0) - ones).tobytes()}
+    sums = {"ones": ones.tobytes(), "zeros": (6 * ones.max(0) - ones).tobytes()}
+    crowd = {**terms_of(core).crowd, **core.price_fields, **own, **sums}
     made = rigs.AggregatorRig(core).give([encode(core.form.crowd_record, crowd)])
     _append(bootstrap, f"{name}.models", made.steps[-1].journal)
     assert cli("model", "export", file, "--format", form, *place).out.startswith(f"{file}: ")

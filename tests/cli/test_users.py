@@ -73,7 +73,7 @@ def test_what_workers_remember_of_a_broker_that_is_gone_is_dropped_only_when_its
     gone = ("dev", "reset", "-d", folder, "--bootstrap", "127.0.0.1:1")
     # Of a worker on another broker only its place in the folder is seen.
     seat = Seat(folder / "state" / "learner", "shop.learner")
-    seat.take("member-1")
+    seat.sit()
     assert "expected no worker on" in refused(*gone, "--yes")
     seat.leave()
     assert "would remove (say --yes) what workers of learner remember" in cli(*gone).out

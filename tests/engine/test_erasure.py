@@ -14,8 +14,6 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
-from hushstream.systems.colin.counter.machine import CounterMachine
-from hushstream.systems.colin.edge.learner import CollaborativeLearnerMachine
 from hushstream.systems.colin.rows import Rows
 
 MODES = {
@@ -104,10 +102,10 @@ class World:
 
     def states(self):
         """What each role keeps, without keyed digests."""
-        learner = CollaborativeLearnerMachine.state.form.read(self.learner.machine.snapshot())
+        learner = self.learner.machine.state.form.read(self.learner.machine.snapshot())
         counter = {}
         if self.counter is not None:
-            counter = CounterMachine.state.form.read(self.counter.machine.snapshot())
+            counter = self.counter.machine.state.form.read(self.counter.machine.snapshot())
         return [{name: part for name, part in state.items() if name not in KEYED} for state in (learner, counter)]
 
 

@@ -64,7 +64,9 @@ class Commands(LazyGroup):
             "Plan, create and check a deployment's topics; export them, trim their journals, and list what is foreign.",
         ),
         "marks": Part((*_OPERATIONS, "hushstream.cli.repairs"), "Release marks of a zone."),
-        "worker": Part(_WORKERS, "Run one role of a deployment, or a gateway to it, until SIGTERM."),
+        "worker": Part(
+            _WORKERS, "Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM."
+        ),
         "broker": Part(
             _WORKERS,
             "Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``.",
@@ -97,7 +99,7 @@ class Commands(LazyGroup):
         "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),
         "metrics-table": Part(
             ("hushstream.cli.metrics_table",),
-            "Every metric of a worker and of a gateway as a Markdown table (for deploy/docs/metrics.md).",
+            "Every metric of a worker, a gateway and an auditor as a Markdown table (for deploy/docs/metrics.md).",
             hidden=True,
         ),
     }

@@ -76,6 +76,8 @@ TOP = {
     "deployment": ["", "a b", "ä", "x" * 65, None],
     "arms": [0, 4097, 2.0, "5", True],
     "settle_seconds": [-1, NAN, INF, 1e300, "10"],
+    "mode": ["dark", None],
+    "named_items": [1, "yes", None],
     "system": ["p2b", None],
 }
 GRAPH = SocialGraph.of_edges([("ann", "bob", 1.0)], ("ann", "bob", "cyd"))
@@ -326,6 +328,7 @@ OTHERS = {
     "exploration.share": 0.1,
     "exploration.temperature": 0.1,
     "partitions.learner": 2,
+    "named_items": True,
 }
 
 
@@ -339,15 +342,17 @@ def test_every_value_and_every_tie_moves_the_digest():
         for name, value in asdict(base).items()
         for key in (value if isinstance(value, dict) else [None])
     }
-    assert leaves - {"system", "partitions.shuffler", "privacy.person"} == set(OTHERS)
+    assert leaves - {"system", "mode", "partitions.shuffler", "privacy.person"} == set(OTHERS)
     for name, value in OTHERS.items():
         section, _, key = name.partition(".")
         part = getattr(base, section)
         changed = replace(base, **{section: replace(part, **{key: value}) if is_dataclass(part) else value})
         seen.add(collaborative_digest(changed, GRAPH.canonical()))
     assert len(seen) == 3 + len(OTHERS)
-    said = replace(base, privacy=PrivacyConfig("unprotected"))
-    assert collaborative_digest(said, GRAPH.canonical()) in seen, "words about the promise are in no digest"
+    said = replace(base, privacy=PrivacyConfig("unprotected"), mode="shadow")
+    own = collaborative_digest(base, GRAPH.canonical())
+    assert collaborative_digest(said, GRAPH.canonical()) == own, "the mode and words about the promise are in no digest"
+    assert said == base
 
 
 def guarantee(**release):

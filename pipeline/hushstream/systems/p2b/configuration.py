@@ -397,11 +397,11 @@ class P2BConfig:
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
+        half_life: the model halves a window's weight with every so many later windows of a partition, so that it
+            follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
         model_valid_seconds: so long after a version of the model was made devices begin with it, where learners are
             agents on devices; null for 30 days. After that they keep what they have, and new ones begin without a model
             until the next version.
-        half_life: the model halves a window's weight with every so many later windows of a partition, so that it
-            follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
         shadow: the noised lift of what was answered over what was shown.
     """
 
