@@ -139,7 +139,13 @@ def _gateway(values: Any, source: str) -> GatewaySettings:
     return GatewaySettings(**values)
 
 
-LOADERS = {"deployment": parse_config, "vendor": parse_vendor_mapping, "arm": parse_mapping, "tokens_file": _gateway}
+LOADERS = {
+    "deployment": parse_config,
+    "vendor": parse_vendor_mapping,
+    "arm": parse_mapping,
+    "tokens_file": _gateway,
+    "devices": _gateway,
+}
 """By a key that only such a file has, or has before those that follow."""
 
 

@@ -46,7 +46,7 @@ async def _answers(gateway: str, commands: list[str]) -> list[Any]:
 async def test_the_commands_of_the_page_run_in_their_order(gateways: Any, tmp_path: Any) -> None:
     commands = [block.code for block in _blocks(gateways) if block.language == "sh" and block.reason is None]
     assert len(commands) == 3
-    configured, _ = _yaml(gateways)
+    configured, *_ = _yaml(gateways)
     values, left_out = yaml.safe_load(configured), ("encoder",)
     async with (
         gateways.placed("p2b", tmp_path / "d", without=left_out, **values) as place,
@@ -132,13 +132,16 @@ async def test_the_page_on_which_calls_are_tried_sends_what_is_taken_and_shows_t
 
 
 def _yaml(gateways: Any) -> list[str]:
-    """The configuration of the deployment, and the gateway's settings."""
+    """The configuration of the deployment, the gateway's settings, and those of a gateway for devices."""
     return [block.code for block in _blocks(gateways) if block.language == "yaml"]
 
 
 def test_the_settings_of_the_page_are_taken(gateways: Any) -> None:
-    _, code = _yaml(gateways)
-    assert GatewaySettings.model_validate(yaml.safe_load(code)).port == 8443
+    _, *codes = _yaml(gateways)
+    applications, devices = (GatewaySettings.model_validate(yaml.safe_load(code)) for code in codes)
+    assert (applications.port, applications.devices) == (8443, None)
+    assert devices.devices is not None
+    assert devices.devices.address_header == "X-Forwarded-For"
 
 
 def test_the_table_names_every_problem_once() -> None:

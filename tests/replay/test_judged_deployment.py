@@ -135,6 +135,15 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
     assert document["deploy"]["plan"]["system"] == "p2b"
 
 
+_OF_DEVICES = {
+    "kind": "edge",
+    "items": {"capacity": 3},
+    "slot": {"after_interactions": 6, "sealed": True},
+    "holdout": {},
+}
+"""A whole deployment whose learners are on devices: its slots are sealed, its items numbered."""
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -142,7 +151,7 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
         ({"items": {"capacity": 4}}, "items.capacity: expected the log's 3, got 4"),
         ({"slot": {"after_interactions": 7}}, "slot.after_interactions: expected at most 6, as no contributor has"),
         ({"features": {"dimension": 3}, "feedback": {}, "items": {"capacity": 3}}, "expected a deployment of p2b that"),
-        ({"kind": "edge"}, "kind: expected hosted"),
+        (_OF_DEVICES, "kind: expected hosted"),
         ({"shoe": 1}, "shoe: there is no such key"),
     ],
 )

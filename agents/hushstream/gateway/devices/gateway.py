@@ -30,6 +30,9 @@ from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.reports.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import REPORTS, STATEMENTS
 
+_DONE = {REPORTS.name: "Write", STATEMENTS.name: "Read"}
+"""What it does for devices, as a deployment declares it that they take part in (`System.devices`)."""
+
 
 class SlotLog(Protocol):
     """What it needs of a log."""
@@ -119,12 +122,12 @@ def core_of(system: System) -> P2BSystem:
     Raises:
         DeclarationError: its learners are no devices.
     """
-    core = system.core
-    if not isinstance(core, P2BSystem) or not core.config.devices:
+    if not _DONE.items() <= system.devices.items():
         raise DeclarationError(
             f"deployment {system.config.deployment}: expected one whose learners are devices (p2b, kind edge, declared "
             f"features), got another"
         )
+    core: P2BSystem = system.core
     return core
 
 
