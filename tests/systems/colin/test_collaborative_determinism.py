@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushstream.engine.records import ReplayMismatch
+from hushstream.engine.state.packed import OtherVersion
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
@@ -205,3 +206,22 @@ def test_a_state_that_is_not_its_own_is_refused(related, what):
     value = {"damaged": state[:-1] + bytes([state[-1] ^ 1]), "text": b"no state"}.get(what, state)
     with pytest.raises(HushstreamError, match="snapshot"):
         machine.restore(value)
+
+
+def test_each_machine_has_the_state_form_of_its_own_items_whichever_was_made_last(related):
+    """A deployment without names goes on from what it kept before items could have names."""
+    kind, rig = related.CollaborativeLearnerMachine, related.RelatedLearnerRig()
+    of_class = kind.state
+    named = kind(related.make_system(named_items=True), 0, rig.key)
+    assert kind.state is of_class
+    rig.interact("e")
+    state, again = rig.machine.snapshot(), rig.fresh()
+    again.start(rig.genesis)
+    again.restore(state)
+    assert again.snapshot() == state
+    forms = [(machine.state.form.what, machine.state.form.version) for machine in (again, rig.machine, named)]
+    numbered = ("a collaborative learner's state", 6)
+    assert forms == [numbered, numbered, ("a collaborative learner's state with a catalogue", 1)]
+    assert "items" not in rig.machine.state.form.read(state)
+    with pytest.raises(OtherVersion, match="with a catalogue, got 6"):
+        named.restore(state)
