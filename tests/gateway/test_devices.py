@@ -21,6 +21,7 @@ from hushstream.broker import EmbeddedBroker
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.edge import DeviceDriver
 from hushstream.engine.declare.conversation import Conversation
+from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.devices.gateway import DeviceGateway, device_log
 from hushstream.gateway.devices.relay import SlotRelay
@@ -286,6 +287,30 @@ def test_the_order_of_a_batch_follows_from_a_key_of_the_process_and_not_from_who
     first, second = asyncio.run(play()), asyncio.run(play())
     assert sorted(first) == sorted(second) == [bytes([n]) for n in range(64)]
     assert first not in (second, sorted(first))
+
+
+_RATINGS = {"system": "bgt", "deployment": "shop", "items": {"capacity": 3}, "scale": {"lowest": 1.0, "highest": 5.0}}
+_HOSTED = {**VALUES, "kind": "hosted", "slot": {"after_interactions": 1}}
+_CODES = {
+    **VALUES,
+    "features": {"dimension": 2, "digits": 1},
+    "encoder": {"codes": 4},
+    "slot": {"after_interactions": 1},
+}
+
+
+@pytest.mark.parametrize("values", [_RATINGS, _HOSTED, _CODES], ids=["others-slots", "hosted", "codes"])
+def test_a_deployment_that_declares_no_such_devices_is_refused_before_anything_is_listened_to(tmp_path, values):
+    system = prepare(tmp_path / "deployment", parse_config(values), keys=KEYS)
+    settings = GatewaySettings(port=0, devices=DevicesSettings())
+    log = device_log("127.0.0.1:1", "shop.", Security())
+
+    async def play() -> None:
+        async with DeviceGateway(system=system, settings=settings, log=log):
+            raise AssertionError("expected it to refuse")
+
+    with pytest.raises(DeclarationError, match="shop: expected one whose learners are devices"):
+        asyncio.run(play())
 
 
 @pytest.mark.parametrize(
