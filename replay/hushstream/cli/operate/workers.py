@@ -224,7 +224,7 @@ def worker(
         schedule=schedule,
     )
     if audited is not None:
-        from hushstream.ops.audit.process import run_auditor
+        from hushstream.ops.audit.auditor import run_auditor
 
         raise typer.Exit(run_auditor(settings, system, audited, source, sample, once))
     work = role_work(role, system, source, generation)
