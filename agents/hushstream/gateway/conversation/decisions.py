@@ -206,7 +206,7 @@ class DecisionAnswers:
         self._reading: asyncio.Task[Any] | None = None
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
-        self._stated = None if settings.baseline is None else self._translation.arm(settings.baseline)
+        self._stated: Any = None if settings.baseline is None else self._translation.arm(settings.baseline)
         self._by_call: Mapping[Call, Answer] = {
             DECIDE: self.decide,
             RANK: self.rank,
