@@ -64,6 +64,16 @@ def _mean_recovery(histogram: str) -> Query:
     return Query(f"sum by (role) ({histogram}_sum{{{HERE}}}) / sum by (role) ({histogram}_count{{{HERE}}})", "{{role}}")
 
 
+def _gains(source: str, legend: str) -> tuple[Query, ...]:
+    return tuple(
+        Query(
+            f'max(hushstream_outlook_gain_ratio{{source="{source}", bound="{bound}", {HERE}}})',
+            legend.format(bound=bound),
+        )
+        for bound in ("low", "expected", "high")
+    )
+
+
 _DECISIONS = Panel(
     "Decisions",
     "slot-public",
@@ -151,14 +161,6 @@ _AUDITED = (
         limit=900,
         alert="AuditorBehind",
     ),
-    Panel(
-        "Share that is checked",
-        "slot-public",
-        "percentunit",
-        "What auditors check of all that is published (`--sample`).",
-        (Query(f"max by (role) (hushstream_audit_sample{{{HERE}}})", "{{role}}"),),
-        "stat",
-    ),
 )
 
 OVERVIEW = Board(
@@ -231,14 +233,19 @@ OVERVIEW = Board(
             "Partitions by worker",
             "slot-public",
             "short",
-            "Home partitions that each worker runs, and whether it is in its group (0: it has left).",
-            (
-                Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),
-                Query(
-                    f"min by (role) (hushstream_group_member{{{HERE}}})",
-                    "{{role}} in its group",
-                ),
-            ),
+            "Home partitions that each worker runs.",
+            (Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),),
+            "stat",
+        ),
+        Panel(
+            "In their groups",
+            "slot-public",
+            "short",
+            "Whether all workers of a role are in their group, or on their way into it.",
+            (Query(f"min by (role) (hushstream_group_member{{{HERE}}}) < bool 1", "{{role}}"),),
+            "stat",
+            limit=1.0,
+            words={0: "in", 1: "one has left"},
         ),
         Panel(
             "Disk of the state",
@@ -246,6 +253,7 @@ OVERVIEW = Board(
             "percentunit",
             "Share of the state folder's disk that is free, of the worker with the least.",
             (Query(f"min by (role) (hushstream_state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
+            "stat",
             limit=0.1,
             alert="StateDiskFull",
             above=False,
@@ -371,7 +379,7 @@ BENEFIT = Board(
             "percentunit",
             "Of what the same people would have brought without privacy, after as many slots as there are; low and "
             "high are for effects 1.41 times smaller and larger.",
-            (Query(f'max by (bound) (hushstream_outlook_gain_ratio{{source="promised", {HERE}}})', "{{bound}}"),),
+            _gains("promised", "{bound}"),
             "stat",
         ),
         Panel(
@@ -379,7 +387,7 @@ BENEFIT = Board(
             "released",
             "percentunit",
             "The same with effects that differ as far as the released sums say (declared features).",
-            (Query(f'max by (bound) (hushstream_outlook_gain_ratio{{source="found", {HERE}}})', "{{bound}}"),),
+            _gains("found", "{bound}"),
             "stat",
         ),
         Panel(
@@ -401,16 +409,7 @@ BENEFIT = Board(
             "percentunit",
             "Share of the non-private gain. Below what was promised: people's effects differ less than was assumed, or "
             "fewer slots hold a reward; `hushstream plan --deployment` says what more would bring.",
-            (
-                Query(
-                    f'max by (bound) (hushstream_outlook_gain_ratio{{source="promised", {HERE}}})',
-                    "promised, {{bound}}",
-                ),
-                Query(
-                    f'max(hushstream_outlook_gain_ratio{{source="found", bound="expected", {HERE}}})',
-                    "as released",
-                ),
-            ),
+            (*_gains("promised", "promised, {bound}"), *_gains("found", "as released, {bound}")),
         ),
         Panel(
             "Forecast beside reality: rewards",
@@ -484,6 +483,13 @@ PERFORMANCE = Board(
             (Query(f"sum by (role) (increase(hushstream_journal_reloads_total{{{HERE}}}[15m]))", "{{role}}"),),
             limit=5,
             alert="JournalReloads",
+        ),
+        Panel(
+            "Share that is checked",
+            "slot-public",
+            "percentunit",
+            "What auditors check of all that is published (`--sample`).",
+            (Query(f"max by (role) (hushstream_audit_sample{{{HERE}}})", "{{role}}"),),
         ),
     ),
 )
