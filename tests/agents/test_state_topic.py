@@ -26,7 +26,7 @@ from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.recovery.user_store import UserDatabase, UsersLost
 from hushstream.agents.settings import WorkerSettings
-from hushstream.agents.worker.output_ends import OutputEnds
+from hushstream.agents.worker.homes import OutputEnds
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.journal.checkpoints import Checkpoint
 from hushstream.engine.journal.notes import Note, NoteSeal

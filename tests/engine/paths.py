@@ -55,7 +55,7 @@ CEILINGS: Mapping[str, Walk] = {
     "bgt: context -> decision": Walk(18, 69, 48),
     "bgt: slots -> release": Walk(26, 153, 211),
     "bgt: release -> model": Walk(14, 50, 35),
-    "colin: context -> decision": Walk(19, 86, 69),
+    "colin: context -> decision": Walk(18, 86, 68),
     "colin: slots -> release": Walk(28, 132, 135),
     "colin: release -> model": Walk(15, 53, 38),
     "meanarm: context -> decision": Walk(10, 32, 22),
@@ -69,7 +69,7 @@ CEILINGS: Mapping[str, Walk] = {
     "pdap: release -> model": Walk(21, 79, 73),
     "pdol: context -> decision": Walk(17, 71, 62),
     "pdol: slots -> release": Walk(36, 172, 301),
-    "pdol: release -> model": Walk(15, 53, 57),
+    "pdol: release -> model": Walk(14, 53, 54),
     "poll: slots -> release": Walk(23, 105, 155),
     "poll: release -> model": Walk(9, 30, 19),
 }

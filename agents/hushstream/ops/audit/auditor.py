@@ -25,6 +25,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -36,10 +38,12 @@ from aiokafka.errors import KafkaError
 from hushstream.agents.datadir import check_datadir, kept_alone
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.observe.collection import collect_in_steps
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import IN_FLIGHT, WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
+from hushstream.agents.worker.worker import quiet_libraries
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.records import TopicPartition
 from hushstream.ops.audit.follow import Beginning, Bounds, CannotBegin, Follower
@@ -428,3 +432,37 @@ def _sent(follower: Follower) -> int:
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
+
+
+def run_auditor(
+    settings: WorkerSettings, system: System, role: str, keys: KeySource, share: float = 1.0, once: bool = False
+) -> int:
+    """Check a role in this process until SIGTERM or SIGINT; the arguments are those of `Auditor`.
+
+    Returns:
+        The exit code: 0 where nothing differs; 1 where something does, or with a one-line reason on standard error.
+    """
+    quiet_libraries()
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        return asyncio.run(_until_signal(Auditor(settings, system, role, keys, Stretches(share)), once))
+    except HushstreamError as error:
+        print(f"hushstream worker auditor: {error}", file=sys.stderr)
+        return 1
+
+
+async def _until_signal(auditor: Auditor, once: bool) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    collecting = asyncio.create_task(collect_in_steps())
+    try:
+        code = await auditor.run(stop, once)
+    finally:
+        collecting.cancel()
+    found, unchecked = auditor.differences, auditor.uncheckable
+    print(f"auditor: {found} records differ, {unchecked} could not be checked", flush=True)
+    return code

@@ -151,75 +151,29 @@ class Role:
 
 
 def answering_role(
-    name: str,
-    zone: str,
-    make: Callable[..., ChainedMachine],
-    *,
-    inputs: tuple[str, ...],
-    journal: str,
-    writes: tuple[str, ...],
-    homes: str,
-    broadcasts: tuple[str, ...] = ("models",),
-    **more: Any,
+    name: str, zone: str, make: Callable[..., ChainedMachine], *, broadcasts: tuple[str, ...] = ("models",), **more: Any
 ) -> Role:
-    """A role that answers users: its batches follow from content; fields as `Role` has them."""
-    return Role(
-        name=name,
-        zone=zone,
-        key_zone=zone,
-        inputs=inputs,
-        journal=journal,
-        writes=(*writes, dead_letters_of(zone)),
-        homes=homes,
-        make=make,
-        broadcasts=broadcasts,
-        private_work=True,
-        **more,
-    )
+    """A role that answers users: its batches follow from content; arguments as for `_role`."""
+    return _role(name, zone, make, key_zone=zone, broadcasts=broadcasts, private_work=True, **more)
 
 
-def releasing_role(
-    name: str,
-    zone: str,
-    make: Callable[..., ChainedMachine],
-    *,
-    inputs: tuple[str, ...],
-    journal: str,
-    writes: tuple[str, ...],
-    homes: str,
-    charges: str,
-    private_work: bool,
-    **more: Any,
-) -> Role:
+def releasing_role(name: str, zone: str, make: Callable[..., ChainedMachine], *, charges: str, **more: Any) -> Role:
     """A role that releases noise: it raises marks, and shows what one unit has paid of the budget.
 
     Args:
-        name, zone, make, inputs, journal, homes, private_work, more: as `Role` has them.
-        writes: besides journal, marks and dead letters.
+        name, zone, make, more: as for `_role`.
         charges: what a charge is for, as the gauges name it.
     """
-    return Role(
-        name=name,
-        zone=zone,
-        key_zone=zone,
-        inputs=inputs,
-        journal=journal,
-        writes=(*writes, dead_letters_of(zone)),
-        marks=f"marks-{zone}",
-        homes=homes,
-        make=make,
-        private_work=private_work,
-        scope_classes=(charges,),
-        **{"gauges": partial(spending_gauges, charges), **more},
-    )
+    shown = {"gauges": partial(spending_gauges, charges), "scope_classes": (charges,), **more}
+    return _role(name, zone, make, key_zone=zone, marks=f"marks-{zone}", **shown)
 
 
 def publishing_role(
     zone: str,
     make: Callable[[Any, int], ChainedMachine],
     *,
-    inputs: tuple[str, ...] = ("releases",),
     name: str = "aggregator",
+    inputs: tuple[str, ...] = ("releases",),
     journal: str = "models",
     writes: tuple[str, ...] = (),
     **more: Any,
@@ -227,23 +181,31 @@ def publishing_role(
     """A role that makes versions of a model from what was released. It has no key, since all that it reads is public.
 
     Args:
-        zone, inputs, name, journal, more: as `Role` has them.
+        name, zone, inputs, journal, writes, more: as for `_role`.
         make: its machine, from the deployment and the number of a model track.
-        writes: besides journal and dead letters.
     """
-    return Role(
-        name=name,
-        zone=zone,
+    return _role(
+        name,
+        zone,
+        lambda system, track, keys: make(system, track),
         key_zone=None,
         inputs=inputs,
         journal=journal,
-        writes=(*writes, dead_letters_of(zone)),
+        writes=writes,
         homes="tracks",
-        make=lambda system, track, keys: make(system, track),
-        gauges=version_gauges,
         private_work=False,
-        **more,
+        **{"gauges": version_gauges, **more},
     )
+
+
+def _role(name: str, zone: str, make: Callable[..., ChainedMachine], *, writes: tuple[str, ...], **fields: Any) -> Role:
+    """A role that refuses records into its zone's dead letters.
+
+    Args:
+        name, zone, make, fields: as `Role` has them.
+        writes: besides journal, marks and dead letters.
+    """
+    return Role(name=name, zone=zone, make=make, writes=(*writes, dead_letters_of(zone)), **fields)
 
 
 def dead_letters_of(zone: str) -> str:

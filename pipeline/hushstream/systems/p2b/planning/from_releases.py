@@ -6,9 +6,10 @@ is that of its slots between its first window and its newest one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,11 +22,12 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
-from hushstream.systems.p2b.planning.drift import Window, measured_half_life
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
 from hushstream.systems.p2b.planning.forecast import Forecast
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
+from hushstream.systems.p2b.server.effects import Int64, effects, log_likelihood, raw_effects
 from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.totals import CrowdTotals
 
 _DAY_MS = 86_400_000
 _LEAST_DAYS = 1.0 / 24
@@ -230,3 +232,53 @@ def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> t
         f"{count_text(audience.users, 'new user', ',')} come every {count_text(audience.days, 'day', 'g')}, evenly, "
         f"and each makes {count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
     )
+
+
+HALF_LIVES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""In windows, the candidates."""
+
+MOST_WINDOWS = 48
+"""The newest so many are looked at."""
+
+_LEAST_GAIN = 5.0
+
+
+class Window(NamedTuple):
+    """The sums of one window, the variance of the noise in each, and its slots."""
+
+    ones: Int64
+    zeros: Int64
+    variance: float
+    slots: int
+
+
+def measured_half_life(layout: FeatureLayout, windows: Sequence[Window]) -> float | None:
+    """The half-life, in these windows, with which the past foretells the next one best; None where that is for ever.
+
+    Args:
+        layout: of the items that the sums are of.
+        windows: with noise of their own, oldest first.
+    """
+    newest = windows[-MOST_WINDOWS:]
+    found = {half_life: _foretold(layout, newest, half_life) for half_life in HALF_LIVES}
+    best = max(HALF_LIVES, key=lambda half_life: found[half_life])
+    return best if found[best] > _foretold(layout, newest, math.inf) + _LEAST_GAIN else None
+
+
+def _foretold(layout: FeatureLayout, windows: Sequence[Window], half_life: float) -> float:
+    """The log-likelihood of each window but the first, given those before it."""
+    totals = CrowdTotals(layout.arms, layout.cells, 2.0 ** (-1.0 / half_life))
+    together = 0.0
+    for number, window in enumerate(windows):
+        if number:
+            known = effects(layout, *totals.worth())
+            next_one = raw_effects(layout, window.ones, window.zeros, window.variance)
+            raw, spread = (
+                np.concatenate([one[place].reshape(layout.arms, -1) for one in next_one.blocks.values()], axis=1)
+                for place in range(2)
+            )
+            together += log_likelihood(raw - known.cells, spread + known.cell_variances, 0.0)
+            own, own_spread = next_one.arms
+            together += log_likelihood(own - known.arms, own_spread + known.arm_variances, 0.0)
+        totals.add(window.ones, window.zeros, window.variance, window.slots)
+    return together
