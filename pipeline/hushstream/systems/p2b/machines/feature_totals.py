@@ -115,6 +115,11 @@ class FeatureTotals:
         self._kept.load(dumped[1:], CrowdTotals.load)
         self._as_stated = dumped[:1] == b"\x01"
 
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._kept.best.slots
+
     def released(self) -> tuple[FeatureLayout, Worth]:
         """The sums as a model is made of them, and the layout of the items that they are of."""
         return self._form.layout, self._kept.best.worth()
@@ -184,6 +189,11 @@ class NamedTotals:
         """Back from packed."""
         self._kept.load(dumped[1:], self._read)
         self._as_stated = dumped[:1] == b"\x01"
+
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._kept.best.slots
 
     def released(self) -> tuple[FeatureLayout, Worth]:
         """See `FeatureTotals.released`: of rows that have had an item."""
