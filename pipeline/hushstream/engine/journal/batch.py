@@ -6,7 +6,7 @@ inputs that it names, but for floats that another processor rounds in another wa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.journal.chain import Chain
-from hushstream.engine.journal.digests import Digester, digest_outputs, digest_records
+from hushstream.engine.journal.digests import digest_outputs
 from hushstream.engine.journal.generations import generation_of
 from hushstream.engine.records import InputRange, InputSlice, Output, ReplayMismatch, TopicPartition
 
@@ -66,25 +66,6 @@ EXACT = Rounding()
 """Nothing may differ."""
 
 
-def head_fields(
-    sequence: int,
-    epoch: int,
-    inputs: Sequence[InputRange],
-    input_digest: bytes,
-    release_digest: bytes,
-    schema_generation: int,
-) -> dict[str, Any]:
-    """The ``JournalHead`` record of a step."""
-    return {
-        "sequence": sequence,
-        "epoch": epoch,
-        "inputs": [part._asdict() for part in inputs],
-        "input_digest": input_digest,
-        "release_digest": release_digest,
-        "edition": schema_generation,
-    }
-
-
 def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
     """The ranges that slices cover."""
     return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
@@ -103,22 +84,22 @@ def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice
     }
 
 
-def head_of(
-    chain: Chain,
-    digester: Digester,
-    sequence: int,
-    epoch: int,
-    covered: Collection[InputSlice],
-    releases: Sequence[Output],
-) -> dict[str, Any]:
-    """The head of the journal record ``sequence``, which covers these slices and stands for these releases."""
-    inputs, outputs = digest_records(digester, covered), digest_outputs(digester, releases)
-    return head_fields(sequence, epoch, ranges_of(covered), inputs, outputs, chain.schema_generation)
+def record_of(chain: Chain, batch: Batch, sequence: int) -> dict[str, Any]:
+    """The fields of the journal record ``sequence``, which covers a batch."""
+    head = {
+        "sequence": sequence,
+        "epoch": batch.epoch,
+        "inputs": [part._asdict() for part in batch.inputs],
+        "input_digest": batch.input_digest,
+        "release_digest": digest_outputs(chain.digester, batch.outputs),
+        "edition": chain.schema_generation,
+    }
+    return {"head": head, **batch.fields}
 
 
 def append(chain: Chain, batch: Batch) -> bytes:
     """Write the journal record of a batch, and advance by it."""
-    return chain.append(_record(chain, batch))
+    return chain.append(record_of(chain, batch, chain.sequence + 1))
 
 
 class Replayed:
@@ -144,7 +125,8 @@ class Replayed:
         value = self._value
         if value is None:
             raise _mismatch(self._chain, self.fields, "end")
-        require_same(self._chain, _record(self._chain, batch), self.fields, rounding)
+        again = record_of(self._chain, batch, self._chain.sequence + 1)
+        require_same(self._chain, again, self.fields, rounding)
         self._chain.accept(value, self._positions)
         self._value = None
         return value
@@ -195,18 +177,6 @@ def replaying(chain: Chain, value: bytes, positions: Mapping[TopicPartition, int
     """
     with generation_of(chain, value):
         yield Replayed(chain, value, positions)
-
-
-def _record(chain: Chain, batch: Batch) -> dict[str, Any]:
-    head = head_fields(
-        chain.sequence + 1,
-        batch.epoch,
-        batch.inputs,
-        batch.input_digest,
-        digest_outputs(chain.digester, batch.outputs),
-        chain.schema_generation,
-    )
-    return {"head": head, **batch.fields}
 
 
 def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:

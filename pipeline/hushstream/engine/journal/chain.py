@@ -241,14 +241,11 @@ class Chain:
         """
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
-        value = self.would_append(fields)
+        value = codec.encode(self._schema, {**fields, "chain": _BLANK}, self.schema_generation)
+        value = self._closed(value, self._digest)
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
         return value
-
-    def would_append(self, fields: Mapping[str, Any]) -> bytes:
-        """The bytes that `append` would give; changes nothing."""
-        return self._closed(self.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
 
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
         """Write a record in the chain's schema generation."""

@@ -12,6 +12,9 @@ from hushstream.engine.records import InputRecord, InputSlice, Output
 DIGEST_BYTES = 16
 """Of every digest here."""
 
+START = bytes(DIGEST_BYTES)
+"""A running digest before its first record."""
+
 
 class Digester(Protocol):
     """A digest of 16 bytes over chunks; keyed where the content is private."""
@@ -57,18 +60,18 @@ def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
     return digester.digest("input", *chunks)
 
 
-def extend_digest(digester: Digester, previous: bytes, record: InputRecord) -> bytes:
-    """Continue a running digest by one record, so that batch boundaries do not matter."""
-    return digester.digest("running", previous, struct.pack("<qq", record.offset, record.timestamp_ms), record.value)
+def running_digest(digester: Digester, records: Iterable[InputRecord], running: bytes = START) -> bytes:
+    """Continue a digest record by record, so that batch boundaries do not matter.
 
-
-def running_digest(digester: Digester, slices: Sequence[InputSlice]) -> bytes:
-    """`extend_digest` over all records of the slices, from the start of a journal record's range."""
-    digest = bytes(DIGEST_BYTES)
-    for part in slices:
-        for record in part.records:
-            digest = extend_digest(digester, digest, record)
-    return digest
+    Args:
+        digester: keyed where the records are private.
+        records: in order.
+        running: the digest of those before them, from the start of a journal record's range.
+    """
+    for record in records:
+        place = struct.pack("<qq", record.offset, record.timestamp_ms)
+        running = digester.digest("running", running, place, record.value)
+    return running
 
 
 def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
