@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Batch
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import START, Digester, running_digest
+from hushstream.engine.journal.chain import START, Batch, Chain, Digester, Identity, running_digest
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition

@@ -25,9 +25,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.batch import Batch, Replayed, append, replaying
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import START
+from hushstream.engine.journal.chain import START, Batch, Chain, Identity, Replayed, append, replaying
 from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce

@@ -14,10 +14,8 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.batch import Batch as JournaledBatch
-from hushstream.engine.journal.batch import covered, ranges_of, record_of, require_same
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import digest_records
+from hushstream.engine.journal.chain import Batch as JournaledBatch
+from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, ranges_of, record_of, require_same
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import PartReader

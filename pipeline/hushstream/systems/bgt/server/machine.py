@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Rounding
+from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole

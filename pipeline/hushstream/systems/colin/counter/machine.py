@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Identity
-from hushstream.engine.journal.digests import START
+from hushstream.engine.journal.chain import START, Identity
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.journal.batch import EXACT
+from hushstream.engine.journal.chain import EXACT
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fade_of_crowds

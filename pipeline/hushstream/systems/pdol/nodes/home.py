@@ -29,11 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Batch as JournaledBatch
-from hushstream.engine.journal.batch import covered, ranges_of, record_of, require_same
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import digest_records
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import Batch as JournaledBatch
+from hushstream.engine.journal.chain import (
+    Chain,
+    Identity,
+    covered,
+    digest_records,
+    in_its_generation,
+    ranges_of,
+    record_of,
+    require_same,
+)
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.budget import debit_fields
