@@ -184,4 +184,5 @@ class OneInput(OwnsJournal, Declared):
         below, waiting = [], self._undigested
         while waiting and waiting[0].offset < high:
             below.append(waiting.popleft())
-        self.running = running_digest(self.chain.digester, below, self.running)
+        if below:
+            self.running = running_digest(self.chain.digester, below, self.running)

@@ -252,7 +252,7 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
 def _crowd(system: P2BSystem, key: Key, window_id: bytes, released: _Released, closed: ClosedWindow) -> WindowRelease:
     crowd = {
         **terms_of(system).crowd,
-        **system.stated(system.as_stated(key.reproducible)),
+        **system.stated[system.as_stated(key.reproducible)],
         "window_id": window_id,
         "slots": len(closed.contents),
         "ones": released.sums.ones.astype("<i8").tobytes(),

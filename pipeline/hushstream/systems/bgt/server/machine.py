@@ -123,7 +123,7 @@ class BgtAggregatorMachine(PublishingRole):
             "gains": asked["gains"],
             "edge": 0.0 if spectrum is None else float(spectrum.edge),
             "largest": b"" if spectrum is None else np.asarray(spectrum.largest).astype("<f8").tobytes(),
-            **self.system.stated(self.as_stated),
+            **self.system.stated[self.as_stated],
             "digest": self.chain.digester.digest("model", columns["biases"], columns["factors"]),
         }
 

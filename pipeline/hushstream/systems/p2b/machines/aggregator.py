@@ -300,7 +300,7 @@ class PrivateTotals:
             sums.moment,
             config.encoder.features,
             sums.observations,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
         )
 
     def dump(self) -> bytes:

@@ -99,7 +99,7 @@ class FeatureTotals:
             start,
             form.layout_digest,
             slots,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
         )
 
     def dump(self) -> bytes:
@@ -163,7 +163,7 @@ class NamedTotals:
             start,
             form.layout_digest,
             slots,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
             ItemRows(totals.catalogue, totals.entries.astype("<i4").tobytes()),
         )
 

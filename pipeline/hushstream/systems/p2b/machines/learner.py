@@ -500,9 +500,8 @@ class LearnerMachine(DecisionRole):
             self.due.append((now_ms, user))
         batch.answer(event_id, past, PUBLIC if held_out else MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _held_out(
         self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None

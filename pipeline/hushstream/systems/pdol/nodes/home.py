@@ -304,6 +304,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     derived: ClassVar[Mapping[str, str]] = {
         "system": FIXED,
         "partition": FIXED,
+        "nodes": FIXED,
         "state": FIXED,
         "letters": "written under the key in force",
         "float_ties": "a count of this process alone",
@@ -317,6 +318,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         identity = Identity("node", system.config.deployment, system.digest, ("predictions", partition))
         self.system = system
         self.partition = partition
+        self.nodes = system.nodes_of(partition)
         self.state = sharing.state
         self.sharing = sharing
         self.keys = KeyInForce(key, ring)
@@ -610,8 +612,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return id_fault(event_id) or id_fault(user)
 
     def _stranger(self, node: int) -> PdolRefusal | None:
-        known = 0 <= node < self.system.config.nodes and self.system.home_of(node) == self.partition
-        if not known:
+        if node not in self.nodes:
             return PdolRefusal.UNKNOWN_NODE
         return PdolRefusal.ABSENT_NODE if node in self.absent else None
 

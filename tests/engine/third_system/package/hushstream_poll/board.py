@@ -57,6 +57,6 @@ class BoardMachine(PublishingRole):
         return {
             "shares": shares,
             "votes": self.votes,
-            **self.system.stated(self.as_stated),
+            **self.system.stated[self.as_stated],
             "digest": self.chain.digester.digest("standing", shares),
         }
