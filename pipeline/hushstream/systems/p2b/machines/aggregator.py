@@ -303,6 +303,15 @@ class PrivateTotals:
             self._system.stated[self._system.private_as_stated and self._as_stated],
         )
 
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._totals.slots
+
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(k, K) twice: rewards, and what is missing to them, in the units of the release."""
+        return self._totals.ones, self._totals.zeros
+
     def dump(self) -> bytes:
         """Packed, for a snapshot."""
         return bytes([self._as_stated]) + self._totals.dump()

@@ -111,6 +111,11 @@ class FeatureTotals:
         self._totals = CrowdTotals.load(dumped[1:], self._fade)
         self._as_stated = dumped[:1] == b"\x01"
 
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._totals.slots
+
     def released(self) -> tuple[FeatureLayout, Worth]:
         """The sums as a model is made of them, and the layout of the items that they are of."""
         return self._form.layout, self._totals.worth()
@@ -175,6 +180,11 @@ class NamedTotals:
         """Back from packed."""
         self._totals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
+
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._totals.slots
 
     def released(self) -> tuple[FeatureLayout, Worth]:
         """See `FeatureTotals.released`: of rows that have had an item."""

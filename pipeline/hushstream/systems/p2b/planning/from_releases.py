@@ -21,12 +21,10 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Forecast, Sample, forecast_features
+from hushstream.systems.p2b.planning.forecast import Forecast
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
-from hushstream.systems.p2b.promise import layout_of_slots, noise_variance, window_tree_of
 from hushstream.systems.p2b.server.effects import Int64, effects, log_likelihood, raw_effects
 from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.totals import CrowdTotals
@@ -202,13 +200,8 @@ def _levers(ahead: Forecaster, windows: Windows, slots_a_day: float) -> Iterator
 
 def _after(ahead: Forecaster, windows: Windows, slots: float) -> Forecast:
     """The rewards of new users after so many slots, in windows as large as those that were released."""
-    config, parts = ahead.config, ahead.config.partitions.shuffler
-    each = max(1, round(windows.count * slots / windows.slots / parts))
-    tree = window_tree_of(config)
-    each = each if tree is None else min(each, tree.horizon)
-    kept = slots * config.release.sampling * remembered(config, each).share
-    sample = Sample(kept, slots * config.slot.after_interactions, noise_variance(config, each))
-    return forecast_features(layout_of_slots(config), ahead.spreads, ahead.habits, sample)
+    each = max(1, round(windows.count * slots / windows.slots / ahead.config.partitions.shuffler))
+    return ahead.of(ahead.after(slots, each))
 
 
 def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
