@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from hushstream.engine.declare import topics as shared_topics
 from hushstream.engine.declare.gauges import spending_gauges, version_gauges
-from hushstream.engine.journal.generations import Chained
+from hushstream.engine.journal.chain import Chained
 from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing, storage_zone
 from hushstream.privacy.keys import Key

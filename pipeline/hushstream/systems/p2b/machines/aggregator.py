@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Rounding
+from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
@@ -300,7 +300,7 @@ class PrivateTotals:
             sums.moment,
             config.encoder.features,
             sums.observations,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
         )
 
     @property

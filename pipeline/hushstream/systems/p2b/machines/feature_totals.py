@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.journal.batch import EXACT
+from hushstream.engine.journal.chain import EXACT
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fades_of_crowds
@@ -103,7 +103,7 @@ class FeatureTotals:
             start,
             form.layout_digest,
             slots,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
         )
 
     def dump(self) -> bytes:
@@ -177,7 +177,7 @@ class NamedTotals:
             start,
             form.layout_digest,
             slots,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
             ItemRows(totals.catalogue, totals.entries.astype("<i4").tobytes()),
         )
 
