@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import os
 import ssl
@@ -179,6 +180,20 @@ async def test_a_certificate_that_was_not_signed_for_callers_is_no_caller(gatewa
                 await status(name)
         with pytest.raises(aiohttp.ClientError):
             await caller.get("/v1/items")
+
+
+async def test_who_does_not_end_the_greeting_of_tls_is_hung_up_on(gateways: Any, tmp_path: Any) -> None:
+    """Python waits a minute by itself; the test gives up long before that."""
+    _issued(tmp_path, "gateway")
+    settings = {"certificate_file": tmp_path / "gateway.pem", "key_file": tmp_path / "gateway.key", "read_seconds": 0.5}
+    async with gateways.placed("pdap", tmp_path / "d") as place, place.gateway(**settings) as caller:
+        port = int(caller.base.rpartition(":")[2])
+        for begun in (b"", b"\x16\x03\x01"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(begun)
+            async with asyncio.timeout(40):
+                assert await reader.read() == b""
+            writer.close()
 
 
 def test_files_that_do_not_fit_together_are_refused(tmp_path: Any) -> None:

@@ -126,8 +126,32 @@ async def close_log(log: Closable) -> None:
         )
 
 
+class _Site(web.BaseSite):
+    """Where a gateway listens. Who does not end the greeting of TLS in time is hung up on, as who sends no request."""
+
+    def __init__(self, runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> None:
+        super().__init__(runner, ssl_context=context)
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        """Its address."""
+        return f"{self._settings.host}:{self._settings.port}"
+
+    async def start(self) -> None:
+        """Listen."""
+        await super().start()
+        server, settings, context = self._runner.server, self._settings, self._ssl_context
+        assert server is not None, "a site is made of a runner that was set up"
+        seconds = None if context is None else settings.read_seconds
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            server, settings.host, settings.port, ssl=context, backlog=self._backlog, ssl_handshake_timeout=seconds
+        )
+
+
 async def _bound(runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> int:
-    site = web.TCPSite(runner, settings.host, settings.port, ssl_context=context)
+    site = _Site(runner, settings, context)
     try:
         await site.start()
     except OSError as error:

@@ -89,7 +89,7 @@ class GatewaySettings(BaseModel):
         connections: the most at a time; further ones are closed.
         unacknowledged: the most records that may await their acknowledgement.
         idle_seconds: how long a connection may stay without a whole request.
-        read_seconds: how long a body may take.
+        read_seconds: how long a body may take, and the greeting of TLS.
         answer_seconds: how long an answer of a learner, and an acknowledgement of the log, is waited for.
         stop_seconds: how long requests under way may go on when the gateway is stopped.
         remembered_events: the most events that are remembered.
