@@ -277,10 +277,10 @@ test("another agreement is refused until it is asked for, and a weaker one for g
     await assert.rejects(open({ agreement: costlier, agreeAnew: true }), /weaker/, JSON.stringify(more));
   }
   const device = await open({ agreement: other, agreeAnew: true });
-  assert.deepEqual([device.status.decided, device.status.due, device.status.sent], [10, 1, 0]);
+  assert.deepEqual([device.status.decided, device.status.due, device.status.sent], [10, 1, 1]);
   clock.now += 1000 * MINUTE;
   await device.sync();
-  assert.equal(gateway.slots.length, 1);
+  assert.equal(gateway.slots.length, 0, "what was owed under the other agreement is dropped, and stays spent");
   const changed = { ...other, canonical: other.canonical + " " };
   assert.throws(() => new Agreement(changed), Refused);
   assert.throws(() => new Agreement({ ...other, layout: { ...other.layout, budgets: [4096, 1, 1] } }), Refused);
@@ -350,6 +350,21 @@ test("a run hands in by itself, and ends", async () => {
       else resolve(round);
     });
   });
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a slot that falls due between two rounds does not wait for the next one", async () => {
+  const terms = { after_interactions: 1, attribution_window_ms: 0 };
+  const { open, gateway } = await placed({ agreement: { terms }, options: { random: () => 0 } });
+  const device = await open();
+  let first, left;
+  const rounds = [new Promise((done) => (first = done)), new Promise((done) => (left = done))];
+  const stop = device.start(3_600_000, () => (gateway.slots.length ? left() : first()));
+  await rounds[0];
+  assert.equal(gateway.slots.length, 0);
+  await device.decide("e", { country: "se", age: 20 });
+  await rounds[1];
+  stop();
   assert.equal(gateway.slots.length, 1);
 });
 

@@ -68,6 +68,7 @@ const STATE = "state";
 export class EdgeDevice {
   /** Drawn with each writing, so that what another page wrote is noticed. */
   #revision = -1;
+  #onDue: () => void = () => undefined;
   #agent: EdgeAgent;
   #key: Key;
   #state: Omit<DeviceState, "agent" | "key" | "revision">;
@@ -170,17 +171,31 @@ export class EdgeDevice {
 
   /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
   start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
-    let [timer, stopped] = [undefined as ReturnType<typeof setTimeout> | undefined, false];
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let [running, stopped] = [false, false];
+    const after = (wait: number): void => {
+      clearTimeout(timer);
+      if (!stopped) timer = setTimeout(() => void round(), wait);
+    };
+    const wait = (): number => {
+      const next = this.#nextMs();
+      return next === null ? everyMs : Math.min(Math.max(next - this.#now(), 250), everyMs);
+    };
     const round = async (): Promise<void> => {
-      let wait = everyMs;
+      running = true;
+      let failed = false;
       try {
-        const found = await this.sync();
-        onRound(found);
-        if (found.nextMs !== null) wait = Math.min(Math.max(found.nextMs - this.#now(), 250), everyMs);
+        onRound(await this.sync());
       } catch (error) {
+        failed = true;
         onRound(error instanceof EdgeError ? error : new EdgeError(String(error)));
       }
-      if (!stopped) timer = setTimeout(() => void round(), wait);
+      running = false;
+      after(failed ? everyMs : wait());
+    };
+    // A slot that falls due while nothing was to do is not left until the next round.
+    this.#onDue = () => {
+      if (!running) after(wait());
     };
     void round();
     return () => {
@@ -234,7 +249,10 @@ export class EdgeDevice {
     if (!equal(found.configuration, this.agreement.configuration)) {
       this.#requireNoWeaker(found);
       const known = found.agent.allowance;
-      this.#begin(covers(known, spent) ? known : spent, unseen(this.agreement));
+      const { due, ...rest } = covers(known, spent) ? known : spent;
+      // As the Python agent: what was owed under the other agreement, and the visits towards the next slot, are dropped.
+      const decided = due * this.agreement.terms.after_interactions;
+      this.#begin({ ...rest, due, decided, sent: due, first: -1 }, unseen(this.agreement));
       return;
     }
     const [newest, base] = [await this.#model(found.newest), await this.#model(found.base)];
@@ -295,6 +313,7 @@ export class EdgeDevice {
 
   #fallsDue(nowMs: number): void {
     this.#state = { ...this.#state, due: [...this.#state.due, this.#delayed(nowMs)] };
+    this.#onDue();
   }
 
   /** The delay is drawn once, and follows from nothing. */
