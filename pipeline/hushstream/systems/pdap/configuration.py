@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -42,7 +44,6 @@ from hushstream.engine.values import (
 from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
 from hushstream.systems.pdap.cells import Grid
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.windows import Schedule
 
 Placement = Literal["serving", "home"]
 PLACEMENTS: tuple[Placement, ...] = ("serving", "home")
@@ -206,6 +207,46 @@ def steps_to(levels: int, given: tuple[float, ...]) -> tuple[float, ...]:
     """Variances of the steps to levels 1 to ``levels``: those given, then halves of halves."""
     missing = max(0, levels - len(given))
     return given[:levels] + tuple(given[-1] / 2**place for place in range(1, missing + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Windows close when n0 ratio^w outcomes are in, rounded up, w = 0, 1, ...
+
+    Attributes:
+        first: n0.
+        ratio: how much larger each total is than the one before.
+    """
+
+    first: int = 500
+    ratio: float = 1.5
+
+    def __post_init__(self) -> None:
+        """Refuse totals that do not grow.
+
+        Raises:
+            PdapError: n0 below 1, or a ratio of 1 or less.
+        """
+        if self.first < 1 or not exact(self.ratio) > 1:
+            raise PdapError(f"windows: expected a first total >= 1 and a ratio above 1, got {self.first}, {self.ratio}")
+
+    def closes_at(self, window: int) -> int:
+        """Total number ``window``; strictly above the one before."""
+        ratio = exact(self.ratio)
+        # Rounding up alone could give two windows one total where n0 is small.
+        return max(math.ceil(Fraction(self.first) * ratio**window), self.first + window)
+
+    def windows(self, total: int) -> int:
+        """How many of the totals are reached when ``total`` outcomes are in."""
+        most = 1
+        # Powers of a ratio are long numbers: none is taken far beyond the one that is looked for.
+        while self.closes_at(most) <= total:
+            most *= 2
+        return bisect_right(range(most), total, key=self.closes_at)
+
+    def after(self, total: int) -> int:
+        """Where a window closes that opens when ``total`` outcomes are in."""
+        return self.closes_at(self.windows(total))
 
 
 @dataclass(frozen=True, slots=True)
