@@ -156,9 +156,7 @@ def calibrate(
     rows = {name: Calibration(name, 0, 0, false_alarm) for name in chosen_audits(names)}
     if counts is not None:
         rows |= {name: counts.of(name) or row for name, row in rows.items()}
-    parts = [
-        (name, min(_PART, times - done)) for name, row in rows.items() for done in range(row.times, times, _PART)
-    ]
+    parts = [(name, min(_PART, times - done)) for name, row in rows.items() for done in range(row.times, times, _PART)]
     found = abreast(partial(_count, effort=effort, false_alarm=false_alarm), parts, processes)
     for row in rows.values():
         while row.times < times:
