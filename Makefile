@@ -8,7 +8,10 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts drill-upgrade lock clean
+.PHONY: install life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts drill-upgrade lock clean
+
+# All commands, in .venv/bin: `. .venv/bin/activate` puts them on the path.
+install: $(VENV)/.installed
 
 demo: $(VENV)/.installed
 	$(BIN)/hushstream demo

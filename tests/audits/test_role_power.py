@@ -23,7 +23,7 @@ from hushstream.replay.studies.colin.audits import role_noise, role_rows
 from hushstream.replay.studies.colin.audits.role_attacks import leaf_family
 from hushstream.replay.studies.p2b.audits.releases import ARMS, CELLS
 from hushstream.replay.studies.p2b.audits.role_noise import WINDOWS
-from hushstream.replay.studies.p2b.audits.role_rows import LIFT
+from hushstream.replay.studies.p2b.audits.rows import LIFT_OF_ROLES as LIFT
 from hushstream.systems.colin.release import plan_of
 from hushstream.systems.p2b.lift import SUMS, lift_tree
 

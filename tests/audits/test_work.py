@@ -19,7 +19,7 @@ from hushstream.replay.audits.roles.work import Work, fewest, judged
 from hushstream.replay.audits.row import Row
 from hushstream.replay.studies.bgt.audits.work import works as bgt
 from hushstream.replay.studies.colin.audits.work import works as colin
-from hushstream.replay.studies.p2b.audits.work import works as p2b
+from hushstream.replay.studies.p2b.audits.rows import works as p2b
 from hushstream.replay.studies.pdap.audits.work import works as pdap
 from hushstream.systems.catalogue import kinds
 

@@ -53,9 +53,18 @@ def test_items_are_imported_listed_retired_and_exported(cli, refused, bootstrap,
     assert exported == [GIVEN[0], {"item": "socks", "title": "Socks", "features": {}}]
 
 
+def test_several_items_are_offered_at_once(cli, bootstrap, folder):
+    place = ("-d", folder / "deployment", "--bootstrap", bootstrap, "--prefix", "several.")
+    assert cli("topics", "apply", *place).code == 0
+    told = cli("items", "add", "boots", "Winter socks", *place, "--json")
+    assert told.json == {"items": ["boots", "Winter socks"], "version": 2}
+    assert [one["item"] for one in cli("items", "list", *place, "--json").json] == ["boots", "Winter socks"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("add", "socks", "hats", "--title", "Both"), "expected one item beside them, got 2"),
         (("add", "x" * 100_000), "expected an id of 1 to 128 bytes, got 100000"),
         (("add", "hats", "--features", '{"size": 3}'), "expected names among colour"),
         (("add", "hats", "--features", "red"), "features: expected a JSON object"),

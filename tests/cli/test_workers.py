@@ -84,7 +84,7 @@ def test_a_command_has_the_defaults_of_its_settings(monkeypatch):
 def test_an_auditor_says_whose_output_it_checks(cli, monkeypatch, prepared):
     told = []
     monkeypatch.setattr(
-        "hushstream.ops.audit.process.run_auditor",
+        "hushstream.ops.audit.auditor.run_auditor",
         lambda settings, system, role, keys, share, once: told.append((settings, role, share, once)) or 1,
     )
     found = cli("worker", "auditor", "-d", prepared, "--role", "learner", "--sample", "0.1", "--once")

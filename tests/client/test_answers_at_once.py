@@ -26,7 +26,7 @@ from hushstream.client.kafka import KafkaEventLog
 from hushstream.client.ratings import connect_ratings
 from hushstream.ops.connection import Connection
 from hushstream.ops.topics import apply_async
-from hushstream.replay.runners.session import DirectSession
+from hushstream.replay.runners.playing import DirectSession
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import of_party
 from hushstream.systems.colin.deployment import CollaborativeSystem

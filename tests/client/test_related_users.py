@@ -6,7 +6,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.client import Client, RequestRefused
-from hushstream.replay.runners.session import DirectSession
+from hushstream.replay.runners.playing import DirectSession
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import CollaborativeConfig, FeatureConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem

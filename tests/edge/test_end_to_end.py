@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,11 +40,13 @@ VALUES: dict[str, Any] = {
     "features": {"country": {"kind": "category", "vocabulary": list(COUNTRIES)}},
     "expected_slots": DEVICES,
     "slot": {"sealed": True},
-    "feedback": {"click_rate": 0.1},
+    "feedback": {"click_rate": 0.25, "attribution_window_seconds": 1},
     "release": {"window_units": DEVICES, "sums": "fresh"},
     "privacy": {"epsilon": 8.0},
 }
 HOURS_MS = 3 * 3_600_000
+BETWEEN_VISITS_MS = 2_000
+"""Longer than a reward may take, so that a user learns from what went unrewarded before they come back."""
 
 
 def visits(device: Device, source: random.Random, now_ms: int) -> float:
@@ -58,7 +59,7 @@ def visits(device: Device, source: random.Random, now_ms: int) -> float:
         gained += chance / 10
         if source.random() < chance:
             device.reward(str(number), item, 1.0, now_ms)
-        now_ms += 1_000
+        now_ms += BETWEEN_VISITS_MS
     return gained
 
 
@@ -89,10 +90,11 @@ def test_devices_start_from_what_devices_sent_and_all_that_was_published_follows
                 random.Random(3),
                 time.time_ns() // 10**6,
             )
+            coins = random.Random(5).randbytes
             cold = []
             sending = []
             for _ in range(DEVICES):
-                device = Device.begun(agreement, secrets.token_bytes)
+                device = Device.begun(agreement, coins)
                 cold.append(visits(device, source, now_ms - HOURS_MS))
                 (slot,) = device.outgoing(now_ms)
                 sending.append(asked(threads, transport.send_slot, slot.body))
@@ -103,7 +105,7 @@ def test_devices_start_from_what_devices_sent_and_all_that_was_published_follows
                 await asyncio.sleep(0.2)
             warm = []
             for _ in range(DEVICES):
-                device = Device.begun(agreement, secrets.token_bytes)
+                device = Device.begun(agreement, coins)
                 assert device.take(found.body, now_ms).version == 1
                 warm.append(visits(device, source, now_ms))
             assert np.mean(warm) > np.mean(cold) + 0.05

@@ -167,6 +167,25 @@ class TestEveryKind:
         names = SCHEMA.cell_names()
         assert len(names) == len(set(names)) == SCHEMA.cells
 
+    def test_cells_of_numbers_and_hours_are_named_by_the_values_that_fill_them(self):
+        """A name says a value of which its cell holds more than any other, however few digits say it."""
+        declared = {
+            "age": {"kind": "number", "range": [16, 96]},
+            "spend": {"kind": "number", "range": [1, 10_000], "scale": "log"},
+            "year": {"kind": "number", "range": [2000.0, 2000.5], "nodes": 32},
+            "hour": {"kind": "time_of_day"},
+        }
+        schema = declare(declared)
+        for cell, (name, said) in enumerate(one.split(": ", 1) for one in schema.cell_names()):
+            if said == "missing":
+                continue
+            value = said.removeprefix("about ")
+            blocks = schema.blocks(schema.read(schema.encode({name: value if ":" in value else float(value)}).row))
+            held = np.bincount(blocks.cells[0], blocks.values[0])
+            assert held[cell] > 0.5, (name, said)
+        assert "hour: about 4:00" in schema.cell_names()
+        assert "age: about 96" in schema.cell_names()
+
     @pytest.mark.parametrize("content", [b"\xff" * SCHEMA.row_bytes, b"\x00" * (SCHEMA.row_bytes + 1)])
     def test_forged_rows_are_refused(self, content):
         with pytest.raises(BadRows):

@@ -80,6 +80,23 @@ def test_a_new_item_is_listed_and_a_retired_one_is_not(tmp_path: Path, monkeypat
     answered(tmp_path, play)
 
 
+def test_a_stated_baseline_that_is_no_item_yet_is_nobody_s_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(answers: DecisionAnswers, client: Client) -> None:
+        assert (await answers.decide(asked("a"))).policy == "model"
+        assert len((await answers.rank(RankAsked(event_id="r", user="bob", context={"country": "de"}))).ranked) == 1
+        assert answers._default is None
+        await client.items.add("socks")
+        await answers._client.items.refresh()
+        assert answers._default == "socks"
+
+    answered(tmp_path, play, baseline="socks")
+    assert [one.getMessage() for one in caplog.records if "baseline" in one.getMessage()] == [
+        "baseline: expected the id of an item, got one that is none; requests go without until it is"
+    ]
+
+
 def test_a_slate_stays_what_it_was_when_its_items_are_retired(tmp_path: Path) -> None:
     async def play(answers: DecisionAnswers, client: Client) -> None:
         await client.items.add("socks")

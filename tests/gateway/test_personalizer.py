@@ -18,8 +18,7 @@ import pytest_asyncio
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.client import Item, connect
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.personalizer.features import RequestFeatures
-from hushstream.gateway.personalizer.slots import still_fits
+from hushstream.gateway.personalizer.protocol import RequestFeatures, still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import read_gateway
 from hushstream.systems.p2b.configuration import configuration_digest

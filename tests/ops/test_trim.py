@@ -25,7 +25,7 @@ from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
-from hushstream.agents.worker.output_ends import OutputEnds
+from hushstream.agents.worker.homes import OutputEnds
 from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import role_of

@@ -11,9 +11,9 @@ import numpy as np
 
 from hushstream.ops.statement.statement import Section, Statement
 from hushstream.replay.bench.rows import at_least, at_most
+from hushstream.replay.experiments.catalogue import findings_page
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.page import findings_page
 from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.quickstart.page import page_html

@@ -13,6 +13,7 @@ import yaml
 from hushstream.features.confirmation import Unconfirmed, private_settings, require_confirmed, without_marks
 from hushstream.features.schema import declare
 from hushstream.replay.logged.drafts.features import draft_features
+from hushstream.replay.logged.drafts.mapping import draft_mapping
 from hushstream.replay.logged.log import LogError
 
 COUNTRIES = ("de", "fr", "se")
@@ -163,3 +164,42 @@ def test_many_tags_a_value_are_drafted_as_ones_that_say_partly_the_same(tmp_path
     path.write_text("words,reward\n" + "".join(f"{line},{number % 2}\n" for number, line in enumerate(lines)), "utf-8")
     drafted = draft_features(path).declaration["features"]["words"]
     assert (drafted["kind"], drafted["most"], drafted["redundancy"]) == ("tags", 15, 0.2)
+
+
+def _left_out(tmp_path: Path, header: str, rows: list[str]) -> tuple[dict[str, object], dict[str, str]]:
+    path = tmp_path / "visits.csv"
+    path.write_text("\n".join([header, *rows]), encoding="utf-8")
+    found = draft_features(path)
+    return dict(found.declaration["features"]), dict(found.left_out)
+
+
+@pytest.mark.parametrize("name", ["visitor_id", "VisitorId", "Customer", "client-no", "SESSION_ID", "user"])
+def test_who_visited_is_no_feature_and_is_the_user_of_the_mapping(name, tmp_path):
+    rows = [f"v{row % 300},{row % 50 + 18},{row % 2}" for row in range(1000)]
+    features, left_out = _left_out(tmp_path, f"{name},age,click", rows)
+    assert (list(features), left_out) == (["age"], {})
+    assert yaml.safe_load(draft_mapping(tmp_path / "visits.csv").replace("arm: COLUMN", "arm: age"))["user"] == name
+
+
+def test_ids_and_points_in_time_of_any_name_are_left_out(tmp_path):
+    """Each id comes three times, so no row holds a text of its own."""
+    rows = [
+        f"p{row % 400},{row % 400},2026-{row % 12 + 1:02}-{row % 28 + 1:02},{('de', 'fr')[row % 2]}"
+        for row in range(1200)
+    ]
+    features, left_out = _left_out(tmp_path, "badge,basketId,seen,country", rows)
+    assert list(features) == ["country"]
+    assert "write it as `user`" in left_out["badge"]
+    assert left_out["basketId"] == left_out["badge"]
+    assert "points in time" in left_out["seen"]
+
+
+def test_what_describes_the_item_or_is_known_afterwards_is_no_feature_of_a_visit(tmp_path):
+    rows = [
+        f"{('bag', 'hat')[row % 2]},{(12, 30)[row % 2]},{20 * (row % 8 == 0)},{int(row % 4 == 0)},{row % 7},eu"
+        for row in range(400)
+    ]
+    features, left_out = _left_out(tmp_path, "item,price,revenue,click,visits_before,region", rows)
+    assert list(features) == ["visits_before", "region"]
+    assert "describes the item" in left_out["price"]
+    assert "known only afterwards" in left_out["revenue"]

@@ -124,7 +124,7 @@ def test_the_page_ends_with_how_the_deployment_goes_live(judged, place, tmp_path
         "Confirm first",
         "features.age.range",
         f"hushstream prepare {place / 'shop.yaml'} shop/",
-        "hushstream items add hat --deployment shop/",
+        "hushstream items add bag hat pen --deployment shop/",
         "deployment: shop",
         judged.next_steps.forecast.verdict,
     ):

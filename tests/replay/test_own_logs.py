@@ -24,7 +24,7 @@ from hushstream.replay.logged.evaluate import policy_values
 from hushstream.replay.logged.log import LogError, LoggedDataset
 from hushstream.replay.logged.mapping import parse_mapping
 from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
-from hushstream.replay.logged.references import one_arm, references
+from hushstream.replay.studies.p2b.evaluation.run import one_arm, references
 from hushstream.schemas.errors import HushstreamError
 
 ARMS = 3

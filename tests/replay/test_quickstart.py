@@ -21,9 +21,8 @@ import yaml
 
 from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
 from hushstream.features.schema import declare
-from hushstream.replay.quickstart.folder import lay_out
-from hushstream.replay.quickstart.learned import learned
 from hushstream.replay.quickstart.page import MARK, serve
+from hushstream.replay.quickstart.run import lay_out, learned
 from hushstream.replay.worlds.shop import DECLARATION, ITEMS
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience, patience

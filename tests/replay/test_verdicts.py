@@ -9,8 +9,8 @@ from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
 from hushstream.replay.logged.gains import Gain, Gains, gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.logged.log import LoggedDataset
-from hushstream.replay.logged.references import one_arm
 from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.studies.p2b.evaluation.run import one_arm
 from hushstream.replay.studies.p2b.evaluation.verdict import relative_gain, verdict
 
 ARMS, USERS, ROWS = 3, 60, 10

@@ -18,7 +18,6 @@ from hushstream.client.arguments import require_id
 from hushstream.client.awaited_predictions import AwaitedPredictions, Question
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs.event_log import EventLog
-from hushstream.client.logs.record_batches import BATCH_ROWS, parts
 from hushstream.client.predictions import Prediction, RefusedRecord, outcome_of
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.requests import BadContext, RequestRefused
@@ -364,3 +363,22 @@ def connect_records(
     own = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
     return RecordClient(log, nodes, dimension, schema_generation=schema_generation)
+
+
+BATCH_ROWS = 256
+"""Records in one columnar record."""
+
+_BATCH_FEATURES = 1 << 16
+"""Features in one columnar record: half a megabyte."""
+
+
+def parts(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Records of one home as columnar records of bounded size."""
+    low = features = 0
+    for number, place in enumerate(places.tolist()):
+        features += int(lengths[place])
+        if number > low and (number - low >= BATCH_ROWS or features > _BATCH_FEATURES):
+            yield places[low:number]
+            low, features = number, int(lengths[place])
+    if len(places):
+        yield places[low:]

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.records import InputRecord
+from hushstream.gateway.listening import close_log
 from hushstream.gateway.problems import LogBusy
-
-_log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 5.0
 """So long the oldest record may await its acknowledgement before the log is taken to be away."""
-
-
-STOP_SECONDS = 5.0
-"""So long a log has to close; everything that somebody was told is in it is acknowledged by then."""
 
 
 class BoundedLog:
@@ -80,10 +74,4 @@ class BoundedLog:
         for one in sending:
             one.cancel()
         await asyncio.gather(*sending, return_exceptions=True)
-        # A producer waits for brokers that are away far longer than whoever stops the gateway does.
-        try:
-            await asyncio.wait_for(self._log.stop(), STOP_SECONDS)
-        except TimeoutError:
-            _log.warning(
-                "the log was not closed within %g s, as no broker answers; what it still held is lost", STOP_SECONDS
-            )
+        await close_log(self._log)

@@ -1,23 +1,36 @@
-"""What every gateway does: it listens, shows its metrics, and stops in order."""
+"""What every gateway does: it connects, listens, shows its metrics, and stops in order when it is told to."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import signal
 import ssl
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from aiohttp import web
 
+from hushstream.agents.observe.collection import collect_in_steps
 from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
-from hushstream.gateway.connections import Server
+from hushstream.engine.declare.declaration import System
+from hushstream.gateway.callers import server_context
+from hushstream.gateway.http_server import HttpServer
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.settings import GatewaySettings
+from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 
+_log = logging.getLogger(__name__)
+
 MEASURE_SECONDS = 1.0
+STOP_SECONDS = 5.0
+"""So long a log has to close; everything that somebody was told is in it is acknowledged by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,47 +44,86 @@ class Endpoints:
     access: MetricsAccess = EVERYBODY
 
 
-class Serving(Protocol):
-    """What answers requests."""
+class Closable(Protocol):
+    """A log that a gateway holds."""
 
-    def server(self) -> Server:
-        """What makes a connection's protocol."""
-
-    def stop(self) -> None:
-        """Answer no further request; those under way go on."""
-
-    def measure(self) -> None:
-        """Bring the gauges up to date."""
+    async def stop(self) -> None:
+        """Flush and close."""
 
 
-async def listen(
-    stack: contextlib.AsyncExitStack,
-    settings: GatewaySettings,
-    serving: Serving,
-    metrics: GatewayMetrics,
-    endpoints: Endpoints,
-    context: ssl.SSLContext | None,
-) -> int:
-    """Listen, until the stack is unwound; returns the port.
+@dataclass(slots=True, kw_only=True)
+class ListeningGateway(ABC):
+    """A gateway of one deployment; use it with ``async with``.
 
-    Args:
-        stack: what ends with it.
-        settings, serving, metrics, endpoints: of the gateway.
-        context: how it speaks TLS (`hushstream.gateway.callers.server_context`); None where it does not.
-
-    Raises:
-        HushstreamError: nothing can be listened to there.
+    Attributes:
+        system: the deployment.
+        settings: how it listens.
+        schema_generation: in which it writes (`hushstream.schemas.catalogue`).
+        endpoints: of metrics.
+        port: at which it listens, once it does.
     """
-    runner = web.ServerRunner(serving.server(), shutdown_timeout=settings.stop_seconds)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    port = await _bound(runner, settings, context)
-    stack.callback(serving.stop)
-    metrics.serve(endpoints.host, endpoints.port, endpoints.zone_host, endpoints.zone_port, endpoints.access)
-    stack.callback(metrics.close)
-    measuring = asyncio.create_task(_measure(serving.measure))
-    stack.callback(measuring.cancel)
-    return port
+
+    system: System
+    settings: GatewaySettings
+    schema_generation: int = FIRST_GENERATION
+    endpoints: Endpoints = field(default_factory=Endpoints)
+    port: int = 0
+    _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+
+    @abstractmethod
+    async def _connect(self, metrics: GatewayMetrics) -> HttpServer[Any]:
+        """Connect to the log, so that the stack closes it; returns what answers requests.
+
+        Raises:
+            HushstreamError: the deployment has no gateway of this kind, or no broker answers.
+        """
+
+    async def __aenter__(self) -> Self:
+        """Connect, then listen.
+
+        Raises:
+            HushstreamError: the deployment has no gateway of this kind, the settings name files that cannot be used, no
+                broker answers, or nothing can be listened to there.
+        """
+        context, metrics = server_context(self.settings), GatewayMetrics()
+        try:
+            await self._listen(await self._connect(metrics), metrics, context)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Answer no further request, end those under way, flush and close."""
+        await self._stack.aclose()
+
+    async def _listen(self, server: HttpServer[Any], metrics: GatewayMetrics, context: ssl.SSLContext | None) -> None:
+        """Listen, until the stack is unwound."""
+        runner = web.ServerRunner(server.server(), shutdown_timeout=self.settings.stop_seconds)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        self.port = await _bound(runner, self.settings, context)
+        self._stack.callback(server.stop)
+        shown = self.endpoints
+        metrics.serve(shown.host, shown.port, shown.zone_host, shown.zone_port, shown.access)
+        self._stack.callback(metrics.close)
+        measuring = asyncio.create_task(_measure(server.measure))
+        self._stack.callback(measuring.cancel)
+
+
+async def close_log(log: Closable) -> None:
+    """Flush and close a log, and give up after `STOP_SECONDS`.
+
+    A producer waits far longer for brokers that are away than whoever stops the gateway does.
+    """
+    try:
+        await asyncio.wait_for(log.stop(), STOP_SECONDS)
+    except TimeoutError:
+        _log.warning(
+            "the log was not closed within %g s, as no broker answers; what it still held is lost", STOP_SECONDS
+        )
 
 
 async def _bound(runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> int:
@@ -89,3 +141,60 @@ async def _measure(measure: Callable[[], None]) -> None:
     while True:
         measure()
         await asyncio.sleep(MEASURE_SECONDS)
+
+
+def run_gateway(make: Callable[[], ListeningGateway]) -> int:
+    """Run a gateway in this process until SIGTERM or SIGINT.
+
+    Args:
+        make: the gateway, within the event loop.
+
+    Returns:
+        The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
+    """
+    for library in ("aiokafka", "kafka"):
+        # Below a warning they write whole records, users and all.
+        logging.getLogger(library).setLevel(logging.WARNING)
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        asyncio.run(_without_long_collections(make))
+    except HushstreamError as error:
+        print(f"hushstream worker gateway: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _without_long_collections(make: Callable[[], ListeningGateway]) -> None:
+    collecting = asyncio.create_task(collect_in_steps())
+    try:
+        await _until_signal(make)
+    finally:
+        collecting.cancel()
+
+
+async def _until_signal(make: Callable[[], ListeningGateway]) -> None:
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    gateway = make()
+    starting = asyncio.create_task(gateway.__aenter__())
+    stopping = asyncio.create_task(told.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+        if not starting.cancelled():
+            # It ended in the same moment: what it failed with is said, what it opened is closed.
+            starting.result()
+            await gateway.__aexit__(None, None, None)
+        return
+    await starting
+    try:
+        scheme = "http" if gateway.settings.certificate_file is None else "https"
+        print(f"gateway: listens at {scheme}://{gateway.settings.host}:{gateway.port}", flush=True)
+        await stopping
+    finally:
+        await gateway.__aexit__(None, None, None)

@@ -94,7 +94,8 @@ class GatewaySettings(BaseModel):
         stop_seconds: how long requests under way may go on when the gateway is stopped.
         remembered_events: the most events that are remembered.
         remember_seconds: how long an event is remembered; by default as long as learners wait for feedback.
-        baseline: the item that stands for a request's own baseline where it names none.
+        baseline: the item that stands for a request's own baseline where it names none; a name that is no item yet
+            stands for nothing until it is one.
         personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); it is not answered
             without.
         devices: how slots of devices are taken (`DevicesSettings`): then it answers those, and no applications.

@@ -248,7 +248,7 @@ class FeatureSchema:
         return SparseBlocks(cells, parts, wholes, values)
 
     def cell_names(self) -> list[str]:
-        """What each cell stands for, in words: "country = fr", "age, node 3 of 8"."""
+        """What each cell stands for, in words: "country: fr", "age: about 39", "hour: about 4:00"."""
         return [f"{block.name}: {said}" for block in self.table for said in _cells_of(self.features[block.name])]
 
     def _shares(self, name: str, rows: Rows) -> tuple[NDArray[Any], Shares]:
@@ -331,8 +331,21 @@ def _cells_of(feature: Feature) -> list[str]:
     match feature.settings():
         case {"vocabulary": known}:
             return [*known, "none" if feature.kind == "tags" else "other"]
-        case {"nodes": nodes}:
-            return [*(f"node {node} of {nodes}" for node in range(1, nodes + 1)), "missing"]
-    if feature.level_names and feature.kind != "time_of_day":
+        case {"nodes": int(nodes), "range": [float(low), float(high)], "scale": scale}:
+            return [*_abouts(low, high, nodes, log=scale == "log"), "missing"]
+    if feature.kind == "time_of_day":
+        return [f"about {24 * node // feature.cells}:00" for node in range(feature.cells)]
+    if feature.level_names:
         return list(feature.level_names)
     return [f"cell {cell} of {feature.cells}" for cell in range(1, feature.cells + 1)]
+
+
+def _abouts(low: float, high: float, nodes: int, log: bool) -> list[str]:
+    """The values that the nodes of a number stand at, with as few digits as tell them apart."""
+    shares = [node / (nodes - 1) for node in range(nodes)]
+    values = [low * (high / low) ** one if log else low + (high - low) * one for one in shares]
+    for digits in range(3, 18):
+        said = [f"about {value:.{digits}g}" for value in values]
+        if len(set(said)) == nodes:
+            break
+    return said

@@ -73,10 +73,10 @@ class Bench:
         if self._given is None:
             port = free_port()
             self.bootstrap = f"127.0.0.1:{port}"
-            log = (self.directory / "broker.log").open("wb")
             command = [sys.executable, "-m", "hushstream.broker", "--port", str(port)]
             command += ["--group-min-session-timeout-ms", "500"]
-            self._broker = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+            with (self.directory / "broker.log").open("wb") as log:
+                self._broker = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
             await self._broker_answers(port)
         zygote = str(Path(__file__).with_name("zygote.py"))
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}

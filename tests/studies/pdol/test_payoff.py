@@ -6,7 +6,7 @@ import pytest
 
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.replay.run import options_of, run_with
-from hushstream.replay.studies.pdol.payoff import TRIED
+from hushstream.replay.studies.pdol.run import TRIED
 
 
 @pytest.mark.parametrize("prediction", ["released", "node"])

@@ -20,7 +20,7 @@ from hushstream.privacy.promises.contents import Form
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
-from hushstream.systems.bgt.contents import bgt_contents
+from hushstream.systems.bgt.price.guarantee import bgt_contents
 from hushstream.systems.bgt.system import ERASURE, KIND, declare
 
 SEEDS = (1, 2, 3)

@@ -25,9 +25,9 @@ from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.pdap.configuration import VendorConfig
-from hushstream.systems.pdap.contents import TRUSTED, pdap_contents
 from hushstream.systems.pdap.counter import pending
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
+from hushstream.systems.pdap.promise import TRUSTED, pdap_contents
 from hushstream.systems.pdap.system import KIND, declare
 
 SEEDS = (1, 2, 3)

@@ -12,10 +12,9 @@ from tests.systems.pdol.conftest import DIMENSION, HORIZON, SLOTS, config_of, no
 
 from hushstream.counting import Concentrated
 from hushstream.engine.values import ConfigurationError
-from hushstream.systems.pdol.algorithm.aggregate import WEIGHT_BITS, Aggregate, Taken
+from hushstream.systems.pdol.algorithm.aggregate import WEIGHT_BITS, Aggregate, Taken, longest, too_long
 from hushstream.systems.pdol.algorithm.counters import figures_of, noise_of, plan_of
 from hushstream.systems.pdol.algorithm.node import NodeRelease
-from hushstream.systems.pdol.algorithm.screen import longest, too_long
 from hushstream.systems.pdol.configuration import UNIT, ModelConfig, PdolConfig, RecordConfig, SharingConfig
 from hushstream.systems.pdol.errors import BadRelease
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiokafka.errors import KafkaError, OutOfOrderSequenceNumber
@@ -15,7 +16,7 @@ from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.errors import DENIED, AllStopped, DiskRefused, JournalLost, PartitionError, code_of, from_client
 from hushstream.agents.kafka.commits import committed_marks, pack_mark
 from hushstream.agents.kafka.intake import Intake
-from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader, partition_counts
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.partition.driver import PartitionDriver
@@ -30,12 +31,12 @@ from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.broadcast import BroadcastReader
-from hushstream.agents.worker.output_ends import OutputEnds
 from hushstream.agents.worker.preflight import RoleTopics
 from hushstream.engine.journal.chain import NewerJournal
 from hushstream.engine.journal.notes import NoteSeal
 from hushstream.engine.records import ReplayMismatch, TopicPartition
 from hushstream.schemas.errors import HushstreamError
+from hushstream.schemas.topics import PartitionRule
 
 logger = logging.getLogger(__name__)
 
@@ -355,3 +356,36 @@ def _states(
         return None
     ends = OutputEnds(settings, topics)
     return PublishedStates(settings, topics.state, make_machine, stream, snapshots, ends, foreign)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEnds:
+    """Asks the broker for the ends of a role's outputs.
+
+    Attributes:
+        settings: of the worker.
+        topics: of its role.
+    """
+
+    settings: WorkerSettings
+    topics: RoleTopics
+    _counts: dict[str, int] = field(default_factory=dict)
+
+    async def __call__(self, home: int) -> Mapping[TopicPartition, int]:
+        """The ends of all partitions that the role of a home partition may have written to, journal and own apart.
+
+        Raises:
+            KafkaError: the broker does not say.
+        """
+        if not self._counts:
+            # Frozen with the deployment, so asked for once.
+            self._counts.update(await partition_counts(self.settings, set(self.topics.writes)))
+        places = [(topic, number) for topic in self.topics.writes for number in self._partitions(topic, home)]
+        async with LogReader(self.settings) as reader:
+            return await reader.end_offsets(places) if places else {}
+
+    def _partitions(self, topic: str, home: int) -> range:
+        declared = self.topics.declared.get(topic)
+        if declared is not None and declared.partition_rule is PartitionRule.HOME:
+            return range(home, home + 1)
+        return range(self._counts[topic])

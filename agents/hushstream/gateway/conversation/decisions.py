@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ from hushstream.gateway.conversation.translation import Context, Item, Items, Tr
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 from hushstream.schemas.errors import HushstreamError
+
+_log = logging.getLogger(__name__)
 
 
 class DecisionAsked(Asked):
@@ -203,7 +206,7 @@ class DecisionAnswers:
         self._reading: asyncio.Task[Any] | None = None
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
-        self._default = None if settings.baseline is None else self._translation.arm(settings.baseline)
+        self._stated: Any = None if settings.baseline is None else self._translation.arm(settings.baseline)
         self._by_call: Mapping[Call, Answer] = {
             DECIDE: self.decide,
             RANK: self.rank,
@@ -251,6 +254,8 @@ class DecisionAnswers:
         if self._client.items.named:
             await self._client.items.refresh()
             self._following = asyncio.create_task(self._follow_items())
+        if self._default is None and self._stated is not None:
+            _log.warning("baseline: expected the id of an item, got one that is none; requests go without until it is")
         return self
 
     async def __aexit__(
@@ -261,6 +266,12 @@ class DecisionAnswers:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
         await self._client.__aexit__(kind, error, trace)
+
+    @property
+    def _default(self) -> Any:
+        """The settings' baseline; None while it is no item, which a request that names none is not to blame for."""
+        known = self._stated is None or not self._client.items.named or self._client.items.holds(self._stated)
+        return self._stated if known else None
 
     async def _follow_items(self) -> None:
         """Read on in the catalogue while somebody may ask for it; a log that is away is waited for."""
@@ -321,7 +332,7 @@ class DecisionAnswers:
         ends = time.monotonic() + self._seconds
         context, stands_for = self._translation.situation(asked.context)
         eligible = self._translation.eligible(asked.items, asked.context)
-        default: Sequence[Any] = [] if self._default is None else [self._default]
+        default: Sequence[Any] = [one for one in (self._default,) if one is not None]
         baseline = default if asked.baseline is None else self._translation.arms(asked.baseline) or default
         await self._know((*(eligible or ()), *baseline), self._seconds)
         own = tuple(asked.baseline or ())

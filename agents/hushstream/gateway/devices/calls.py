@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hushstream.gateway.openapi import EVERY_LOOK, VERSION, looks, problem_schema, problems_of
 
@@ -22,6 +22,7 @@ class DeviceCall:
         problems: codes that it may be answered with.
     """
 
+    tells: ClassVar[bool] = False
     name: str
     method: str
     summary: str

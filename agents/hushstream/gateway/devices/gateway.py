@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Protocol, Self
+from dataclasses import dataclass
+from typing import Protocol
 
 from hushstream.agents.security import Security
 from hushstream.client.published import KafkaSlotLog
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.records import InputRecord
-from hushstream.gateway.bounded_log import STOP_SECONDS
-from hushstream.gateway.callers import server_context
 from hushstream.gateway.devices import calls
 from hushstream.gateway.devices.attestation import attestation_of
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.devices.server import DeviceServer
-from hushstream.gateway.listening import Endpoints, listen
+from hushstream.gateway.listening import ListeningGateway, close_log
 from hushstream.gateway.metrics import GatewayMetrics
-from hushstream.gateway.settings import DevicesSettings, GatewaySettings
-from hushstream.schemas.catalogue import FIRST_GENERATION
+from hushstream.gateway.settings import DevicesSettings
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.reports.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import REPORTS, STATEMENTS
@@ -48,37 +42,19 @@ class SlotLog(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class DeviceGateway:
-    """A gateway of one deployment for devices; use it with ``async with``.
+class DeviceGateway(ListeningGateway):
+    """A gateway of a deployment that devices take part in.
 
     Attributes:
-        system: the deployment.
-        settings: how it listens.
         log: where slots go, and signed models come from.
-        schema_generation: in which slots are written (`hushstream.schemas.catalogue`).
-        endpoints: of metrics.
-        port: at which it listens, once it does.
     """
 
-    system: System
-    settings: GatewaySettings
     log: SlotLog
-    schema_generation: int = FIRST_GENERATION
-    endpoints: Endpoints = field(default_factory=Endpoints)
-    port: int = 0
-    _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
 
-    async def __aenter__(self) -> Self:
-        """Connect, then listen.
-
-        Raises:
-            HushstreamError: the deployment has no devices, the settings name what cannot be used, no broker answers, or
-                nothing can be listened to there.
-        """
+    async def _connect(self, metrics: GatewayMetrics) -> DeviceServer:
         settings, core = self.settings, core_of(self.system)
         devices = settings.devices or DevicesSettings()
-        context, attestation = server_context(settings), attestation_of(devices.attestation)
-        models, metrics = SignedModels(core), GatewayMetrics()
+        models = SignedModels(core)
         relay = SlotRelay(self._append, core.config.partitions.shuffler, devices.relay_seconds, settings.unacknowledged)
         server = DeviceServer(
             settings,
@@ -89,31 +65,15 @@ class DeviceGateway:
             json.dumps(calls.document()).encode(),
             metrics,
             self.schema_generation,
-            attestation,
+            attestation_of(devices.attestation),
         )
-        try:
-            await self.log.start(lambda topic, record: models.read(record))
-            self._stack.push_async_callback(self._stop)
-            self._stack.push_async_callback(relay.stop)
-            self.port = await listen(self._stack, settings, server, metrics, self.endpoints, context)
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Answer no further request, append what waits, flush and close."""
-        await self._stack.aclose()
+        await self.log.start(lambda topic, record: models.read(record))
+        self._stack.push_async_callback(close_log, self.log)
+        self._stack.push_async_callback(relay.stop)
+        return server
 
     async def _append(self, partition: int, value: bytes) -> int:
         return await self.log.append(REPORTS.name, partition, value)
-
-    async def _stop(self) -> None:
-        # A producer waits for brokers that are away far longer than whoever stops the gateway does.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.log.stop(), STOP_SECONDS)
 
 
 def core_of(system: System) -> P2BSystem:

@@ -9,37 +9,31 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
 from aiohttp import web
 
-from hushstream.gateway.connections import Limits, Server
 from hushstream.gateway.devices.attestation import HEADER, Attestation
 from hushstream.gateway.devices.calls import AGREEMENT, MODEL, SLOTS, DeviceCall
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
-from hushstream.gateway.limits import Busy, Rate
-from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
-from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
-from hushstream.gateway.reading import GoneAway, read_body
+from hushstream.gateway.http_server import HEADERS, JSON, CrossOrigin, HttpServer, Look, fixed, is_media, require_method
+from hushstream.gateway.limits import Rate
+from hushstream.gateway.metrics import GatewayMetrics
+from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.schemas import codec
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, BadBody, body_bytes, period_of, read_slot
 
-_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
 _OCTETS = "application/octet-stream"
 _IDENTIFYING = ("Cookie", "Authorization")
-_ALLOWED = f"Content-Type, If-None-Match, {HEADER}"
-_EXPOSED = "Date, ETag, Retry-After"
+_CROSS_ORIGIN = CrossOrigin(f"Content-Type, If-None-Match, {HEADER}", "Date, ETag, Retry-After", 86_400)
 _HOUR, _MINUTE = 3600.0, 60.0
 _NETWORK_BITS = 64
 """Of an IPv6 address: a household has all addresses of such a network."""
 
-_Look = Callable[[web.BaseRequest], web.Response]
 
-
-class DeviceServer:
+class DeviceServer(HttpServer[DeviceCall]):
     """Serves the calls of devices for one deployment."""
 
     def __init__(
@@ -69,76 +63,32 @@ class DeviceServer:
             attestation: the deployment's own check, if it has one.
             clock: seconds since 1970, by which a slot's period is held.
         """
-        self._settings = settings
+        super().__init__(settings, relay, description, metrics, body_bytes(system.form.content_bytes), _CROSS_ORIGIN)
         self._devices = settings.devices or DevicesSettings()
         self._system, self._relay, self._models = system, relay, models
-        self._metrics, self._generation, self._attestation, self._clock = metrics, schema_generation, attestation, clock
-        self._size = body_bytes(system.form.content_bytes)
+        self._generation, self._attestation, self._clock = schema_generation, attestation, clock
         self._period_ms = system.window_rules().period_ms
         self._slots = Rate(self._devices.slots_per_hour / _HOUR, self._devices.slots_burst)
         self._asked = Rate(self._devices.looks_per_minute / _MINUTE, max(1, round(self._devices.looks_per_minute)))
-        self._busy = Busy(settings.in_flight)
-        self._stopping = False
-        self._looks: Mapping[str, _Look] = {
+        self._open["/metrics"] = self._show_metrics
+        self._looks: Mapping[str, Look] = {
             MODEL.path: self._model,
-            AGREEMENT.path: partial(_fixed, agreement, "application/json"),
-        }
-        self._open: Mapping[str, _Look] = {
-            "/healthz": partial(_fixed, b"turns", "text/plain"),
-            "/readyz": self._ready,
-            "/openapi.json": partial(_fixed, description, "application/json"),
-            "/metrics": self._show_metrics,
+            AGREEMENT.path: partial(fixed, agreement, JSON),
         }
 
-    def server(self) -> Server:
-        """What makes a connection's protocol."""
-        settings = self._settings
-        return Server(
-            self._handle,
-            Limits(settings.connections, settings.read_seconds),
-            self._request,
-            keepalive_timeout=settings.idle_seconds,
-            access_log=None,
-            auto_decompress=False,
-            lingering_time=1.0,
-        )
-
-    def stop(self) -> None:
-        """Answer no further request; those under way go on."""
-        self._stopping = True
-
-    def measure(self) -> None:
-        """Bring the gauges up to date."""
-        self._metrics.set_now(self._busy.now, self._relay.waiting)
-
-    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-        loop = asyncio.get_running_loop()
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._size)
-
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        call = _BY_PATH.get(request.path)
-        try:
-            response = await self._respond(request, call)
-            code = OK
-        except GoneAway:
-            raise
-        except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
-            problem = any_problem_of(error)
-            code, response = problem.kind.code, _refused(problem, call)
-        self._metrics.ended(NO_CALL if call is None else call.name, False, code)
-        self._allow_origin(request, response)
-        return response
+    def _call_of(self, request: web.BaseRequest) -> DeviceCall | None:
+        return _BY_PATH.get(request.path)
 
     async def _respond(self, request: web.BaseRequest, call: DeviceCall | None) -> web.Response:
         path = request.path
         if path in self._open:
-            _require_method(request, "GET")
+            require_method(request, "GET")
             return self._open[path](request)
         if call is None:
             raise Problem("not-found")
         if request.method == "OPTIONS":
-            return self._preflight(request, call)
-        _require_method(request, call.method)
+            return self._preflight(request, call.method)
+        require_method(request, call.method)
         if any(name in request.headers for name in _IDENTIFYING):
             raise Problem("identifying-header", close=True)
         if self._stopping:
@@ -154,11 +104,11 @@ class DeviceServer:
 
     async def _slot(self, request: web.BaseRequest) -> web.Response:
         begun = asyncio.get_running_loop().time()
-        if request.content_type != _OCTETS or request.headers.get("Content-Encoding", "identity") != "identity":
+        if not is_media(request, _OCTETS):
             raise Problem("unsupported-media-type", close=True)
-        body = await read_body(request, self._size, self._settings.read_seconds)
+        body = await self._read(request)
         try:
-            fields = read_slot(body, self._size)
+            fields = read_slot(body, self._body_bytes)
         except BadBody:
             raise Problem("bad-slot") from None
         if fields["config_digest"] != self._system.digest:
@@ -173,13 +123,13 @@ class DeviceServer:
         await self._relay.send(fields["report_id"], codec.encode(SLOT_RECORD, fields, self._generation))
         ended = asyncio.get_running_loop().time()
         self._metrics.took(SLOTS.name, False, read - begun, ended - read)
-        return web.Response(status=HTTPStatus.NO_CONTENT, headers=_HEADERS)
+        return web.Response(status=HTTPStatus.NO_CONTENT, headers=HEADERS)
 
     def _model(self, request: web.BaseRequest) -> web.Response:
         body, tag = self._models.body, self._models.tag
         if body is None or tag is None:
             raise Problem("no-model")
-        headers = {**_HEADERS, "Cache-Control": "no-cache", "ETag": tag}
+        headers = {**HEADERS, "Cache-Control": "no-cache", "ETag": tag}
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
         return web.Response(body=body, headers=headers, content_type=_OCTETS)
@@ -200,59 +150,5 @@ class DeviceServer:
             return str(address)
         return str(ipaddress.ip_network((int(address) >> _NETWORK_BITS << _NETWORK_BITS, _NETWORK_BITS)))
 
-    # Pages of web sites.
-
-    def _preflight(self, request: web.BaseRequest, call: DeviceCall) -> web.Response:
-        if request.headers.get("Origin") not in self._settings.cors_origins:
-            raise Problem("method-not-allowed")
-        allowed = {
-            "Access-Control-Allow-Methods": call.method,
-            "Access-Control-Allow-Headers": _ALLOWED,
-            "Access-Control-Max-Age": "86400",
-        }
-        return web.Response(status=HTTPStatus.NO_CONTENT, headers={**_HEADERS, **allowed})
-
-    def _allow_origin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        origins = self._settings.cors_origins
-        if not origins:
-            return
-        response.headers["Vary"] = "Origin"
-        origin = request.headers.get("Origin")
-        if origin in origins:
-            response.headers["Access-Control-Allow-Origin"] = origin
-            response.headers["Access-Control-Expose-Headers"] = _EXPOSED
-
-    def _ready(self, request: web.BaseRequest) -> web.Response:
-        if self._stopping:
-            raise Problem("stopping")
-        if not self._relay.answers:
-            raise Problem("log-unavailable")
-        return _fixed(b"ready", "text/plain", request)
-
-    def _show_metrics(self, request: web.BaseRequest) -> web.Response:
-        self.measure()
-        return _fixed(self._metrics.text(), "text/plain", request)
-
 
 _BY_PATH: Mapping[str, DeviceCall] = {call.path: call for call in (SLOTS, MODEL, AGREEMENT)}
-
-
-def _refused(problem: Problem, call: DeviceCall | None) -> web.Response:
-    kind = problem.kind
-    response = web.Response(body=problem.body(), status=kind.status, headers=_HEADERS, content_type=CONTENT_TYPE)
-    if kind.retry_seconds is not None:
-        response.headers["Retry-After"] = str(kind.retry_seconds)
-    if kind.code == "method-not-allowed":
-        response.headers["Allow"] = "GET" if call is None else call.method
-    if problem.close:
-        response.force_close()
-    return response
-
-
-def _require_method(request: web.BaseRequest, wanted: str) -> None:
-    if request.method != wanted:
-        raise Problem("method-not-allowed")
-
-
-def _fixed(body: bytes, kind: str, request: web.BaseRequest) -> web.Response:
-    return web.Response(body=body, headers=_HEADERS, content_type=kind)

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,8 +30,6 @@ from hushstream.gateway.conversation.decisions import (
 )
 from hushstream.gateway.conversation.remembered import Event, Remembered
 from hushstream.gateway.personalizer import bodies
-from hushstream.gateway.personalizer.features import RequestFeatures
-from hushstream.gateway.personalizer.slots import still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import PersonalizerSettings
 from hushstream.schemas.errors import HushstreamError
@@ -349,3 +347,79 @@ def _probability(is_chosen: bool, is_eligible: bool, propensity: float | None) -
     if is_chosen:
         return {"probability": propensity}
     return {"probability": 0.0} if propensity == 1.0 else {}
+
+
+def still_fits(action: str, rest: Sequence[Collection[str]], taken: Collection[str]) -> bool:
+    """Whether each of the remaining slots can have an action of its own once this one is taken.
+
+    Args:
+        action: what the current slot would show.
+        rest: the actions that each later slot may show.
+        taken: actions that earlier slots show.
+    """
+    gone = {action, *taken}
+    holds: dict[str, int] = {}
+    return all(_place(slot, rest, gone, holds, set()) for slot in range(len(rest)))
+
+
+def _place(slot: int, rest: Sequence[Collection[str]], gone: set[str], holds: dict[str, int], tried: set[str]) -> bool:
+    """Give a slot an action, moving others along an augmenting path (Kuhn's algorithm)."""
+    for action in rest[slot]:
+        if action in gone or action in tried:
+            continue
+        tried.add(action)
+        if action not in holds or _place(holds[action], rest, gone, holds, tried):
+            holds[action] = slot
+            return True
+    return False
+
+
+MOST_VALUES = 4096
+DEEPEST = 8
+
+
+class RequestFeatures:
+    """Values of a request by path: `age` in `{"User": {"age": 31}}` is at `User.age`.
+
+    A name is a path, or the last part of just one. A value that is said later stands in place of an earlier one at the
+    same path: a slot's features stand in place of the context's.
+    """
+
+    def __init__(self, features: Iterable[Mapping[str, Any]]) -> None:
+        """Read dictionaries, one after another.
+
+        Raises:
+            Problem: they hold too many values, or lie too deep in one another.
+        """
+        self._by_path: dict[tuple[str, ...], Any] = {}
+        for one in features:
+            self._read(one, ())
+        self._by_last: dict[str, list[tuple[str, ...]]] = {}
+        for path in self._by_path:
+            self._by_last.setdefault(path[-1], []).append(path)
+
+    def value(self, name: str) -> Any:
+        """What stands under a name; None where nothing does.
+
+        Raises:
+            Problem: the name is the last part of several paths, and is none.
+        """
+        path = tuple(name.split("."))
+        for exact in (path, (name,)):
+            if exact in self._by_path:
+                return self._by_path[exact]
+        paths = self._by_last.get(name, ())
+        if len(paths) > 1:
+            raise Problem("bad-context", f"contextFeatures: expected {name} in one place, got it in {len(paths)}")
+        return self._by_path[paths[0]] if paths else None
+
+    def _read(self, features: Mapping[str, Any], above: tuple[str, ...]) -> None:
+        if len(above) > DEEPEST:
+            raise Problem("bad-context", f"contextFeatures: expected at most {DEEPEST} dictionaries in one another")
+        for name, value in features.items():
+            if isinstance(value, dict):
+                self._read(value, (*above, name))
+                continue
+            if len(self._by_path) >= MOST_VALUES:
+                raise Problem("bad-context", f"contextFeatures: expected at most {MOST_VALUES} values")
+            self._by_path[(*above, name)] = value

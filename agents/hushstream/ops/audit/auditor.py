@@ -25,6 +25,8 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -33,13 +35,15 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.datadir import check_datadir
+from hushstream.agents.datadir import check_datadir, kept_alone
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.observe.collection import collect_in_steps
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import IN_FLIGHT, WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
+from hushstream.agents.worker.worker import quiet_libraries
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.records import TopicPartition
 from hushstream.ops.audit.follow import Beginning, Bounds, CannotBegin, Follower
@@ -145,6 +149,11 @@ class Auditor:
             HushstreamError: why it cannot go on, in one line.
         """
         check_datadir(self._settings.datadir)
+        with kept_alone(self._settings.datadir, "auditor"):
+            await self._run(stop, once)
+        return 1 if self.differences else 0
+
+    async def _run(self, stop: asyncio.Event, once: bool) -> None:
         self._serve()
         try:
             self._restore()
@@ -166,7 +175,6 @@ class Auditor:
             await self._keep()
         finally:
             self.metrics.close()
-        return 1 if self.differences else 0
 
     async def _until_stopped(self, stop: asyncio.Event, once: bool) -> None:
         """Check; when it is told to stop in the middle of a round, which a broker may hold up, it ends all the same."""
@@ -424,3 +432,37 @@ def _sent(follower: Follower) -> int:
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)
+
+
+def run_auditor(
+    settings: WorkerSettings, system: System, role: str, keys: KeySource, share: float = 1.0, once: bool = False
+) -> int:
+    """Check a role in this process until SIGTERM or SIGINT; the arguments are those of `Auditor`.
+
+    Returns:
+        The exit code: 0 where nothing differs; 1 where something does, or with a one-line reason on standard error.
+    """
+    quiet_libraries()
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    try:
+        return asyncio.run(_until_signal(Auditor(settings, system, role, keys, Stretches(share)), once))
+    except HushstreamError as error:
+        print(f"hushstream worker auditor: {error}", file=sys.stderr)
+        return 1
+
+
+async def _until_signal(auditor: Auditor, once: bool) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    collecting = asyncio.create_task(collect_in_steps())
+    try:
+        code = await auditor.run(stop, once)
+    finally:
+        collecting.cancel()
+    found, unchecked = auditor.differences, auditor.uncheckable
+    print(f"auditor: {found} records differ, {unchecked} could not be checked", flush=True)
+    return code

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from hushstream.engine.declare import topics as shared_topics
 from hushstream.engine.declare.gauges import spending_gauges, version_gauges
-from hushstream.engine.journal.generations import Chained
+from hushstream.engine.journal.chain import Chained
 from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing, storage_zone
 from hushstream.privacy.keys import Key
@@ -64,6 +64,11 @@ def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
     return {}
 
 
+def no_outlook(machine: Any) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
+    """Of a role that has no forecast to hold against what was released."""
+    return None
+
+
 def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
     """Of a role of which nothing is to be shown beside what follows from its journal."""
     return ()
@@ -87,6 +92,8 @@ class Role:
         make: its machine, from the deployment, a home partition and the keys.
         gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
             `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
+        outlook: what was promised beside what was released, as further gauges that take long to compute: a version, and
+            what computes them for it, apart from the machine, on copies; None where there is nothing yet.
         scope_classes: classes of the charges that its gauges show.
         reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
             (`hushstream.engine.declare.outcomes.Refusal`) refuse.
@@ -114,6 +121,7 @@ class Role:
     broadcasts: tuple[str, ...] = ()
     marks: str | None = None
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
+    outlook: Callable[[Any], tuple[int, Callable[[], Mapping[str, float]]] | None] = no_outlook
     scope_classes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw
@@ -143,75 +151,29 @@ class Role:
 
 
 def answering_role(
-    name: str,
-    zone: str,
-    make: Callable[..., ChainedMachine],
-    *,
-    inputs: tuple[str, ...],
-    journal: str,
-    writes: tuple[str, ...],
-    homes: str,
-    broadcasts: tuple[str, ...] = ("models",),
-    **more: Any,
+    name: str, zone: str, make: Callable[..., ChainedMachine], *, broadcasts: tuple[str, ...] = ("models",), **more: Any
 ) -> Role:
-    """A role that answers users: its batches follow from content; fields as `Role` has them."""
-    return Role(
-        name=name,
-        zone=zone,
-        key_zone=zone,
-        inputs=inputs,
-        journal=journal,
-        writes=(*writes, dead_letters_of(zone)),
-        homes=homes,
-        make=make,
-        broadcasts=broadcasts,
-        private_work=True,
-        **more,
-    )
+    """A role that answers users: its batches follow from content; arguments as for `_role`."""
+    return _role(name, zone, make, key_zone=zone, broadcasts=broadcasts, private_work=True, **more)
 
 
-def releasing_role(
-    name: str,
-    zone: str,
-    make: Callable[..., ChainedMachine],
-    *,
-    inputs: tuple[str, ...],
-    journal: str,
-    writes: tuple[str, ...],
-    homes: str,
-    charges: str,
-    private_work: bool,
-    **more: Any,
-) -> Role:
+def releasing_role(name: str, zone: str, make: Callable[..., ChainedMachine], *, charges: str, **more: Any) -> Role:
     """A role that releases noise: it raises marks, and shows what one unit has paid of the budget.
 
     Args:
-        name, zone, make, inputs, journal, homes, private_work, more: as `Role` has them.
-        writes: besides journal, marks and dead letters.
+        name, zone, make, more: as for `_role`.
         charges: what a charge is for, as the gauges name it.
     """
-    return Role(
-        name=name,
-        zone=zone,
-        key_zone=zone,
-        inputs=inputs,
-        journal=journal,
-        writes=(*writes, dead_letters_of(zone)),
-        marks=f"marks-{zone}",
-        homes=homes,
-        make=make,
-        private_work=private_work,
-        scope_classes=(charges,),
-        **{"gauges": partial(spending_gauges, charges), **more},
-    )
+    shown = {"gauges": partial(spending_gauges, charges), "scope_classes": (charges,), **more}
+    return _role(name, zone, make, key_zone=zone, marks=f"marks-{zone}", **shown)
 
 
 def publishing_role(
     zone: str,
     make: Callable[[Any, int], ChainedMachine],
     *,
-    inputs: tuple[str, ...] = ("releases",),
     name: str = "aggregator",
+    inputs: tuple[str, ...] = ("releases",),
     journal: str = "models",
     writes: tuple[str, ...] = (),
     **more: Any,
@@ -219,23 +181,31 @@ def publishing_role(
     """A role that makes versions of a model from what was released. It has no key, since all that it reads is public.
 
     Args:
-        zone, inputs, name, journal, more: as `Role` has them.
+        name, zone, inputs, journal, writes, more: as for `_role`.
         make: its machine, from the deployment and the number of a model track.
-        writes: besides journal and dead letters.
     """
-    return Role(
-        name=name,
-        zone=zone,
+    return _role(
+        name,
+        zone,
+        lambda system, track, keys: make(system, track),
         key_zone=None,
         inputs=inputs,
         journal=journal,
-        writes=(*writes, dead_letters_of(zone)),
+        writes=writes,
         homes="tracks",
-        make=lambda system, track, keys: make(system, track),
-        gauges=version_gauges,
         private_work=False,
-        **more,
+        **{"gauges": version_gauges, **more},
     )
+
+
+def _role(name: str, zone: str, make: Callable[..., ChainedMachine], *, writes: tuple[str, ...], **fields: Any) -> Role:
+    """A role that refuses records into its zone's dead letters.
+
+    Args:
+        name, zone, make, fields: as `Role` has them.
+        writes: besides journal, marks and dead letters.
+    """
+    return Role(name=name, zone=zone, make=make, writes=(*writes, dead_letters_of(zone)), **fields)
 
 
 def dead_letters_of(zone: str) -> str:

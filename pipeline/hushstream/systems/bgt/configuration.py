@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from hushstream.engine import language
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
@@ -202,3 +204,17 @@ def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = 
     for part in (canonical_form(config, public_dataset), features):
         hasher.update(len(part).to_bytes(8, "little") + part)
     return hasher.digest()
+
+
+KEYS: Mapping[str, str | None] = {
+    "items": language.ITEMS,
+    "features": language.DIMENSION,
+    "release.noise": language.MECHANISM,
+    "release.epsilon": language.EPSILON,
+    "release.delta": language.DELTA,
+    "release.epochs": language.EPOCHS,
+    "partitions.learner": "partitions.rater",
+    "partitions.shuffler": "partitions.collector",
+    "budget": language.LIFETIME,
+    "budget.lift": None,
+}

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine import language
 from hushstream.engine.configuration import (
     LARGEST_EPSILON,
     ExplorationConfig,
@@ -88,7 +90,7 @@ class FeatureConfig:
 
 @dataclass(frozen=True, slots=True)
 class CollaborationConfig:
-    """How users share; what ``auto`` takes is in `hushstream.systems.colin.ridge`.
+    """How users share; what ``auto`` takes is in `hushstream.systems.colin.deployment`.
 
     Attributes:
         algorithm: linucb (each user alone), colin (weights between users mix their parameters), or goblin (ties of the
@@ -286,3 +288,20 @@ def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_da
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
     hasher.update(len(canonical).to_bytes(8, "little") + canonical + relation)
     return hasher.digest()
+
+
+KEYS: Mapping[str, str | None] = {
+    "arms": language.ITEMS,
+    "named_items": language.NAMED_ITEMS,
+    "settle_seconds": language.SETTLE_SECONDS,
+    "release.epsilon": language.EPSILON,
+    "release.delta": language.DELTA,
+    "release.rewards_per_user": language.UNITS_PER_PERSON,
+    "release.epochs": language.EPOCHS,
+    "release.reward_levels": language.REWARD_LEVELS,
+    "release.rows": language.WINDOW_UNITS,
+    "release.seconds": language.WINDOW_SECONDS,
+    "partitions.shuffler": "partitions.counter",
+    "budget": language.LIFETIME,
+    "budget.lift": None,
+}

@@ -10,6 +10,7 @@ Source: Wang et al., Global and Local Differential Privacy for Collaborative Ban
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
@@ -24,8 +26,8 @@ from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
 from hushstream.privacy.keys import Key
 from hushstream.systems.colin.algorithm.estimator import CollaborativeState
+from hushstream.systems.colin.algorithm.lemma import gaussian_norm, laplace_norm, raw_noise_width, reward_width
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums, open_noised_sums
-from hushstream.systems.colin.algorithm.width import lemma_alpha
 from hushstream.systems.colin.budget import priced
 from hushstream.systems.colin.configuration import (
     GRID_BITS,
@@ -34,7 +36,13 @@ from hushstream.systems.colin.configuration import (
     collaborative_digest,
 )
 from hushstream.systems.colin.relation import Relation, SocialGraph
-from hushstream.systems.colin.ridge import ridge_of
+from hushstream.systems.colin.release import local_reward_of, mean_variance, plan_of
+from hushstream.systems.colin.ridge_rule import (
+    REWARD_RIDGE_PER_NOISE,
+    SUMS_RIDGE_PER_NOISE,
+    noise_aware_ridge,
+    projected_deviation,
+)
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows, short_enough
 
 NAME = "colin"
@@ -181,7 +189,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
             "sums": noised_sums.sums(blocks).astype("<i8").tobytes(),
             "grid_bits": GRID_BITS,
             "variance": noised_sums.variance,
-            **self.stated(self.as_stated(reproducible)),
+            **self.stated[self.as_stated(reproducible)],
         }
 
 
@@ -202,3 +210,57 @@ def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:
                 f"configuration: expected {what} of at most {MAX_RECORD_BYTES - 4096} bytes, got {size}; "
                 f"use fewer users, features, arms or rows"
             )
+
+
+def ridge_of(config: CollaborativeConfig, relation: Relation) -> float:
+    """Lambda, from public values alone; see `hushstream.systems.colin.ridge_rule`.
+
+    A counter's noise is taken at its mean over the horizon of one epoch.
+
+    Raises:
+        BadPlan: no counter has the configured settings.
+    """
+    release, ridge = config.release, config.learner.ridge
+    if ridge != "auto":
+        return ridge
+    if release.mechanism == "exact":
+        return noise_aware_ridge(0.0, SUMS_RIDGE_PER_NOISE)
+    if release.mechanism == "noisy-reward":
+        return noise_aware_ridge(local_reward_of(release).variance, REWARD_RIDGE_PER_NOISE)
+    deviation = math.sqrt(mean_variance(plan_of(release, config.features)))
+    return noise_aware_ridge(projected_deviation(relation, deviation), SUMS_RIDGE_PER_NOISE)
+
+
+def lemma_alpha(config: CollaborativeConfig, relation: Relation, ridge: float, counts: Sequence[int]) -> float:
+    """The width of one version that holds with probability 1 - ``learner.failure``.
+
+    Half of the failure is for rewards, half for the noise of this version's sums
+    (`hushstream.systems.colin.algorithm.lemma`).
+
+    Args:
+        config: with a mechanism whose noise is bounded there: a digit tree, or exact sums.
+        relation: of N users.
+        ridge: lambda of the estimator.
+        counts: (N,) rows that the version rests on, of each user.
+    """
+    learner, features = config.learner, config.features
+    width = reward_width(
+        relation, features.dimension, counts, ridge=ridge, delta=learner.failure / 2, norm=features.norm
+    )
+    if config.release.mechanism == "exact":
+        return width
+    noise = _noise_norm(config, relation.users * features.dimension)
+    return width + raw_noise_width(relation, noise, ridge)
+
+
+def _noise_norm(config: CollaborativeConfig, coordinates: int) -> float:
+    plan = plan_of(config.release, config.features)
+    assert isinstance(plan, NegativeDigitTree)
+    # Every level adds or takes back at most b // 2 nodes.
+    nodes = plan.levels * (plan.base // 2)
+    step = float(1 << GRID_BITS)
+    if plan.noise.law == "laplace":
+        scale = plan.noise.numerator / plan.noise.denominator / step
+        return laplace_norm(scale, nodes, coordinates, config.learner.failure / 2)
+    deviation = math.sqrt(nodes * plan.noise.variance) / step
+    return gaussian_norm(deviation, coordinates, config.learner.failure / 2)

@@ -9,7 +9,7 @@ enters). All users' blocks together cost one reward what one block costs (parall
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -25,12 +25,14 @@ from hushstream.counting import (
     PureLength,
     best_tree,
 )
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.amounts import DELTA_ONE, Cost
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.rewards import LocalReward
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Guarantee, Lifetime
 from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, FeatureConfig
-from hushstream.systems.colin.contents import collaborative_contents
+from hushstream.systems.colin.topics import TOPICS
 
 _MARGIN = 1 + 2.0**-30
 """Above what `short_enough` lets pass, and far below anything that matters."""
@@ -149,3 +151,28 @@ def _no_guarantee(release: ContinualConfig) -> Guarantee:
         contents=collaborative_contents(release),
         public_participation=True,
     )
+
+
+TRUSTED = frozenset({"edge", "counter"})
+
+_content = contents_on(TOPICS, TRUSTED)
+
+
+def collaborative_contents(release: ContinualConfig) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows."""
+    return (*_edge(), *_released(release))
+
+
+def _edge() -> Iterator[Content]:
+    yield _content("contexts", "features of the arms on offer, with the user's name", Form.PUBLIC)
+    yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
+    yield _content("decisions", "the arm decided for each event id", Form.PUBLIC)
+
+
+def _released(release: ContinualConfig) -> Iterator[Content]:
+    if release.noise_at == "server":
+        yield _content("rewards", "each reward, with the user's number and the features shown", Form.CLEAR)
+    form = Form.CLEAR if release.mechanism == "exact" else Form.NOISED
+    yield _content("releases", "each user's sums of feature times reward, by the user's number", form)
+    yield _content("releases", "which features each user was shown, by the user's number", Form.PUBLIC)
+    yield _content("models", "each user's parameters, made of releases alone", form)

@@ -8,11 +8,13 @@ that price, and so has room for fewer slots than one that adds epsilons.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
+from hushstream.engine.declare.topics import contents_on
 from hushstream.engine.noise.budget import (
     BudgetConfig,
     BudgetFacts,
@@ -28,14 +30,15 @@ from hushstream.privacy.ledger import BasicFilter, Debit, Filter
 from hushstream.privacy.mechanisms.amplification import noise_epsilon
 from hushstream.privacy.mechanisms.guarantee import Guarantee
 from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.contents import p2b_contents
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, budgets
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.forgetting import fade_of_crowds, fade_of_windows, remembered
 from hushstream.systems.p2b.lift import counted_lift, lift_debit, lift_guarantee, required_lift
+from hushstream.systems.p2b.topics import TOPICS
 
 
 def expected_windows(config: P2BConfig) -> int:
@@ -71,7 +74,7 @@ def noise_variance(config: P2BConfig, windows: int) -> float:
     """
     if windows < 1:
         return 0.0
-    if config.half_life is not None:
+    if config.set_half_life is not None:
         return _faded_variance(config, windows)
     tree = window_tree_of(config)
     if tree is None:
@@ -112,7 +115,7 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
     expected, fresh = expected_windows(config), window_tree_of(config) is None
     windows = (expected if fresh else 1) * config.partitions.shuffler
     slots = config.expected_slots * config.slot.lifetime_slots
-    if config.half_life is not None:
+    if config.set_half_life is not None:
         # As many slots as their weighed sums are worth, and as many windows as have that noise.
         slots = max(1, round(slots * remembered(config, expected).share))
         windows = max(1, round(noise_variance(config, expected) / _fresh_variance(config)) if fresh else windows)
@@ -262,3 +265,56 @@ def _life(promise: Guarantee, config: P2BConfig) -> Debit:
 
 def _slots_share(budget: BudgetConfig) -> Fraction:
     return 1 - exact(budget.lift)
+
+
+TRUSTED = frozenset({"edge", "shuffler"})
+
+_content = contents_on(TOPICS, TRUSTED)
+
+
+def p2b_contents(config: P2BConfig, public_dataset: bool = False) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows.
+
+    Args:
+        config: the configuration.
+        public_dataset: whether a public dataset is replayed: its interactions then travel in clear as well.
+    """
+    return (*_edge(config), *_beyond(config, public_dataset), *_lift(config), *_items(config))
+
+
+def _edge(config: P2BConfig) -> Iterator[Content]:
+    if config.kind == "hosted":
+        yield _content("contexts", "every context, with the user's name", Form.CLEAR)
+        yield _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR)
+        yield _content("decisions", "the arm decided for each event id, which follows the user's clicks", Form.CLEAR)
+    slot = f"one slot a user, without identity: {summed_of(config).in_a_slot}"
+    yield _content("reports", slot, Form.SEALED if config.slot.sealed else Form.CLEAR)
+
+
+def _beyond(config: P2BConfig, public_dataset: bool) -> Iterator[Content]:
+    summed = summed_of(config)
+    compared = public_dataset and summed.compares
+    if compared:
+        yield _content("interactions", "context, arm and reward of the interactions that slots report", Form.CLEAR)
+    cells, form = summed.crowds
+    yield _content("crowds", cells, form)
+    yield _content("models", "the model, made of crowds alone", form)
+    if summed.parts > 1:
+        yield _content("model-parts", "the model's arrays, which are larger than a record, made of crowds alone", form)
+    if config.devices:
+        yield _content("statements", "the model as devices take it, made of crowds alone", form)
+    if compared:
+        yield _content("models", "the non-private track's model, made of exact interactions", Form.CLEAR)
+
+
+def _lift(config: P2BConfig) -> Iterator[Content]:
+    if config.lift.holdout:
+        yield _content("lift", "running counts of what was shown and rewarded, by group", Form.NOISED)
+    elif config.counted is not None:
+        yield _content("lift", "running counts of answers, by item, by agreement and by reward", Form.NOISED)
+
+
+def _items(config: P2BConfig) -> Iterator[Content]:
+    if config.items_from_requests:
+        what = "ids and public features of items as requests named them first, published without noise"
+        yield _content("items", what, Form.PUBLIC)

@@ -12,12 +12,13 @@ from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
-from hushstream.privacy.promises.sentence import price_text
+from hushstream.privacy.promises.promise import Promises
+from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.systems.p2b import artefacts as files
-from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.configuration import KEYS, P2BConfig
 from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.keys import KEYS
+from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.planning import plan
 from hushstream.systems.p2b.planning.from_releases import released_plan
 from hushstream.systems.p2b.promise import life_prices, lifetime_slots_of, priced, window_tree_of
@@ -26,7 +27,6 @@ from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
 from hushstream.systems.p2b.reports.model_report import change_of, read_model
 from hushstream.systems.p2b.reports.shadow_report import read_shadow
-from hushstream.systems.p2b.reports.start_facts import started_facts
 from hushstream.systems.p2b.roles import ROLES, roles_of
 from hushstream.systems.p2b.topics import LIFT, MODEL_PARTS, SEALING_ZONE, STATEMENTS, TOPICS, topics_of
 
@@ -224,6 +224,29 @@ def _notes(config: P2BConfig) -> Sequence[str]:
 
 def _period_ms(config: P2BConfig) -> int:
     return round(config.slot.period_seconds * 1000)
+
+
+def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[Fact]:
+    """The sum that whoever is in both deployments has paid; nothing where users begin with nothing."""
+    if start is None:
+        return ()
+    about, both = start.about, start.paid + promises.together
+    return (
+        Fact(
+            "started_from_slots",
+            start.slots,
+            f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
+            f"({start.slots:,.0f} slots). Who gave a slot there has paid {_in_words(start.paid)}; who is in both pays "
+            f"{_in_words(both)} together.",
+        ),
+    )
+
+
+def _in_words(paid: Prices) -> str:
+    which = f"{price_text(paid.which)} about which of two things they did"
+    if paid.took_part is None:
+        return which
+    return f"{which} and {price_text(paid.took_part)} about whether they took part at all"
 
 
 KIND = Kind(

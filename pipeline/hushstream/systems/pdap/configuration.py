@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine import language
 from hushstream.engine.configuration import (
     FeedbackConfig,
     Mode,
@@ -341,3 +342,20 @@ def pdap_digest(config: PdapConfig, public_dataset: bool = False) -> bytes:
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
     hasher.update(len(canonical).to_bytes(8, "little") + canonical)
     return hasher.digest()
+
+
+KEYS: Mapping[str, str | None] = {
+    "vendors.*.arms": f"vendors.*.{language.ITEMS}",
+    "vendors.*.reserved": "vendors.*.items.reserved",
+    "dimension": language.DIMENSION,
+    "release.epsilon": language.EPSILON,
+    "release.events_per_person": language.UNITS_PER_PERSON,
+    "release.reward_levels": language.REWARD_LEVELS,
+    "release.first_window": language.WINDOW_UNITS,
+    "release.seconds": language.WINDOW_SECONDS,
+    "release.horizon": "release.horizon_units",
+    "estimate": language.MODEL,
+    "partitions.shuffler": "partitions.counter",
+    "budget": language.LIFETIME,
+    "budget.lift": None,
+}

@@ -12,17 +12,19 @@ from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
+from hushstream.engine.declare.topics import contents_on
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.noise import residue
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises, Redraws
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.noise import MECHANISM, block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.contents import pdap_contents
+from hushstream.systems.pdap.topics import TOPICS
 
 RELATION = "replace one reward: neighbours differ in the reward of one event, any two values that it may have"
 UNIT = "one reward"
@@ -172,3 +174,22 @@ def _who_sees(config: PdapConfig) -> str:
 
 def _residue(config: PdapConfig) -> Fraction:
     return max(residue(*scale) for scale in block_scales(config))
+
+
+TRUSTED = frozenset({"edge", "counter"})
+
+_content = contents_on(TOPICS, TRUSTED)
+
+
+def pdap_contents() -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows."""
+    return (
+        _content("contexts", "each context, with the user's name and home vendor", Form.PUBLIC),
+        _content("clicks", "what a user was shown and how it was rewarded, with the user's name", Form.CLEAR),
+        _content("decisions", "the arm decided for each event id", Form.PUBLIC),
+        _content("outcomes", "each reward, with cell and arm, by an opaque name of its event", Form.CLEAR),
+        _content("forwards", "cell, home vendor and arm of contexts that got another vendor's arm", Form.PUBLIC),
+        _content("releases", "sums of rewards of disjoint blocks of events, by cell and arm", Form.NOISED),
+        _content("releases", "how many events each block has, and how many contexts came to each cell", Form.PUBLIC),
+        _content("models", "tickets of each cell, made of releases alone", Form.NOISED),
+    )

@@ -3,24 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.gauges import model_gauges
+from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.parties import roles_of, topics_of
 from hushstream.engine.declare.result import RECOMMENDATIONS
+from hushstream.engine.declare.role import RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
+from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
 from hushstream.systems.pdap import artefacts as files
 from hushstream.systems.pdap import plan as deployment_plan
 from hushstream.systems.pdap.algorithm.plan import notes, plan
-from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.configuration import KEYS, PdapConfig
+from hushstream.systems.pdap.counter.disjoint import overlaps
+from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
-from hushstream.systems.pdap.keys import KEYS
+from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
 from hushstream.systems.pdap.promise import priced
-from hushstream.systems.pdap.roles import HOME_ROLES, ROLES
-from hushstream.systems.pdap.topics import HOME_TOPICS, TOPICS
+from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
+from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
+from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, HOME_TOPICS, SERVER_ZONE, TOPICS
+
+
+def _learner(system: PdapSystem, home: int, keys: RoleKeys, party: str) -> PdapLearnerMachine:
+    return PdapLearnerMachine(system, party, home, keys.own)
+
+
+def _counter(system: PdapSystem, home: int, keys: RoleKeys, party: str = "") -> BlockCounterMachine:
+    return BlockCounterMachine(system, keys.own, keys.ring, party)
+
+
+def _learner_gauges(machine: PdapLearnerMachine, now_seconds: float) -> Mapping[str, float]:
+    return model_gauges(machine.serving.version, machine.models[0].published_ms, now_seconds)
+
+
+LEARNER = answering_role(
+    "learner",
+    EDGE_ZONE,
+    _learner,
+    inputs=("contexts", "clicks"),
+    journal="decisions",
+    writes=("outcomes",),
+    writes_abroad=("forwards",),
+    marks="marks-edge",
+    homes="learner",
+    gauges=_learner_gauges,
+    reasons=tuple(PdapRefusal),
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES, ARM_CHANGED: "slot-public"},
+    each=True,
+)
+
+COUNTER = releasing_role(
+    "counter",
+    COUNTER_ZONE,
+    _counter,
+    inputs=("outcomes",),
+    journal="journal-counter",
+    writes=("releases", "ledger"),
+    homes="counter",
+    charges="reward",
+    reasons=tuple(PdapRefusal),
+    private_work=False,
+    outcomes={**OUTCOMES, ARM_CHANGED: "slot-public", BEYOND_HORIZON: "slot-public"},
+    proof=overlaps,
+)
+
+AGGREGATOR = publishing_role(
+    SERVER_ZONE,
+    PdapAggregatorMachine,
+    reasons=tuple(PdapRefusal),
+    outcomes={**OUTCOMES, ARM_CHANGED: "slot-public"},
+)
+
+ROLES = (LEARNER, COUNTER, AGGREGATOR)
+
+HOME_ROLES = (LEARNER, replace(COUNTER, each=True), AGGREGATOR)
+"""Where each vendor has a counter of its own."""
+
 
 _TRUST = {
     "serving": "central, at the counter; hosted: each vendor's learner workers see the rewards of its own users in "

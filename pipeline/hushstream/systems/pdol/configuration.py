@@ -7,10 +7,12 @@ another enough to share a counter; by default every node is a domain of its own.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
+from hushstream.engine import language
 from hushstream.engine.configuration import PrivacyConfig, canonical_form, said_aside
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -302,3 +304,21 @@ def pdol_digest(config: PdolConfig, public_dataset: bool = False) -> bytes:
     """16 bytes that stand for the whole configuration, and for whether a public dataset is replayed under it."""
     canonical = canonical_form(config, public_dataset)
     return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()
+
+
+KEYS: Mapping[str, str | None] = {
+    "records.dimension": language.DIMENSION,
+    "records.records_per_user": language.UNITS_PER_PERSON,
+    "records.label_slots": "feedback.label_slots",
+    "records.remembered_events": language.REMEMBERED_EVENTS,
+    "sharing.counter": language.MECHANISM,
+    "sharing.epsilon": language.EPSILON,
+    "sharing.delta": language.DELTA,
+    "sharing.epochs": language.EPOCHS,
+    "sharing.slots_per_release": language.WINDOW_UNITS,
+    "sharing.horizon": language.HORIZON,
+    "sharing.domains": "release.domains",
+    "gossip.epsilon": language.EPSILON,
+    "budget": language.LIFETIME,
+    "budget.lift": None,
+}

@@ -24,20 +24,22 @@ Lemma 1 says. What then, given that theta~_(t+1) is equal on both sides?
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 from hushstream.counting import Neighbours
 from hushstream.counting.calibration import residue_units
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, count_text, delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
 from hushstream.systems.pdol.algorithm.counters import plan_of
 from hushstream.systems.pdol.algorithm.gossip import noise_law
 from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig
-from hushstream.systems.pdol.contents import pdol_contents
 from hushstream.systems.pdol.errors import PdolError
+from hushstream.systems.pdol.topics import TOPICS
 
 NEIGHBOURS = Neighbours(
     relation="null-slot: neighbours differ in the content of one slot at one node, a labelled record or null",
@@ -179,3 +181,24 @@ def _sizes(config: PdolConfig) -> str:
 
 def _by_place(config: PdolConfig) -> tuple[str, ...]:
     return (_OPEN, _NODE_PREDICTIONS) if config.prediction.place == "node" else (_OPEN,)
+
+
+TRUSTED = frozenset({"edge"})
+
+_content = contents_on(TOPICS, TRUSTED)
+
+
+def pdol_contents(config: PdolConfig) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows."""
+    return tuple(_contents(config))
+
+
+def _contents(config: PdolConfig) -> Iterator[Content]:
+    yield _content("records", "labelled records", Form.CLEAR)
+    yield _content("predictions", "what is predicted for each record", Form.CLEAR)
+    if config.gossip is not None:
+        yield _content("parameters", "each node's parameters after each record", Form.NOISED)
+        return
+    form = Form.CLEAR if config.sharing.counter == "exact" else Form.NOISED
+    yield _content("releases", "each domain's sum of gradients", form)
+    yield _content("models", "the weights of all, made of releases alone", form)

@@ -57,19 +57,25 @@ def list_items(
 
 
 def add(
-    item: ItemId,
+    items: Annotated[list[str], typer.Argument(help="Ids as the application names them; 1 to 128 bytes each.")],
     deployment: DeploymentFolder,
-    title: Annotated[str, typer.Option(help="What people call it.")] = "",
+    title: Annotated[str, typer.Option(help="What people call it; of one item.")] = "",
     features: Annotated[str, typer.Option(help="Its public features, as a JSON object of values by name.")] = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Offer a new item, or one again that was retired."""
+    """Offer new items, or ones again that were retired."""
+    from hushstream.client import Item
+
+    if len(items) > 1 and (title or features):
+        raise HushstreamError(f"--title, --features: expected one item beside them, got {len(items)}; see items import")
     values = _object(features, "features") if features else {}
-    version = _with(deployment, bootstrap, prefix, security, lambda items: items.add(item, title, values))
-    show({"item": item, "version": version}, json, f"{item}: offered since version {version} of the catalogue")
+    offered = [Item(one, title, values) for one in items]
+    version = _with(deployment, bootstrap, prefix, security, lambda catalogue: catalogue.add_all(offered))
+    told = f"{', '.join(items)}: offered since version {version} of the catalogue"
+    show({"items": items, "version": version}, json, told)
 
 
 def retire(

@@ -224,7 +224,7 @@ def worker(
         schedule=schedule,
     )
     if audited is not None:
-        from hushstream.ops.audit.process import run_auditor
+        from hushstream.ops.audit.auditor import run_auditor
 
         raise typer.Exit(run_auditor(settings, system, audited, source, sample, once))
     work = role_work(role, system, source, generation)
@@ -251,8 +251,8 @@ def _run_gateway(
     endpoints: tuple[str, int | None, str, int | None, MetricsAccess],
 ) -> int:
     from hushstream.gateway.devices.gateway import DeviceGateway, device_log
-    from hushstream.gateway.gateway import Gateway, kafka_log, run_gateway
-    from hushstream.gateway.listening import Endpoints
+    from hushstream.gateway.gateway import Gateway, kafka_log
+    from hushstream.gateway.listening import Endpoints, run_gateway
     from hushstream.gateway.settings import read_gateway
 
     settings = read_gateway(file)

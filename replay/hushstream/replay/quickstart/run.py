@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from hushstream.agents.worker.deployment import KEYS, KeySource
+import numpy as np
+
+from hushstream.agents.worker.deployment import KEYS, KeySource, prepare, read_config
 from hushstream.client import connect
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import key_names
+from hushstream.features.schema import FeatureSchema
 from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.live import Quiet, copy_async, open_logs
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending import budget
 from hushstream.privacy.amounts import epsilon_value
-from hushstream.replay.quickstart.folder import DEPLOYMENT, lay_out
-from hushstream.replay.quickstart.learned import learned
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.quickstart.page import serve
 from hushstream.replay.quickstart.traffic import BIN_SECONDS, Traffic
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
-from hushstream.replay.worlds.shop import ITEMS
+from hushstream.replay.worlds.shop import DECLARATION, ITEMS
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.configuration import P2BConfig
 
 LOOK_SECONDS = 3.0
 """How often the published topics are looked at."""
@@ -314,3 +320,113 @@ async def _until(
             task.result()
         tell("stopping the workers and the broker ...")
         return quickstart.state()
+
+
+CONFIGURATION = "fast.yaml"
+DEPLOYMENT = "deployment"
+_MADE_HERE = ".made-by-quickstart"
+
+
+def lay_out(folder: Path) -> System:
+    """Write the configuration, unless it is there to be edited, and make a deployment of it with keys of its own.
+
+    The deployment is made anew each time: its logs were in the memory of a broker that is gone.
+
+    Raises:
+        HushstreamError: the configuration is of no system with learners here, or the folder holds something else.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CONFIGURATION
+    if not path.exists():
+        path.write_text((files(__package__) / CONFIGURATION).read_text(encoding="utf-8"), encoding="utf-8")
+    config = read_config(path)
+    if config.system != "p2b" or config.kind != "hosted":
+        raise HushstreamError(
+            f"{path}: expected a hosted deployment of p2b, got {config.system}; other systems are played by "
+            f"`hushstream replay {config.system}`"
+        )
+    _require_shop(path, config)
+    made = folder / DEPLOYMENT
+    if made.exists():
+        if not (made / _MADE_HERE).exists():
+            raise HushstreamError(f"{made}: expected a folder that a quickstart made, or none, got another one")
+        shutil.rmtree(made)
+    made.mkdir()
+    (made / _MADE_HERE).touch()
+    system = prepare(made, config)
+    generate_keys(made / KEYS, key_names(system.roles))
+    return system
+
+
+def _require_shop(path: Path, config: P2BConfig) -> None:
+    """Refuse what the simulated visitors cannot tell, and more items than the shop has."""
+    declared = config.context.declared
+    known = {name: one["kind"] for name, one in DECLARATION.items()}
+    told = {} if declared is None else {name: one.kind for name, one in declared.features.items()}
+    if not told or any(known.get(name) != kind for name, kind in told.items()):
+        raise HushstreamError(
+            f"{path}: expected features that the simulated visitors have ("
+            f"{', '.join(f'{name}: {kind}' for name, kind in known.items())}), got others"
+        )
+    if config.arms > len(ITEMS):
+        raise HushstreamError(f"{path}: items.capacity: expected at most the shop's {len(ITEMS)}, got {config.arms}")
+
+
+_DEVIATIONS = 2.0
+"""An item is sure to be the best where it leads the next one by so many standard deviations."""
+
+_HOURS = ("08:00", "14:00", "20:00")
+_AMONG_RANGE = (1 / 6, 1 / 2, 5 / 6)
+
+
+def learned(schema: FeatureSchema, fields: Mapping[str, Any], items: Sequence[str]) -> list[dict[str, Any]]:
+    """For each value of each feature, all else being unknown, the item that the model expects most of.
+
+    Args:
+        schema: of the deployment.
+        fields: of a FeatureModel record.
+        items: names, by arm.
+
+    Returns:
+        Rows with ``feature``, ``value``, ``item``, ``chance`` (the expected reward, cut to 0 to 1) and ``sure``:
+        whether the item leads the next one by more than the model's own doubt.
+    """
+    shape = (len(items), fields["cells"])
+    means, variances = (np.frombuffer(fields[name], "<f8").reshape(shape) for name in ("means", "variances"))
+    found = []
+    for name, value in _values(schema):
+        blocks = schema.blocks(schema.read(schema.encode({name: value}).row))
+        context = np.bincount(blocks.cells[0] + 1, blocks.values[0], shape[1])
+        context[0] = 1.0
+        expected, doubt = means @ context, variances @ context**2
+        best, second = np.argsort(-expected, kind="stable")[:2]
+        lead = float(expected[best] - expected[second])
+        found.append(
+            {
+                "feature": name,
+                "value": value[0] if isinstance(value, list) else value,
+                "item": items[best],
+                "chance": float(np.clip(expected[best], 0.0, 1.0)),
+                "sure": lead > _DEVIATIONS * float(np.sqrt(doubt[best] + doubt[second])),
+            }
+        )
+    return found
+
+
+def _values(schema: FeatureSchema) -> Iterator[tuple[str, Any]]:
+    """Values that stand for what a feature may say; an embedding and a histogram have none."""
+    for name, settings in schema.plain.items():
+        match settings["kind"]:
+            case "category":
+                yield from ((name, one) for one in settings["vocabulary"])
+            case "tags":
+                yield from ((name, [one]) for one in settings["vocabulary"])
+            case "boolean":
+                yield from ((name, one) for one in (False, True))
+            case "day_of_week":
+                yield from ((name, one) for one in range(7))
+            case "time_of_day":
+                yield from ((name, one) for one in _HOURS)
+            case "number":
+                low, high = settings["range"]
+                yield from ((name, round(low + share * (high - low))) for share in _AMONG_RANGE)

@@ -3,21 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Generic, Literal, Self, TypeVar, get_args
 
 from hushstream.agents.security import Cluster, read_security
 from hushstream.agents.worker.deployment import KEYS, KeySource
+from hushstream.agents.worker.roles import all_machines
 from hushstream.client.logs.event_log import EventLog
-from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.conversation import conversation_of
+from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.ops.log_copy import LogCopy
-from hushstream.replay.runners.session import DirectSession
+from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
+from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.runners.stream import StreamPlace, StreamSession
 from hushstream.schemas.errors import HushstreamError
+
+
+class DirectSession:
+    """The machines in this process."""
+
+    def __init__(self, system: System, keys: KeySource) -> None:
+        """Prepare a deployment under keys from files or, for experiments on public data only, from a seed."""
+        self._system = system
+        self._log = MemoryLog()
+        self._driver = DirectDriver(self._log, all_machines(system, keys), os.urandom(32))
+
+    async def __aenter__(self) -> Self:
+        """Nothing is to be started."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is to be stopped."""
+
+    def event_log(self, party: str = "") -> EventLog:
+        """A log for one client, of a party where each has topics of its own."""
+        answers = conversation_of(self._system, party).answers
+        return DirectEventLog(self._log, self._driver, asked_partitions(self._system), answers)
+
+    async def logs(self) -> LogCopy:
+        """All topics as they are now, for export and verify."""
+        return LogCopy.of(self._log)
+
+    def counts(self) -> Mapping[str, int]:
+        """Events by outcome, over all roles."""
+        total: Counter[str] = Counter()
+        for step in self._driver.steps:
+            total.update(step.counts)
+        return {str(name): number for name, number in sorted(total.items())}
+
 
 T = TypeVar("T")
 

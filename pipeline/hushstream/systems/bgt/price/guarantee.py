@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 
 from hushstream.counting.calibration import residue_units
+from hushstream.engine.declare.topics import contents_on
 from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, delta_units
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.mechanisms.gaussian import gaussian_residue
+from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Deployment, Guarantee, Lifetime
 from hushstream.systems.bgt.configuration import KINDS, UNIT, BgtConfig, Kind
-from hushstream.systems.bgt.contents import bgt_contents
 from hushstream.systems.bgt.price.sensitivity import rho_micro, variance_of
 from hushstream.systems.bgt.rounds import ROUNDS
+from hushstream.systems.bgt.topics import TOPICS
 
 RELATION = "null-slot: neighbours differ in the content of one user's slots, ratings or null"
 UNIT_OF_PROMISE = "all slots of one user, one of each kind"
@@ -120,3 +123,23 @@ def _nothing(config: BgtConfig, deployment: Deployment) -> Guarantee:
         private_as_stated=False,
         contents=bgt_contents(config),
     )
+
+
+TRUSTED = frozenset({"edge", "shuffler"})
+
+_content = contents_on(TOPICS, TRUSTED)
+
+
+def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
+    """Every topic that holds content of a person, in the order in which data flows."""
+    return tuple(_contents(config))
+
+
+def _contents(config: BgtConfig) -> Iterator[Content]:
+    yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
+    yield _content("predictions", "what each question's user is expected to rate", Form.CLEAR)
+    yield _content("updates", "slots, without a name", Form.CLEAR)
+    form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
+    yield _content("releases", "sums over all users of a round", form)
+    yield _content("models", "biases and factors of items, made of releases alone", form)
+    yield _content("rounds", "what is asked for next, made of releases alone", form)

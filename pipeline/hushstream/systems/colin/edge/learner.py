@@ -11,8 +11,10 @@ and noised sums are released from here.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +23,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import in_its_generation
 from hushstream.engine.learner.answering import only_reader
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
@@ -51,7 +53,6 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.colin.algorithm.noised_sums import NoisedRewardSums
 from hushstream.systems.colin.deployment import TRACK, CollaborativeSystem
-from hushstream.systems.colin.edge.models import SharedParameters, cold_parameters, decode_parameters
 from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, Rows, sum_of_names
 
 
@@ -454,3 +455,57 @@ class CollaborativeLearnerMachine(DecisionRole):
 def _past_of(row: OpenRow) -> PastDecision:
     """What was decided for an open row."""
     return PastDecision(row.user, row.arm, CERTAIN, row.model_version)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedParameters:
+    """One published version; 0 is the state before any row.
+
+    Attributes:
+        version: from 1; 0 for cold.
+        parameters: float64 (N, d): x is scored by its product with the user's row.
+        widths: float64 (N, d, d): the width of x is sqrt(x' C x) with the user's C.
+    """
+
+    version: int
+    parameters: NDArray[np.float64]
+    widths: NDArray[np.float64]
+
+    def scores(self, node: int, features: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+        """Upper confidence bounds of (n, d) features for one user, (n,)."""
+        squares = np.einsum("nd,nd->n", features @ self.widths[node], features)
+        bounds: NDArray[np.float64] = features @ self.parameters[node] + alpha * np.sqrt(np.maximum(squares, 0.0))
+        return bounds
+
+
+def cold_parameters(system: CollaborativeSystem) -> SharedParameters:
+    """What stands before the first version: no score, and the width that the relation graph alone gives."""
+    estimator = system.estimator()
+    factor = system.width_factor([0] * system.nodes)
+    return _shared(0, estimator.parameters(), (estimator.widths() * factor**2).astype("<f4"))
+
+
+def decode_parameters(system: CollaborativeSystem, fields: dict[str, Any]) -> SharedParameters:
+    """The arrays of a CollaborativeModel record.
+
+    Raises:
+        HushstreamError: it is not of the deployment's users and features, or its arrays are not.
+    """
+    shape = (system.nodes, system.features.dimension)
+    if (fields["nodes"], fields["dimension"]) != shape:
+        raise HushstreamError(
+            f"model: expected users and dimension {shape}, got {(fields['nodes'], fields['dimension'])}"
+        )
+    found = (len(fields["parameters"]), len(fields["widths"]))
+    sizes = (8 * math.prod(shape), 4 * math.prod(shape) * shape[1])
+    if found != sizes:
+        raise HushstreamError(f"model: expected arrays of {sizes} bytes, got {found}")
+    parameters = np.frombuffer(fields["parameters"], "<f8").reshape(shape)
+    widths = np.frombuffer(fields["widths"], "<f4").reshape(*shape, shape[1])
+    if not (np.isfinite(parameters).all() and np.isfinite(widths).all()):
+        raise HushstreamError("model: expected finite parameters, got others")
+    return _shared(fields["version"], parameters, widths)
+
+
+def _shared(version: int, parameters: NDArray[np.float64], widths: NDArray[np.float32]) -> SharedParameters:
+    return SharedParameters(version, parameters.astype(np.float64), widths.astype(np.float64))

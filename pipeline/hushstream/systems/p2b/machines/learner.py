@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.batch import (
     CERTAIN,
@@ -47,6 +47,7 @@ from hushstream.engine.state.parts import READER, array, record
 from hushstream.engine.state.spilled import MemoryUserStore, StoredUser, UserStore
 from hushstream.feedback.join import JoinOutcome, OpenDecision
 from hushstream.feedback.memory import FeedbackRow, PastDecision, UserEarlyFeedback
+from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.keys import Key
 from hushstream.privacy.ledger import Exhausted
 from hushstream.privacy.mechanisms.noise import NoiseAddress
@@ -59,8 +60,16 @@ from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState, SharedPolicy
 from hushstream.systems.p2b.edge.user_records import unpack_agent
 from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut
-from hushstream.systems.p2b.lift import LiftCounter, counted_lift, holdout_arm, in_holdout, lift_user
-from hushstream.systems.p2b.lift_records import lift_record
+from hushstream.systems.p2b.lift import (
+    LiftCounter,
+    LiftStep,
+    counted_lift,
+    holdout_arm,
+    in_holdout,
+    lift_debit,
+    lift_user,
+    required_lift,
+)
 from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.machines.sending import TakenSlot, item_rows_outputs, phase_end_outputs, slot_outputs
 
@@ -491,9 +500,8 @@ class LearnerMachine(DecisionRole):
             self.due.append((now_ms, user))
         batch.answer(event_id, past, PUBLIC if held_out else MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _held_out(
         self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
@@ -674,3 +682,23 @@ class LookAhead:
         state, steps, arm = found
         # A state of one's own changes in place with every step.
         return arm if agent.steps == steps and agent.knows() is state else UNSCORED
+
+
+def lift_record(
+    system: P2BSystem, step: LiftStep, counter_id: bytes, release_id: bytes, reproducible: bool
+) -> dict[str, Any]:
+    """The fields of a Lift record; under a ``reproducible`` key nothing is private."""
+    config = system.config
+    price = lift_debit(*required_lift(config)).cost
+    return {
+        "release_id": release_id,
+        "config_digest": system.digest,
+        "counter": counter_id,
+        "leaf": step.leaf,
+        "levels": config.release.levels,
+        "sums": step.sums.astype("<i8").tobytes(),
+        "variance": step.variance,
+        "epsilon_micro": price.epsilon_micro,
+        "delta_units": delta_to_bytes(price.delta_units),
+        "private_as_stated": not reproducible,
+    }

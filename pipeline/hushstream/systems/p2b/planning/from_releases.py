@@ -6,9 +6,10 @@ is that of its slots between its first window and its newest one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,14 +21,14 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
-from hushstream.systems.p2b.planning.drift import Window, measured_half_life
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Forecast, Sample, forecast_features
+from hushstream.systems.p2b.planning.forecast import Forecast
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
-from hushstream.systems.p2b.promise import layout_of_slots, noise_variance, window_tree_of
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.elementary import halving
+from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.half_lives import HALF_LIVES, SETTLING_WINDOWS, HalfLives, add_crowd
+from hushstream.systems.p2b.server.totals import CrowdTotals
 
 _DAY_MS = 86_400_000
 _LEAST_DAYS = 1.0 / 24
@@ -35,7 +36,7 @@ _LEAST_DAYS = 1.0 / 24
 _WEEKS = (4, 12)
 _STEADY = 10_000
 """A day by which as many come as go."""
-_LEAST_WINDOWS = 4
+_LEAST_WINDOWS = SETTLING_WINDOWS + 2
 """Of which a drift can be told."""
 _LARGEST_EPSILON = 20.0
 
@@ -146,11 +147,17 @@ def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iter
     if half_life is None:
         yield "no drift is seen: windows of the past foretell the next one best when none is forgotten"
         return
+    if config.half_life == "auto":
+        yield (
+            f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}, and "
+            f"the model follows (model.half_life: auto)"
+        )
+        return
     each = half_life / config.partitions.shuffler
     set_to = "" if config.half_life is None else f" (it is {config.half_life:g})"
     yield (
         f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}; set "
-        f"model.half_life: {each:g} in the next deployment{set_to}"
+        f"model.half_life: {each:g} in the next deployment{set_to}, or auto"
     )
 
 
@@ -200,13 +207,8 @@ def _levers(ahead: Forecaster, windows: Windows, slots_a_day: float) -> Iterator
 
 def _after(ahead: Forecaster, windows: Windows, slots: float) -> Forecast:
     """The rewards of new users after so many slots, in windows as large as those that were released."""
-    config, parts = ahead.config, ahead.config.partitions.shuffler
-    each = max(1, round(windows.count * slots / windows.slots / parts))
-    tree = window_tree_of(config)
-    each = each if tree is None else min(each, tree.horizon)
-    kept = slots * config.release.sampling * remembered(config, each).share
-    sample = Sample(kept, slots * config.slot.after_interactions, noise_variance(config, each))
-    return forecast_features(layout_of_slots(config), ahead.spreads, ahead.habits, sample)
+    each = max(1, round(windows.count * slots / windows.slots / ahead.config.partitions.shuffler))
+    return ahead.of(ahead.after(slots, each))
 
 
 def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
@@ -237,3 +239,26 @@ def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> t
         f"{count_text(audience.users, 'new user', ',')} come every {count_text(audience.days, 'day', 'g')}, evenly, "
         f"and each makes {count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
     )
+
+
+class Window(NamedTuple):
+    """The sums of one window, the variance of the noise in each, and its slots."""
+
+    ones: Int64
+    zeros: Int64
+    variance: float
+    slots: int
+
+
+def measured_half_life(layout: FeatureLayout, windows: Sequence[Window]) -> float | None:
+    """The half-life, in these windows, with which the past foretells the next one best; None where that is for ever.
+
+    Args:
+        layout: of the items that the sums are of.
+        windows: with noise of their own, oldest first.
+    """
+    fades = (1.0, *map(halving, HALF_LIVES))
+    kept = HalfLives(partial(CrowdTotals, layout.arms, layout.cells), fades)
+    for ones, zeros, variance, slots in windows:
+        add_crowd(kept, layout, ones, zeros, variance, slots)
+    return (None, *HALF_LIVES)[kept.place]

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from hushstream.counting.sums import LARGEST_SUM, largest_size
 from hushstream.systems.pdol.algorithm.counters import Noise, noise_of
 from hushstream.systems.pdol.algorithm.node import NodeRelease
-from hushstream.systems.pdol.algorithm.screen import longest, too_long
 from hushstream.systems.pdol.configuration import UNIT, PdolConfig
 from hushstream.systems.pdol.errors import BadRelease
 
@@ -262,3 +261,33 @@ class Aggregate:
 
 def _int64(array: NDArray[np.generic]) -> NDArray[np.int64]:
     return np.array(array, dtype=np.int64)
+
+
+_DEVIATIONS = 6.0
+_HALF_BITS = 20
+_HALF = (1 << _HALF_BITS) - 1
+
+
+def longest(noise: Noise, slots_per_release: int, dimension: int, before: int, after: int) -> int:
+    """The longest that the difference of two releases of a counter may be, in lattice units, rounded up.
+
+    Args:
+        noise: of the counter.
+        slots_per_release: B.
+        dimension: n.
+        before: leaves in the earlier release (0: there is none).
+        after: leaves in the later one.
+    """
+    variance = noise.increment(before, after)
+    moved = float((after - before) * slots_per_release * UNIT)
+    return math.ceil(math.sqrt(moved * moved + dimension * variance) + _DEVIATIONS * math.sqrt(variance))
+
+
+def too_long(difference: NDArray[np.int64], limit: int) -> bool:
+    """Whether a vector is longer than ``limit``, in whole numbers: the same answer on every machine."""
+    if len(difference) and max(int(difference.max()), -int(difference.min())) > limit:
+        return True
+    # Cut in two halves: squares of both stay exact in 64 bits for up to 2^20 coordinates.
+    high, low = difference >> _HALF_BITS, difference & _HALF
+    squares = (int(high @ high) << 2 * _HALF_BITS) + (int(high @ low) << (_HALF_BITS + 1)) + int(low @ low)
+    return squares > limit * limit

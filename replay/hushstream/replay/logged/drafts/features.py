@@ -7,9 +7,11 @@ Ranges, vocabularies, limits of tags and the click rate come from rows of person
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,8 +35,17 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
 
 _HOURS, _DAYS = ("hour", "hour_of_day", "time_of_day"), ("day_of_week", "weekday", "dayofweek")
-_MOST_DISTINCT = 0.5
-"""A text column with more different values than this share of its rows holds ids."""
+_LEAST_KNOWN = 0.5
+"""A text column whose most frequent values are in fewer than this share of its rows holds ids, or texts."""
+
+_IDS = (
+    "as its values are ids or single texts, which say nothing of the next visitor "
+    "(if they say who visited, write it as `user` into the mapping)"
+)
+
+_ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid)$)|[a-z](?:Id|ID|Uuid|UUID)$", re.ASCII)
+_ROWS_AN_ITEM = 10
+"""Rows an item that it takes to see that a column follows from what was shown, and not by chance."""
 
 _SPAN_OF_LOG = 300.0
 _LEFT_OUT_ENDS = 0.01
@@ -128,7 +139,8 @@ def draft_features(path: Path) -> FeatureDraft:
     for name in names:
         if name in meant.values():
             continue
-        column = _drafted(name, head.columns[name])
+        values = head.columns[name]
+        column = _known_too_late(values, head.columns, meant) or _drafted(name, values)
         if isinstance(column, str):
             left_out[name] = column
         else:
@@ -170,6 +182,29 @@ def _read(reader: Callable[[Any], Any], value: Any) -> Any:
         return None
 
 
+def _known_too_late(
+    values: Sequence[Any], columns: Mapping[str, Sequence[Any]], meant: Mapping[str, str | None]
+) -> str | None:
+    """Why a column says nothing that is known when an item is to be shown, or None where it may."""
+    arm, reward = meant["arm"], meant["reward"]
+    if arm is not None:
+        told = set(zip(map(str, columns[arm]), map(str, values), strict=True))
+        items, contents = ({pair[place] for pair in told} for place in (0, 1))
+        if len(told) == len(items) and len(contents) > 1 and len(values) >= _ROWS_AN_ITEM * len(items):
+            return "as it follows from what was shown: it describes the item, not the visit (items.features)"
+    if reward is not None:
+        rewarded = [truth_of(value) is not False and _says(value) for value in columns[reward]]
+        with_content = [place for place, value in enumerate(values) if _says(value)]
+        if 0 < len(with_content) < len(values) and all(rewarded[place] for place in with_content):
+            return "as it says nothing where nothing was rewarded: it is known only afterwards"
+    return None
+
+
+def _says(value: Any) -> bool:
+    """Whether a cell holds something other than nothing and 0."""
+    return not absent(value) and numbers_in([value]) != [0.0]
+
+
 def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     """The column as a feature, or why it is none."""
     known = [value for value in values if not absent(value)]
@@ -182,6 +217,8 @@ def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     if all(truth_of(value) is not None for value in known):
         return {"kind": "boolean"}
     numbers = numbers_in([value for value in known if not isinstance(value, bool)])
+    if numbers and _ID.search(name) and all(value.is_integer() for value in numbers):
+        return _IDS
     if numbers:
         return _of_numbers(name, numbers)
     if any(not isinstance(value, str) for value in known):
@@ -199,7 +236,8 @@ def _of_numbers(name: str, numbers: list[float]) -> dict[str, Any] | str:
     ordered = sorted(numbers)
     cut = int(_LEFT_OUT_ENDS * len(ordered))
     low, high = bounds_of(ordered[cut : len(ordered) - cut])
-    content: dict[str, Any] = {"kind": "number", "range": [low, high]}
+    whole = [int(end) if float(end).is_integer() else end for end in (low, high)]
+    content: dict[str, Any] = {"kind": "number", "range": whole}
     smallest = ordered[cut]
     if smallest > 0 and ordered[-1 - cut] / smallest > _SPAN_OF_LOG:
         content = {"kind": "number", "range": [10.0 ** math.floor(math.log10(smallest)), high], "scale": "log"}
@@ -212,9 +250,16 @@ def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
     if any(separator in value for value in known for separator in TAG_SEPARATORS):
         return _tags([READERS["tags"](value) for value in known])
     counts = Counter(value for value in known if len(value.encode()) <= LONGEST_TEXT)
-    if not counts or len(counts) > max(MOST_CATEGORIES, _MOST_DISTINCT * len(known)):
-        return "as nearly every row holds another text: an id says nothing of the next visitor"
+    if sum(count for _, count in counts.most_common(MOST_CATEGORIES)) < _LEAST_KNOWN * len(known):
+        return "as it holds points in time: hours, weekdays and ages are features" if _are_times(known) else _IDS
     return {"kind": "category", "vocabulary": _frequent(counts), FROM_ROWS: ["vocabulary"]}
+
+
+def _are_times(known: Sequence[str]) -> bool:
+    try:
+        return all(map(datetime.fromisoformat, known))
+    except ValueError:
+        return False
 
 
 def _of_lists(known: list[Sequence[Any]]) -> dict[str, Any] | str:

@@ -23,25 +23,33 @@ ROWS = 20_000
 """So many rows are looked at."""
 
 MOST_CATEGORIES = 40
+_WHO = (
+    *("user", "customer", "account", "visitor", "client", "member", "subscriber", "shopper", "buyer"),
+    *("guest", "reader", "viewer", "player", "person", "who", "household", "cookie", "session"),
+)
 MEANT = {
-    "user": (
-        "user",
-        "user_id",
-        "userid",
-        "customer",
-        "customer_id",
-        "account",
-        "account_id",
-        "visitor",
-        "who",
-        "session",
+    "user": tuple(who + id_ for id_ in ("id", "", "no", "number", "key", "uuid", "hash") for who in _WHO),
+    "timestamp": (
+        *("timestamp", "timestampms", "time", "ts", "at", "date", "datetime", "createdat", "eventtime"),
+        *("eventat", "eventtimestamp", "occurredat", "shownat", "servedat"),
     ),
-    "timestamp": ("timestamp", "time", "ts", "at", "date", "datetime", "created_at", "event_time"),
-    "arm": ("arm", "action", "item", "item_id", "shown", "offer", "variant", "product", "chosen", "recommended"),
-    "reward": ("reward", "click", "clicked", "bought", "purchase", "converted", "conversion", "liked", "success"),
-    "propensity": ("propensity", "propensity_score", "pscore", "prob", "probability", "action_prob", "chance"),
+    "arm": (
+        *("arm", "action", "item", "itemid", "itemname", "shown", "shownitem", "offer", "offerid", "variant"),
+        *("product", "productid", "productname", "sku", "article", "articleid", "banner", "bannerid", "chosen"),
+        "recommended",
+    ),
+    "reward": (
+        *("reward", "click", "clicked", "isclick", "clicks", "bought", "purchase", "purchased", "converted"),
+        *("conversion", "liked", "success"),
+    ),
+    "propensity": (
+        *("propensity", "propensityscore", "pscore", "prob", "probability", "actionprob", "actionprobability"),
+        "chance",
+    ),
     "position": ("position", "rank", "place"),
 }
+"""What columns are called, letters and digits alone: ``visitor_id`` and ``VisitorId`` are ``visitorid``."""
+
 _ASK = "# ? no column seems to be it: write its name"
 
 
@@ -86,9 +94,9 @@ def delimiter_of(path: Path) -> str:
 
 
 def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
-    """The first of ``among`` that is a column, in whatever case; None where none is."""
-    lower = {name.lower(): name for name in reversed(names)}
-    return next((lower[name] for name in among if name in lower), None)
+    """The first of ``among`` that is a column, whatever its case and separators; None where none is."""
+    plain = {"".join(filter(str.isalnum, name)).lower(): name for name in reversed(names)}
+    return next((plain[name] for name in among if name in plain), None)
 
 
 def _head(path: Path, delimiter: str) -> Iterator[str]:

@@ -2,26 +2,149 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.datasets.dataset import SummaryBy, simulated_dataset
+from hushstream.replay.experiments.experiment import Experiment, Scale
+from hushstream.replay.experiments.figures import Picture
+from hushstream.replay.experiments.papers import line, sound_epsilon
+from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.report.replayed import forms
+from hushstream.replay.sample import Sample
 from hushstream.replay.studies.colin.audits import rows
 from hushstream.replay.studies.colin.audits.configured import audit_config
 from hushstream.replay.studies.colin.bench.compute import collaborative_rows
-from hushstream.replay.studies.colin.datasets import COLIN
-from hushstream.replay.studies.colin.experiments.catalogue import EXPERIMENTS
-from hushstream.replay.studies.colin.experiments.paper_line import paper_line
+from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
+from hushstream.replay.studies.colin.experiments import figures as colin_figures
+from hushstream.replay.studies.colin.experiments import plots as colin_plots
+from hushstream.replay.studies.colin.experiments import table1 as colin_table1
+from hushstream.replay.studies.colin.experiments.grid import canonical, play_tasks
+from hushstream.replay.studies.colin.experiments.mechanisms import PAPER, find_calibration
+from hushstream.replay.studies.colin.experiments.play import WorldSetting
+from hushstream.replay.studies.colin.experiments.table1 import plain_task, private_task, worst_guarantee
 from hushstream.replay.studies.colin.report import present
-from hushstream.replay.studies.colin.run import CollaborativeOptions, run_collaborative
-from hushstream.replay.studies.colin.samples import sample
+from hushstream.replay.studies.colin.run import CollaborativeOptions, relation_graph, run_collaborative
 from hushstream.replay.studies.colin.worlds.lastfm import lastfm
+from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.replay.studies.colin.worlds.uniform import colin
 from hushstream.replay.study import Study
+from hushstream.systems.colin.artefacts import inputs_of
+
+COLIN = simulated_dataset(
+    "colin",
+    "Simulator of collaborative bandits: users of a public graph, features of every arm",
+    SummaryBy("hushstream.replay.studies.colin.summaries:summarise_colin"),
+    page="https://doi.org/10.1145/3383313.3412254",
+)
 
 
 def _plays(made: Any) -> bool:
     """Whether it is a class of worlds of related users."""
     return hasattr(made, "relation")
+
+
+EXPERIMENTS = (
+    Experiment(
+        colin_table1.NAME,
+        colin_table1.TITLE,
+        lambda scale, progress: colin_table1.run(scale.quick, progress),
+        (Picture("", "Regret by calibration against epsilon", colin_plots.draw_table1),),
+    ),
+    Experiment(
+        colin_figures.FIG1A,
+        colin_figures.FIG1A_TITLE,
+        lambda scale, progress: colin_figures.fig1a(scale.quick, progress),
+        (Picture("", "Regret over time by calibration", colin_plots.draw_regret),),
+    ),
+    Experiment(
+        colin_figures.FIG1B,
+        colin_figures.FIG1B_TITLE,
+        lambda scale, progress: colin_figures.fig1b(scale.quick, progress),
+        (Picture("", "Error of the estimated parameters over time by calibration", colin_plots.draw_error),),
+    ),
+    Experiment(
+        colin_figures.FIG1C,
+        colin_figures.FIG1C_TITLE,
+        lambda scale, progress: colin_figures.fig1c(scale.quick, progress),
+        (Picture("", "Regret against the number of users by calibration", colin_plots.draw_users),),
+    ),
+    Experiment(
+        colin_figures.LASTFM,
+        colin_figures.LASTFM_TITLE,
+        lambda scale, progress: colin_figures.lastfm(scale.quick, progress, scale.data_dir),
+        (Picture("", "Reward on Last.fm by calibration", colin_plots.draw_reward),),
+    ),
+)
+
+
+ALGORITHM, CLAIMED, SOUND = "DP-CoLin", 2.0, "local-reward"
+
+
+def paper_line(scale: Scale, progress: Progress | None) -> Row:
+    """DP-CoLin with the paper's noise, against noise on each reward at what the paper's noise truly costs."""
+    events, seeds = (1_000, (10,)) if scale.quick else (10_000, (10, 11, 12))
+    worlds = [WorldSetting("colin", (("dimension", 5), ("variant", "uniform")), events, seed) for seed in seeds]
+    printed = [private_task(world, ALGORITHM, find_calibration(PAPER), CLAIMED) for world in worlds]
+    true = privacy_columns(worst_guarantee(printed))
+    price = sound_epsilon(CLAIMED, true)
+    ours = [private_task(world, ALGORITHM, find_calibration(SOUND), price) for world in worlds]
+    alone = [plain_task(world, "LinUCB") for world in worlds]
+    played = play_tasks([*printed, *ours, *alone], progress)
+    reached, sound, apart = (
+        [float(played[canonical(task)].regret[-1]) for task in tasks] for tasks in (printed, ours, alone)
+    )
+    return line(
+        system="colin",
+        source="Wang et al. 2020 (collaborative bandits), DP-CoLin",
+        setting=f"uniform world, 10 users, d = 5, {events:,} interactions",
+        measure="cumulative regret",
+        less_is_better=True,
+        claimed=CLAIMED,
+        true=true,
+        reached=reached,
+        sound=privacy_columns(worst_guarantee(ours)),
+        sound_reached=sound,
+        alone=apart,
+        alone_is="users apart, each with an exact LinUCB",
+    )
+
+
+_DATASET = "colin"
+_NEVER_SECONDS = 1e6
+
+
+def sample(
+    folder: Path,
+    *,
+    users: int = 500,
+    dimension: int = 10,
+    arms: int = 10,
+    rounds: int = 20,
+    rounds_per_phase: int = 10,
+    rows: int = 200,
+) -> Sample:
+    """Users who are all asked in each round."""
+    world: Any = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
+    assert isinstance(world, CollaborativeWorld)
+    lengths = {"norm": world.largest_feature_norm(2) + 1e-6, "norm_l1": world.largest_feature_norm(1) + 1e-6}
+    config = parse_config(
+        {
+            "system": "colin",
+            "deployment": "sizes",
+            "items": {"capacity": world.arms},
+            "features": {"dimension": world.feature_dimension, **lengths},
+            "feedback": {"attribution_window_seconds": _NEVER_SECONDS, "settle_seconds": _NEVER_SECONDS},
+            "privacy": {"units_per_person": rounds + 1},
+            "release": {"window_units": rows},
+        }
+    )
+    system = prepare(folder, config, inputs_of(relation_graph(world, _DATASET)), public_dataset=_DATASET)
+    loop = CollaborativeLoop(world, CollaborativePlan(rounds, rounds_per_phase))
+    return Sample(system, users * rounds, loop.run)
 
 
 STUDY = Study(

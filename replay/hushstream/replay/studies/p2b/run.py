@@ -31,7 +31,6 @@ from hushstream.replay.report.counts import slot_public
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
-from hushstream.replay.studies.p2b.arms import Arm, after, arms_of
 from hushstream.replay.studies.p2b.clear_model import DeclaredWorld, clear_rewards, clear_sums_of
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS, ClosedLoop, Plan, Played
 from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, CellRow, ComparisonArm, RunResult
@@ -299,3 +298,45 @@ def _cells(system: P2BSystem, logs: LogCopy, keys: KeySource) -> list[CellRow]:
         for code in range(shape[0])
         for arm in range(shape[1])
     ]
+
+
+NOT_PRIVATE_NAME = "not-private"
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A deployment and what it plays.
+
+    Attributes:
+        name: of the deployment.
+        folder: of the deployment.
+        conditions: of the comparison.
+        non_private: whether exact interactions travel in clear in it.
+    """
+
+    name: str
+    folder: Path
+    conditions: tuple[str, ...]
+    non_private: bool = False
+
+
+def arms_of(name: str, folder: Path, conditions: Sequence[str]) -> tuple[Arm, ...]:
+    """The private arm and, where a condition asks for exact interactions, the arm that has them.
+
+    Args:
+        name: of the private deployment.
+        folder: of the private deployment; the other one lies below it.
+        conditions: of the comparison, by name.
+    """
+    private = Arm(name, folder, tuple(one for one in conditions if one != WARM_NONPRIVATE))
+    if WARM_NONPRIVATE not in conditions:
+        return (private,)
+    beside = f"{name}-{NOT_PRIVATE_NAME}"
+    return (private, Arm(beside, folder / NOT_PRIVATE_NAME, (WARM_NONPRIVATE,), non_private=True))
+
+
+def after(progress: Progress | None, done: int, total: int) -> Progress | None:
+    """Progress of one arm as a part of all arms' ``total``, after ``done`` of the arms before it."""
+    if progress is None:
+        return None
+    return lambda here, _, what: progress(done + here, total, what)

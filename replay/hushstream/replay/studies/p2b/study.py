@@ -16,8 +16,13 @@ from hushstream.replay.bench.stream.on_kafka import kafka_rows
 from hushstream.replay.bench.stream.release_times import release_time_rows
 from hushstream.replay.bench.stream.rows import stream_rows
 from hushstream.replay.bench.stream.soak import SoakSizes, run_soak, soak_table
+from hushstream.replay.experiments.experiment import Scale
+from hushstream.replay.experiments.papers import NAME, line, sound_epsilon
+from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
 from hushstream.replay.quickstart import run as quickstart
+from hushstream.replay.report.sheet import png
+from hushstream.replay.report.wording import provenance_lines, verify_sentence
 from hushstream.replay.studies.p2b import samples
 from hushstream.replay.studies.p2b.audits import rows
 from hushstream.replay.studies.p2b.audits.configured import audit_config
@@ -26,13 +31,19 @@ from hushstream.replay.studies.p2b.bench.compute import compute_rows
 from hushstream.replay.studies.p2b.evaluation.run import EvaluateOptions, evaluate_with
 from hushstream.replay.studies.p2b.evaluation.shown import ShownEvaluation
 from hushstream.replay.studies.p2b.experiments.catalogue import EXPERIMENTS
-from hushstream.replay.studies.p2b.experiments.paper_line import paper_line
+from hushstream.replay.studies.p2b.experiments.modes import MODES, SOFTMAX
+from hushstream.replay.studies.p2b.experiments.paper import LN_2
+from hushstream.replay.studies.p2b.experiments.points import Line, Point, play
 from hushstream.replay.studies.p2b.report.document import as_json
 from hushstream.replay.studies.p2b.report.folder import write_report
+from hushstream.replay.studies.p2b.report.plots import plots
+from hushstream.replay.studies.p2b.report.results import RunResult
+from hushstream.replay.studies.p2b.report.summaries import headline
 from hushstream.replay.studies.p2b.report.table import terminal_table
+from hushstream.replay.studies.p2b.report.wording import figures_of, figures_of_rows, title
 from hushstream.replay.studies.p2b.run import P2BOptions, run_p2b
-from hushstream.replay.studies.p2b.view import run_view
 from hushstream.replay.study import Study
+from hushstream.replay.views import Headline, View
 from hushstream.replay.worlds.criteo import criteo
 from hushstream.replay.worlds.movielens import movielens_100k
 from hushstream.replay.worlds.multilabel import mediamill, tmc2007
@@ -75,6 +86,46 @@ def _soak(sizes: Sequence[Any], progress: Callable[[str], None]) -> tuple[Any, R
 def _plays(made: Any) -> bool:
     """Whether it is a class of worlds of users who are not related; so is what a factory does not name."""
     return made is None or (hasattr(made, "rounds") and not hasattr(made, "relation"))
+
+
+def paper_line(scale: Scale, progress: Progress | None) -> Row:
+    """The threshold on codes alone against slot sums, at the paper's p of 1/2: its claim is epsilon ln 2."""
+    users, seeds = (500, range(2)) if scale.quick else (5_000, range(3))
+    lines = (Line("paper", 8, MODES["paper"]), Line("slot sums", 8, MODES["slot-sums"]))
+    played = play(Point(NAME, {}, SOFTMAX, users, 10, 10, 10, lines), seeds, progress)
+    true, sound = (privacy_columns(one) for one in played.guarantees)
+    claimed = float(LN_2)
+    assert sound_epsilon(claimed, true) == claimed, "the sound line is played at the claim: the true delta is large"
+    return line(
+        system="p2b",
+        source="Malekzadeh et al. 2020 (P2B)",
+        setting=f"softmax world, clicks, {users:,} users, 10 items, 8 codes",
+        measure="mean reward of new users",
+        less_is_better=False,
+        claimed=claimed,
+        true=true,
+        reached=played.means[:, 2].tolist(),
+        sound=sound,
+        sound_reached=played.means[:, 3].tolist(),
+        alone=played.means[:, 0].tolist(),
+        alone_is="users who start cold",
+    )
+
+
+def run_view(result: RunResult) -> View:
+    """Warm private users against cold ones, and every condition's reward by interaction."""
+    compared = headline(result)
+    return View(
+        title=title(result),
+        answers=result.answers,
+        headline=None
+        if compared is None
+        else Headline("mean reward of warm private users over cold ones", compared.ratio, compared.low, compared.high),
+        facts=(result.privacy.summary, verify_sentence(result.verify)),
+        marks=result.marks,
+        rows=[{**asdict(row), "figures": text} for row, text in zip(result.rows, figures_of_rows(result), strict=True)],
+        pictures={one.name: partial(png, one, provenance_lines(result, figures_of(result))) for one in plots(result)},
+    )
 
 
 STUDY = Study(

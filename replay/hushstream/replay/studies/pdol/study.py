@@ -2,19 +2,153 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
+from hushstream.replay.datasets.builtin import ML_100K, TMC2007
+from hushstream.replay.datasets.dataset import Summary, simulated_dataset
+from hushstream.replay.experiments.experiment import Experiment, Scale
+from hushstream.replay.experiments.figures import Picture
+from hushstream.replay.experiments.papers import NAME, line, sound_epsilon
+from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.progress import Progress
 from hushstream.replay.report.replayed import forms
 from hushstream.replay.studies.pdol.audits.configured import audit_config
 from hushstream.replay.studies.pdol.audits.rows import rows
 from hushstream.replay.studies.pdol.bench.compute import pdol_rows
 from hushstream.replay.studies.pdol.bench.stream import pdol_stream_rows
-from hushstream.replay.studies.pdol.datasets import ML_CLICKS, SPARSE_SYNTHETIC, TMC_BINARY
-from hushstream.replay.studies.pdol.experiments.catalogue import EXPERIMENTS
-from hushstream.replay.studies.pdol.experiments.paper_line import paper_line
+from hushstream.replay.studies.pdol.experiments import figures as pdol_figures
+from hushstream.replay.studies.pdol.experiments import plots as pdol_plots
+from hushstream.replay.studies.pdol.experiments import sharing as pdol_sharing
+from hushstream.replay.studies.pdol.experiments.gossip_play import as_printed, play_gossip
+from hushstream.replay.studies.pdol.play import isolated_labels, play
 from hushstream.replay.studies.pdol.report import present
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
+from hushstream.replay.studies.pdol.runs import NODES, PAPER, RATE, gossip_config, sharing_config, told
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, own_records, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Study
+from hushstream.systems.pdol.guarantee import epoch_guarantee
+
+
+def _summary(records: RecordStream) -> Summary:
+    return {"rows": len(records), "nodes": records.node_count, "dimension": records.dimension}
+
+
+def _labels(folder: Path) -> Summary:
+    return _summary(tmc_binary(data_dir=str(folder)))
+
+
+def _clicks(folder: Path) -> Summary:
+    return _summary(ml_clicks(data_dir=str(folder)))
+
+
+def _simulated(folder: Path) -> Summary:
+    return _summary(sparse_synthetic())
+
+
+TMC_BINARY = replace(
+    TMC2007,
+    name="tmc-binary",
+    description="TMC2007-500 as labelled records of nodes: one label against the rest",
+    note="The files of tmc2007.",
+    summarise=_labels,
+)
+
+ML_CLICKS = replace(
+    ML_100K,
+    name="ml-clicks",
+    description="MovieLens-100K as labelled records of nodes: was a film liked?",
+    note="The files of ml-100k.",
+    summarise=_clicks,
+)
+
+SPARSE_SYNTHETIC = simulated_dataset(
+    "sparse-synthetic",
+    "Simulated sparse records with noisy labels of one linear rule",
+    _simulated,
+    page="https://arxiv.org/abs/1505.06556",
+)
+
+
+EXPERIMENTS = (
+    Experiment(
+        pdol_figures.EPSILON,
+        pdol_figures.TITLES[pdol_figures.EPSILON],
+        lambda scale, progress: pdol_figures.epsilon(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form against the epsilon that it claims", pdol_plots.draw_epsilon),),
+    ),
+    Experiment(
+        pdol_figures.TOPOLOGY,
+        pdol_figures.TITLES[pdol_figures.TOPOLOGY],
+        lambda scale, progress: pdol_figures.topology(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form on four graphs", pdol_plots.draw_topology),),
+    ),
+    Experiment(
+        pdol_figures.SPARSITY,
+        pdol_figures.TITLES[pdol_figures.SPARSITY],
+        lambda scale, progress: pdol_figures.sparsity(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form: sparsity against accuracy", pdol_plots.draw_sparsity),),
+    ),
+    Experiment(
+        pdol_figures.COUNT,
+        pdol_figures.TITLES[pdol_figures.COUNT],
+        lambda scale, progress: pdol_figures.nodes(scale.quick, progress, scale.data_dir),
+        (Picture("", "The paper's form against the number of nodes", pdol_plots.draw_nodes),),
+    ),
+    Experiment(
+        pdol_sharing.SHARING,
+        pdol_sharing.SHARING_TITLE,
+        lambda scale, progress: pdol_sharing.sharing(scale.quick, progress, scale.data_dir),
+        (Picture("", "When private sharing pays", pdol_plots.draw_sharing),),
+    ),
+    Experiment(
+        pdol_sharing.FORMS,
+        pdol_sharing.FORMS_TITLE,
+        lambda scale, progress: pdol_sharing.forms(scale.quick, progress, scale.data_dir),
+        (Picture("", "Ways to add noise at equal epsilon", pdol_plots.draw_forms),),
+    ),
+)
+
+
+CLAIMED = 8.0
+
+
+def paper_line(scale: Scale, progress: Progress | None) -> Row:
+    """Gossip of noised weights, as printed, against counters of gradients at the published model."""
+    seeds = range(1) if scale.quick else range(2)
+    streams = [_stream(scale, seed) for seed in seeds]
+    gossip = [gossip_config(stream, CLAIMED) for stream in streams]
+    true = privacy_columns(epoch_guarantee(gossip[0]))
+    counters = [sharing_config(stream, sound_epsilon(CLAIMED, true)) for stream in streams]
+    step = told(progress, len(streams))
+    reached, sound, alone = [], [], []
+    for seed, stream in enumerate(streams):
+        step(f"{NAME}, pdol")
+        reached.append(play_gossip(stream, gossip[seed], seed, as_printed(gossip[seed])).accuracy.whole)
+        sound.append(play(stream, counters[seed], seed).released.whole)
+        alone.append(float((isolated_labels(stream, RATE) == stream.rows.labels).mean()))
+    return line(
+        system="pdol",
+        source=PAPER,
+        setting=f"{streams[0].name}, {NODES} nodes, {len(streams[0]):,} records",
+        measure="labels right",
+        less_is_better=False,
+        claimed=CLAIMED,
+        true=true,
+        reached=reached,
+        sound=privacy_columns(epoch_guarantee(counters[0])),
+        sound_reached=sound,
+        alone=alone,
+        alone_is="nodes apart",
+    )
+
+
+def _stream(scale: Scale, seed: int) -> RecordStream:
+    if scale.quick:
+        return sparse_synthetic(records=640, dimension=200, features=20, nodes=NODES, seed=seed)
+    return tmc_binary(nodes=NODES, seed=seed, data_dir=None if scale.data_dir is None else str(scale.data_dir))
+
 
 STUDY = Study(
     system="pdol",

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.coins import bernoulli
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
-from hushstream.replay.audits.roles.work import audit_of
+from hushstream.replay.audits.roles.rows import attack_row, noise_row
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, audit_of, held
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
-from hushstream.replay.studies.p2b.audits import attacks, linear, releases
-from hushstream.replay.studies.p2b.audits.role_rows import role_rows
-from hushstream.replay.studies.p2b.audits.work import works
+from hushstream.replay.studies.p2b.audits import attacks, linear, releases, role_noise
+from hushstream.replay.studies.p2b.audits.forks import fork_rows
+from hushstream.replay.studies.p2b.audits.releases import ARMS, CELLS, p2b
+from hushstream.replay.studies.p2b.audits.worked import audit_worked_windows
+from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig, ShadowConfig
+from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.contribution.summed import PAPER_THRESHOLD
+from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 SAMPLING, THRESHOLD = 0.5, 5
-
-
 WORST_CROWD = 5
 """Other reports in a crowd for which sampled tuples with threshold 5 tell the most at epsilon ln 2."""
-
-
 POPULAR = 30
 """Reports of others under the code of the unique tuple."""
-
 
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
 SHADOW = ShadowConfig(epsilon=3.0, decisions_per_user=3, releases=HORIZON)
@@ -131,3 +134,59 @@ def _shadow(name: str, shadow: ShadowConfig, runs: int) -> Recipe:
 def rows() -> tuple[Recipe, ...]:
     """Every audit of the system."""
     return (*_releases(), *role_rows(), *_attacks(), *map(made, map(audit_of, works())))
+
+
+LIFT_OF_ROLES = replace(LIFT, releases=4)
+
+
+def role_rows() -> tuple[Recipe, ...]:
+    """What P2B's roles publish of known inputs, while they are stopped and taken up."""
+    fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=32)
+    slot = "a report against null, through a shuffler that restarts"
+    return (
+        noise_row("windows-each-cell", "cells, sums, windows, partitions", role_noise.fresh_windows),
+        noise_row("counted-windows-each-cell", "cells, sums, partitions", role_noise.counted_cells),
+        noise_row("counted-windows-each-draw", "draws of 63 windows, sums", role_noise.counted_windows),
+        noise_row("lift-each-sum", "sums, draws, partitions", partial(role_noise.lift_counts, LIFT_OF_ROLES, 2)),
+        attack_row("windows-through-the-role", slot, 3_000, partial(audit_worked_windows, fresh, 1)),
+        attack_row(
+            "counted-windows-through-the-role", slot, 2_000, partial(audit_worked_windows, running, 32), factor=1
+        ),
+        *fork_rows(LIFT_OF_ROLES),
+    )
+
+
+# The shuffler's work over a window of nulls against a window of reports, in every form of release.
+
+FORMS = {
+    "fresh": ReleaseConfig(),
+    "sampled": ReleaseConfig(sampling=0.5),
+    "counter": ReleaseConfig(sums="counter"),
+    "tuples": ReleaseConfig(mode="tuples", sampling=0.5),
+    "paper": ReleaseConfig(mode="paper", sampling=0.5),
+}
+
+
+def works(slots: int = SLOTS) -> tuple[Work, ...]:
+    """One of each form, a window of so many slots."""
+    return tuple(_work(form, p2b(replace(release, window_slots=slots))) for form, release in FORMS.items())
+
+
+def _work(form: str, system: P2BSystem) -> Work:
+    make = partial(ShufflerMachine, system, 0, seeded_key(0, "shuffler"))
+    about = "a window of nulls against one of reports"
+    return Work(f"time-of-windows-{form}", ("p2b", "shuffler"), about, make, (), partial(_window, system))
+
+
+def _window(system: P2BSystem, holds: Holds) -> Sequence[bytes]:
+    values = []
+    for place in range(system.config.release.window_slots):
+        report = Report(place * 7 % CELLS, place * 5 % ARMS, place % 2) if held(holds, place) else None
+        fields = {
+            "report_id": place.to_bytes(16, "big"),
+            "period": (0).to_bytes(8, "little"),
+            "config_digest": system.digest,
+            "content": pack(report),
+        }
+        values.append(codec.encode("SlotReport", fields))
+    return values

@@ -24,6 +24,7 @@ REWARD_WAIT_SECONDS = 300.0
 """A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
 
 _DAY_MS = 86_400_000
+CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
 _DIFFERS = (
     "The log was judged under this configuration, but for what a log cannot have: nobody was held out, the slots left "
     "when the contributors' rows were over and not after the settle time, and no quota of visits held."
@@ -64,7 +65,9 @@ class NextSteps:
 
     def as_text(self) -> str:
         """Lines for a terminal."""
-        confirm = [f"Confirm as public first: {', '.join(self.unconfirmed)}"] if self.unconfirmed else []
+        confirm = []
+        if self.unconfirmed:
+            confirm = [f"Confirm as public first: {', '.join(self.unconfirmed)}", f"({CONFIRMING})"]
         return "\n".join(["Deploy this:", *confirm, *(f"  {one}" for one in self.commands), self.forecast.verdict])
 
 
@@ -117,15 +120,17 @@ class JudgedDeployment:
         people = len(np.unique(log.users))
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
         audience = Audience(people, max(1, round(len(log) / people)), min(days, 3650.0))
-        names = [f"hushstream items add {quote(name)} --deployment {folder}" for name in log.arm_names]
+        names = " ".join(map(quote, log.arm_names))
         commands = (
+            "export HUSHSTREAM_BOOTSTRAP=127.0.0.1:9092   # your Kafka; without one: hushstream broker --port 9092 &",
             f"hushstream guarantee {file}",
             f"hushstream plan {file} --users {people} --visits-per-user {audience.visits} --days {audience.days:.0f}",
             f"hushstream prepare {file} {folder}",
             f"hushstream keys generate {folder}keys",
             f"hushstream topics apply --deployment {folder}",
             *(f"hushstream worker {role} --deployment {folder} &" for role in ("learner", "shuffler", "aggregator")),
-            *(names if self.config.named_items else ()),
+            *((f"hushstream items add {names} --deployment {folder}",) if self.config.named_items else ()),
+            f"hushstream verify --deployment {folder}   # once your application has asked",
         )
         return NextSteps(
             path=str(file),

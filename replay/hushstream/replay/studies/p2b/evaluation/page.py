@@ -9,6 +9,7 @@ from hushstream.replay.report.palette import BLUE
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.sheet import Drawing, Sheet
 from hushstream.replay.report.wording import EXACT, provenance
+from hushstream.replay.studies.p2b.evaluation.deployed import CONFIRMING
 from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation.verdict import relative_gain
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
@@ -107,7 +108,10 @@ def _deploy(found: Evaluation) -> list[frame.Section]:
     if steps is None:
         return []
     confirm = (
-        frame.Bullets("Confirm first: these were taken from rows, and a deployment publishes them", steps.unconfirmed),
+        frame.Bullets(
+            f"Confirm first: these were taken from rows, and a deployment publishes them ({CONFIRMING})",
+            steps.unconfirmed,
+        ),
     )
     blocks: tuple[frame.Block, ...] = (
         frame.Words((steps.differs,)),

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
 from hushstream.features.schema import FeatureSchema
-from hushstream.replay.catalogue.logs import load_log
+from hushstream.replay.catalogue.played_by import hint
 from hushstream.replay.checks import record_counts, role_checks
 from hushstream.replay.collection import seldom_collected
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
+from hushstream.replay.datasets.store import locate
+from hushstream.replay.logged.catalogue import LOGS, known_logs
 from hushstream.replay.logged.evaluate import importance_sampling, policy_values, replay_value, thinned
 from hushstream.replay.logged.features import require_histograms
 from hushstream.replay.logged.frames import Table
 from hushstream.replay.logged.gains import Gains, gains
 from hushstream.replay.logged.log import INTERNAL_MARK, LogError, LoggedDataset, concatenate
 from hushstream.replay.logged.mapping import DATA_MEANING, load_mapping, parse_mapping
-from hushstream.replay.logged.models import expected_rewards, with_estimated_propensities
-from hushstream.replay.logged.references import one_arm, references
+from hushstream.replay.logged.models import expected_rewards, reward_model, with_estimated_propensities
 from hushstream.replay.logged.table import stream_table
 from hushstream.replay.measures import environment
 from hushstream.replay.progress import Progress
@@ -312,3 +315,61 @@ def _replayed(
     if not kept.any():
         return PolicyRow.none_kept(condition, len(part), matched)
     return PolicyRow.of(condition, replay_value(part, kept, seed), matched)
+
+
+def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> LoggedDataset:
+    """Load a published log by name.
+
+    Args:
+        name: one of `known_logs`.
+        data_dir: a local folder in place of the cache.
+        options: those of its loader.
+
+    Raises:
+        LogError: it is unknown, or is a world and no log, or an option is unknown or wrong.
+        DatasetError: its files are absent or differ from the published ones.
+    """
+    known = known_logs()
+    loader = LOGS.find(known, name, "" if name in known else hint(name))
+    allowed = list(inspect.signature(loader).parameters)[1:]
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        raise LogError(f"log {name!r} has no option {', '.join(unknown)}; known: {', '.join(allowed)}")
+    return loader(locate(name, data_dir), **options)
+
+
+Float64 = npt.NDArray[np.float64]
+
+
+def references(taught: LoggedDataset, judged: LoggedDataset) -> dict[str, Float64]:
+    """Probabilities (n, K) of every reference on the judged rows, by name.
+
+    Args:
+        taught: the rows that "popular" and "non-private" learn from, in clear.
+        judged: the rows of other users.
+    """
+    allowed = np.ones((len(judged), judged.arms), dtype=bool) if judged.eligible is None else judged.eligible
+    popular = np.broadcast_to(_mean_rewards(taught), allowed.shape)
+    return {
+        "random": allowed / allowed.sum(axis=1, keepdims=True),
+        "popular": one_arm(_best(popular, allowed), judged.arms),
+        "non-private": one_arm(_best(reward_model(taught)(judged.contexts), allowed), judged.arms),
+    }
+
+
+def one_arm(arms: npt.NDArray[np.int64], count: int) -> Float64:
+    """Probabilities (n, K) of a policy that always shows these arms (n,)."""
+    probabilities = np.zeros((len(arms), count))
+    probabilities[np.arange(len(arms)), arms] = 1.0
+    return probabilities
+
+
+def _best(scores: Float64, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    return np.asarray(np.where(allowed, scores, -np.inf).argmax(axis=1), dtype=np.int64)
+
+
+def _mean_rewards(log: LoggedDataset) -> Float64:
+    """By arm; one row of the log's mean is added to each, so that an arm seen once does not win by luck."""
+    counts = np.bincount(log.chosen, minlength=log.arms)
+    earned = np.bincount(log.chosen, log.rewards, minlength=log.arms)
+    return np.asarray((earned + log.rewards.mean()) / (counts + 1), dtype=np.float64)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,8 @@ from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.progress import Progress
-from hushstream.replay.studies.p2b.experiments.coins import Coins, SeededCoins
 from hushstream.replay.studies.p2b.experiments.released import Released, count_released
+from hushstream.replay.worlds.draws import Draws
 from hushstream.replay.worlds.world import World
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -361,3 +361,39 @@ def _require(system: P2BSystem, world: World, contributors: int, evaluated: int)
         )
     if world.eligible(np.zeros(1, dtype=np.int64), 0) is not None:
         raise PopulationError(f"{world.name}: expected a world in which every arm may be shown, got one that restricts")
+
+
+_TIES = float(1 << 52)
+
+
+class Coins(Protocol):
+    """Where the users' own chance comes from."""
+
+    def ties(self, condition: str, users: Int64, round_index: int) -> Int64:
+        """Draws of at least 0, (n,): of m tied arms number ``draw mod m`` is taken."""
+
+    def targets(self, users: Int64, slot: int, below: int) -> Int64:
+        """Which of its ``below`` interactions a slot reports, (n,) in [0, below)."""
+
+    def report_ids(self, users: Int64, slot: int) -> list[bytes]:
+        """Report ids of a slot of each user: 16 bytes each, different for every (user, slot)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeededCoins:
+    """Uniform draws addressed by (seed, user, round); the same for a user in every condition of the comparison."""
+
+    seed: int
+
+    def ties(self, condition: str, users: Int64, round_index: int) -> Int64:
+        draws = Draws(self.seed, "ties").uniforms(users, round_index, 1)[:, 0]
+        return np.asarray(draws * _TIES, dtype=np.int64)
+
+    def targets(self, users: Int64, slot: int, below: int) -> Int64:
+        draws = Draws(self.seed, "slot-targets").uniforms(users, slot, 1)[:, 0]
+        return np.asarray(draws * below, dtype=np.int64)
+
+    def report_ids(self, users: Int64, slot: int) -> list[bytes]:
+        key = seeded_key(self.seed, "users")
+        number = slot.to_bytes(8, "little")
+        return [key.digest("report-id", user.to_bytes(8, "little"), number) for user in users.tolist()]

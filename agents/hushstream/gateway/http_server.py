@@ -1,0 +1,270 @@
+"""The HTTP that every gateway speaks: limits, problem documents, pages of other web sites, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Generic, Protocol, TypeVar
+
+from aiohttp import web
+from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
+
+from hushstream.agents.observe.collection import collect_whole
+from hushstream.gateway.connections import Limits, Server
+from hushstream.gateway.limits import Busy
+from hushstream.gateway.metrics import NO_CALL, OK, GatewayMetrics
+from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
+from hushstream.gateway.settings import GatewaySettings
+
+HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
+"""Of every answer."""
+JSON = "application/json"
+_CLOSED = 10_000
+"""After so many closed connections all memory is looked at: of one that lived for a while a cycle is left."""
+
+Look = Callable[[web.BaseRequest], web.Response]
+"""Answers a GET."""
+
+
+class GoneAway(ConnectionError):
+    """Who called has closed the connection within the body: there is nobody to be answered."""
+
+
+class Called(Protocol):
+    """The call that a request is for."""
+
+    @property
+    def name(self) -> str:
+        """As metrics have it."""
+
+    @property
+    def method(self) -> str:
+        """Of HTTP."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether it is feedback."""
+
+
+C = TypeVar("C", bound=Called)
+
+
+class Log(Protocol):
+    """Where records go that requests bring."""
+
+    @property
+    def waiting(self) -> int:
+        """Records that await their acknowledgement."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether what was sent is acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrossOrigin:
+    """What pages of other web sites may do, where their origin is allowed.
+
+    Attributes:
+        sends: headers that they may send.
+        reads: headers that they may read.
+        seconds: how long their browser may remember that.
+    """
+
+    sends: str
+    reads: str
+    seconds: int
+
+
+class HttpServer(ABC, Generic[C]):
+    """Answers requests: each is checked from the cheapest test to the dearest, answered, and counted."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        log: Log,
+        description: bytes,
+        metrics: GatewayMetrics,
+        body_bytes: int,
+        cross_origin: CrossOrigin,
+    ) -> None:
+        """Nothing is listened to yet.
+
+        Args:
+            settings: limits, and origins that are allowed.
+            log: to be asked whether it is there.
+            description: the OpenAPI document.
+            metrics: where requests are counted.
+            body_bytes: the longest body.
+            cross_origin: what pages of other web sites may do.
+        """
+        self._settings, self._log, self._metrics = settings, log, metrics
+        self._body_bytes, self._cross_origin = body_bytes, cross_origin
+        self._busy = Busy(settings.in_flight)
+        self._connections = Limits(settings.connections, settings.read_seconds)
+        self._stopping = False
+        self._open: dict[str, Look] = {
+            "/healthz": partial(fixed, b"turns", "text/plain"),
+            "/readyz": self._ready,
+            "/openapi.json": partial(fixed, description, JSON),
+        }
+        """What everybody may read with GET."""
+
+    @abstractmethod
+    def _call_of(self, request: web.BaseRequest) -> C | None:
+        """The call that a request is for; None where it is for none."""
+
+    @abstractmethod
+    async def _respond(self, request: web.BaseRequest, call: C | None) -> web.Response:
+        """The answer to a request for what is not open to everybody.
+
+        Raises:
+            Problem: it is refused.
+        """
+
+    def server(self) -> Server:
+        """What makes a connection's protocol."""
+        return Server(
+            self._handle,
+            self._connections,
+            self._request,
+            keepalive_timeout=self._settings.idle_seconds,
+            access_log=None,
+            auto_decompress=False,
+            lingering_time=1.0,
+        )
+
+    def stop(self) -> None:
+        """Answer no further request; those under way go on."""
+        self._stopping = True
+
+    def measure(self) -> None:
+        """Bring the gauges up to date, and look after what connections leave behind."""
+        self._metrics.set_now(self._busy.now, self._log.waiting)
+        if self._connections.closed >= _CLOSED:
+            self._connections.closed = 0
+            collect_whole()
+
+    def _request(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+        loop = asyncio.get_running_loop()
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self._body_bytes)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        call = self._call_of(request)
+        try:
+            response = await self._respond(request, call)
+            code = OK
+        except GoneAway:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
+            problem = any_problem_of(error)
+            code, response = problem.kind.code, self._refused(request, problem, call)
+        name, tells = (NO_CALL, False) if call is None else (call.name, call.tells)
+        self._metrics.ended(name, tells, code)
+        self._allow_origin(request, response)
+        return response
+
+    async def _read(self, request: web.BaseRequest) -> bytes:
+        """The body of a request.
+
+        Raises:
+            Problem: it is too large, or too slow.
+            GoneAway: see there.
+        """
+        if (request.content_length or 0) > self._body_bytes:
+            raise Problem("body-too-large", close=True)
+        try:
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0
+            if request.content.is_eof():
+                return await request.read()  # All of it is here: nobody is waited for.
+            return await asyncio.wait_for(request.read(), self._settings.read_seconds)
+        except TimeoutError:
+            raise Problem("slow-request", close=True) from None
+        except ConnectionError as error:
+            raise GoneAway from error
+        except HTTPRequestEntityTooLarge:
+            raise Problem("body-too-large", close=True) from None
+        except (web.RequestPayloadError, ValueError):
+            raise Problem("malformed-http", close=True) from None
+
+    def _refused(self, request: web.BaseRequest, problem: Problem, call: C | None) -> web.Response:
+        kind = problem.kind
+        status, body, content_type = self._problem_document(request, problem)
+        response = web.Response(body=body, status=status, headers=HEADERS, content_type=content_type)
+        if kind.retry_seconds is not None:
+            response.headers["Retry-After"] = str(kind.retry_seconds)
+        if kind.code == "unauthorized":
+            response.headers["WWW-Authenticate"] = "Bearer"
+        if kind.code == "method-not-allowed":
+            response.headers["Allow"] = "GET" if call is None else call.method
+        if problem.close:
+            response.force_close()
+        return response
+
+    def _problem_document(self, request: web.BaseRequest, problem: Problem) -> tuple[int, bytes, str]:
+        """Status, body and content type of a problem."""
+        return problem.kind.status, problem.body(), CONTENT_TYPE
+
+    # Pages of other web sites.
+
+    def _preflight(self, request: web.BaseRequest, method: str) -> web.Response:
+        if request.headers.get("Origin") not in self._settings.cors_origins:
+            raise Problem("method-not-allowed")
+        allowed = {
+            "Access-Control-Allow-Methods": method,
+            "Access-Control-Allow-Headers": self._cross_origin.sends,
+            "Access-Control-Max-Age": str(self._cross_origin.seconds),
+        }
+        return web.Response(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, **allowed})
+
+    def _allow_origin(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        origins = self._settings.cors_origins
+        if not origins:
+            return
+        response.headers["Vary"] = "Origin"
+        origin = request.headers.get("Origin")
+        if origin in origins:
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Expose-Headers"] = self._cross_origin.reads
+
+    # What is read with GET.
+
+    def _ready(self, request: web.BaseRequest) -> web.Response:
+        if self._stopping:
+            raise Problem("stopping")
+        if not self._log.answers:
+            raise Problem("log-unavailable")
+        return fixed(b"ready", "text/plain", request)
+
+    def _show_metrics(self, request: web.BaseRequest) -> web.Response:
+        self.measure()
+        return fixed(self._metrics.text(), "text/plain", request)
+
+
+def require_method(request: web.BaseRequest, wanted: str) -> None:
+    """Refuse another method of HTTP.
+
+    Raises:
+        Problem: see there.
+    """
+    if request.method != wanted:
+        raise Problem("method-not-allowed")
+
+
+def is_media(request: web.BaseRequest, content_type: str) -> bool:
+    """Whether a request says that its body is of a type, not compressed."""
+    return request.content_type == content_type and request.headers.get("Content-Encoding", "identity") == "identity"
+
+
+def fixed(
+    body: bytes, content_type: str, request: web.BaseRequest, headers: Mapping[str, str] = HEADERS
+) -> web.Response:
+    """An answer that does not depend on the request."""
+    charset = "utf-8" if content_type.startswith("text/") else None
+    return web.Response(body=body, headers=headers, content_type=content_type, charset=charset)
