@@ -118,9 +118,9 @@ def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
     if isinstance(made, timeseries.Panel):
         shown = GraphThresholdsStyleMode.OFF if panel.limit is None else GraphThresholdsStyleMode.DASHED
         made = made.thresholds_style(common.GraphThresholdsStyleConfig().mode(shown))
-        for letter, _ in zip("BCD", panel.queries[1:], strict=False):
+        for letter, _ in zip("BCDEF", panel.queries[1:], strict=False):
             made = made.override_by_query(letter, [DynamicConfigValue("custom.lineStyle", _DASHED)])
-    for letter, query in zip("ABCD", panel.queries, strict=False):
+    for letter, query in zip("ABCDEF", panel.queries, strict=False):
         made = made.with_target(
             prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(letter).datasource(_source())
         )

@@ -48,6 +48,8 @@ FIRST_COUNTERS: tuple[tuple[Endpoint, str], ...] = (
 )
 """They are there once a worker holds its partitions."""
 GATEWAY = "gateway"
+AUDITED = "shuffler"
+"""The role that has an auditor."""
 GATEWAY_SETTINGS = {"batch_requests": 1, "burst": 4, "requests_per_second": 1}
 """So slow that some callers are turned away."""
 SCRAPES_AFTER = 3
@@ -145,13 +147,16 @@ class LiveRun:
         self._ports[GATEWAY] = free_port()
         gateway.write_text(json.dumps({"port": self._ports[GATEWAY], **GATEWAY_SETTINGS}), encoding="utf-8")
         self._start_worker(GATEWAY, "--gateway", str(gateway))
+        auditor = f"verify-{AUDITED}"
+        self._start_worker(auditor, "--role", AUDITED, "--seed", "1", command="auditor")
         for endpoint in CONFIGURATIONS:
-            self._start_prometheus(endpoint, (*system.role_names, GATEWAY))
+            self._start_prometheus(endpoint, (*system.role_names, GATEWAY, auditor))
         for name, page in self._pages.items():
             self._await(name, lambda page=page: _answers(page))
 
-    def _start_worker(self, role: str, *options: str) -> None:
-        arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._folder / "deployment")]
+    def _start_worker(self, role: str, *options: str, command: str = "") -> None:
+        place = ["--deployment", str(self._folder / "deployment")]
+        arguments = ["-m", "hushstream.cli", "worker", command or role, *place]
         arguments += ["--bootstrap", self._bootstrap, *options]
         for endpoint, option in (("public", "--metrics-port"), ("zone", "--zone-metrics-port")):
             self._ports[f"{role} {endpoint}"] = free_port()
@@ -241,8 +246,7 @@ class LiveRun:
 
     async def _call_gateway(self) -> None:
         """Until cancelled, every other second: an answer, a refusal, and callers who are turned away."""
-        width = self._sample.system.requests.width
-        good, bad = [1.0] + [0.0] * (width - 1), [0.0]
+        good, bad = {}, {"no_such_feature": 1}
         base = f"http://127.0.0.1:{self._ports[GATEWAY]}/v1/decide"
         async with aiohttp.ClientSession() as session:
             for turn in itertools.count():

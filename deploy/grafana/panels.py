@@ -64,6 +64,16 @@ def _mean_recovery(histogram: str) -> Query:
     return Query(f"sum by (role) ({histogram}_sum{{{HERE}}}) / sum by (role) ({histogram}_count{{{HERE}}})", "{{role}}")
 
 
+def _gains(source: str, legend: str) -> tuple[Query, ...]:
+    return tuple(
+        Query(
+            f'max(hushstream_outlook_gain_ratio{{source="{source}", bound="{bound}", {HERE}}})',
+            legend.format(bound=bound),
+        )
+        for bound in ("low", "expected", "high")
+    )
+
+
 _DECISIONS = Panel(
     "Decisions",
     "slot-public",
@@ -123,6 +133,33 @@ _VERSIONS = Panel(
             f'max by (deployment) (hushstream_model_version{{role="aggregator", partition="0", {HERE}}})', "published"
         ),
         Query(f'min by (deployment) (hushstream_model_version{{role=~"(learner|node)([.].+)?", {HERE}}})', "in use"),
+    ),
+)
+
+_AUDITED = (
+    Panel(
+        "Published bytes that differ",
+        "slot-public",
+        "short",
+        "Records that auditors found not to follow from the logs, by the role that published them; none without "
+        "`hushstream worker auditor`.",
+        (
+            Query(f"sum by (role) (hushstream_audit_differences{{{HERE}}})", "{{role}} differ"),
+            Query(f"sum by (role) (hushstream_audit_uncheckable{{{HERE}}})", "{{role}} uncheckable"),
+        ),
+        "stat",
+        limit=1.0,
+        alert="PublishedBytesDiffer",
+    ),
+    Panel(
+        "Auditors behind",
+        "slot-public",
+        "s",
+        "Time since an auditor had last checked all that was there.",
+        (Query(f"max by (role) (hushstream_audit_age_seconds{{{HERE}}})", "{{role}}"),),
+        "stat",
+        limit=900,
+        alert="AuditorBehind",
     ),
 )
 
@@ -191,18 +228,24 @@ OVERVIEW = Board(
             (Query(f"max by (role) (hushstream_published_state_age_seconds{{{HERE}}})", "{{role}}"),),
             "stat",
         ),
+        *_AUDITED,
         Panel(
             "Partitions by worker",
             "slot-public",
             "short",
-            "Home partitions that each worker runs, and whether it is in its group (0: it has left).",
-            (
-                Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),
-                Query(
-                    f"min by (role) (hushstream_group_member{{{HERE}}})",
-                    "{{role}} in its group",
-                ),
-            ),
+            "Home partitions that each worker runs.",
+            (Query(f"sum by (role, instance) (hushstream_partitions_held{{{HERE}}})", "{{role}} {{instance}}"),),
+            "stat",
+        ),
+        Panel(
+            "In their groups",
+            "slot-public",
+            "short",
+            "Whether all workers of a role are in their group, or on their way into it.",
+            (Query(f"min by (role) (hushstream_group_member{{{HERE}}}) < bool 1", "{{role}}"),),
+            "stat",
+            limit=1.0,
+            words={0: "in", 1: "one has left"},
         ),
         Panel(
             "Disk of the state",
@@ -210,6 +253,7 @@ OVERVIEW = Board(
             "percentunit",
             "Share of the state folder's disk that is free, of the worker with the least.",
             (Query(f"min by (role) (hushstream_state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
+            "stat",
             limit=0.1,
             alert="StateDiskFull",
             above=False,
@@ -322,6 +366,70 @@ PRIVACY = Board(
     ),
 )
 
+BENEFIT = Board(
+    "hushstream-benefit",
+    "hushstream: what it brings",
+    "public",
+    "Does it pay, and as much as was promised? Of p2b with noised sums: what `hushstream plan` says of the "
+    "configuration, beside what was released. The lift over a hold-out is `hushstream lift`.",
+    (
+        Panel(
+            "Share of the gain, as promised",
+            "released",
+            "percentunit",
+            "Of what the same people would have brought without privacy, after as many slots as there are; low and "
+            "high are for effects 1.41 times smaller and larger.",
+            _gains("promised", "{bound}"),
+            "stat",
+        ),
+        Panel(
+            "Share of the gain, as released",
+            "released",
+            "percentunit",
+            "The same with effects that differ as far as the released sums say (declared features).",
+            _gains("found", "{bound}"),
+            "stat",
+        ),
+        Panel(
+            "Spent by one slot",
+            "released",
+            "short",
+            "What one slot has paid, in epsilon.",
+            (
+                Query(
+                    f'max(hushstream_budget_spent_micro_epsilon{{scope_class="slot", {HERE}}}) / 1e6',
+                    "epsilon",
+                ),
+            ),
+            "stat",
+        ),
+        Panel(
+            "Forecast beside reality: the gain",
+            "released",
+            "percentunit",
+            "Share of the non-private gain. Below what was promised: people's effects differ less than was assumed, or "
+            "fewer slots hold a reward; `hushstream plan --deployment` says what more would bring.",
+            (*_gains("promised", "promised, {bound}"), *_gains("found", "as released, {bound}")),
+        ),
+        Panel(
+            "Forecast beside reality: rewards",
+            "released",
+            "percentunit",
+            "Share of all slots so far that hold a reward: as released, with noise, beside what was promised with the "
+            "model and without one.",
+            (
+                Query(
+                    f'max by (source) (hushstream_outlook_reward_ratio{{source=~"alone|promised", {HERE}}})',
+                    "{{source}}",
+                ),
+                Query(f'max(hushstream_outlook_reward_ratio{{source="found", {HERE}}})', "as released"),
+            ),
+        ),
+        _SLOTS,
+        _VERSIONS,
+    ),
+)
+
 PERFORMANCE = Board(
     "hushstream-performance",
     "hushstream: performance",
@@ -376,6 +484,13 @@ PERFORMANCE = Board(
             limit=5,
             alert="JournalReloads",
         ),
+        Panel(
+            "Share that is checked",
+            "slot-public",
+            "percentunit",
+            "What auditors check of all that is published (`--sample`).",
+            (Query(f"max by (role) (hushstream_audit_sample{{{HERE}}})", "{{role}}"),),
+        ),
     ),
 )
 
@@ -413,6 +528,21 @@ ZONE = Board(
                     "{{role}}",
                 ),
             ),
+        ),
+        Panel(
+            "Exploration",
+            "zone-private",
+            "percentunit",
+            "Share of the decisions of 5 minutes whose item had a stated chance below one half. All of them before a "
+            "model tells items apart; then about what `exploration` asks for.",
+            (Query(f"hushstream:exploration:ratio5m{{{HERE}}}", "{{role}}"),),
+        ),
+        Panel(
+            "Not yet checked by auditors",
+            "zone-private",
+            "short",
+            "Records of journals and outputs that an auditor has not checked yet.",
+            (Query(f"sum by (role, topic) (hushstream_audit_lag_records{{{HERE}}})", "{{role}} {{topic}}"),),
         ),
         Panel(
             "Events by outcome",
@@ -540,4 +670,4 @@ GATEWAY = Board(
     ),
 )
 
-BOARDS = (OVERVIEW, PRIVACY, PERFORMANCE, ZONE, GATEWAY)
+BOARDS = (OVERVIEW, BENEFIT, PRIVACY, PERFORMANCE, ZONE, GATEWAY)

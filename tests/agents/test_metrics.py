@@ -25,7 +25,9 @@ LABELS = Labels(
     "learner", ("decided",), ("bad_float",), ("contexts", "reports"), 4, ("learner", "aggregator"), 2,
     private_work=True, private_lag={"clicks"}, scope_classes=("slot",),
 )  # fmt: skip
-FIXED_LABELS = {"role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use"}
+FIXED_LABELS = {
+    "role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use", "source", "bound",
+}  # fmt: skip
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -227,6 +227,24 @@ async def test_a_disk_that_lies_behind_is_brought_up_to_date_and_one_ahead_is_le
     assert (await partition.worker("b").take_up()).recovered.replayed == 1
 
 
+async def test_a_worker_that_had_no_time_to_publish_its_last_state_says_what_that_asks_for(
+    partition: Partition, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = await partition.worker("a").take_up()
+    await worker.work(VALUES)
+    snapshot = worker.save()
+    place = (worker.recovered.sequence, snapshot.folded)
+    assert not await worker.states.keep(0, snapshot, lambda: True, seconds_left=0.0)
+    assert f"state not published to {partition.prefix}state-counting: TimeoutError" in caplog.text
+    worker.states.left(0, place)
+    assert f"ended before its newest state was published to {partition.prefix}state-counting" in caplog.text
+    assert "Start a worker on this state folder before they are deleted" in caplog.text
+    caplog.clear()
+    assert await worker.states.keep(0, snapshot, lambda: True, seconds_left=60.0)
+    worker.states.left(0, place)
+    assert caplog.text == ""
+
+
 async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_same_bytes(partition: Partition) -> None:
     first = await partition.worker("a").take_up()
     for _ in range(3):
@@ -619,6 +637,7 @@ async def test_a_worker_that_is_ended_leaves_its_last_state_to_others(bench: Any
         await run.folded_all()
         first.kill(signal.SIGTERM)
         assert await first.exit_code() == 0
+        assert "ended before its newest state" not in first.log.read_text(encoding="utf-8")
         await run.delete_inputs()
         second = await run.start(datadir=str(bench.directory / "ended-b"))
         await run.taken_up(second)

@@ -12,6 +12,7 @@ import pytest
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BOARDS = (
     "hushstream-overview",
+    "hushstream-benefit",
     "hushstream-privacy",
     "hushstream-performance",
     "hushstream-zone",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.protocol.group import MemberAssignment
 from aiokafka.structs import TopicPartition
@@ -231,11 +232,32 @@ async def made_again(scene: Scene, topic: str) -> None:
     await command(scene, "topics", "apply", "--no-acls")
 
 
-async def marks_lost(scene: Scene) -> str:
-    """Marks are deleted and made again, empty: one command, which the refusal names."""
+async def marks_made_again(scene: Scene) -> str:
+    """The topic of marks is deleted and made again, empty: a word for each partition, which the refusal names."""
     await asyncio.gather(scene.first.end(), scene.second.end())
     await made_again(scene, "marks-edge")
-    named = set(re.findall(r"`hushstream (marks rebuild --role learner)`", await scene.first.refused()))
+    words = scene.first.accepting(await scene.first.refused())
+    scene.moved = time.monotonic()
+    await asyncio.gather(scene.first.start(), scene.second.start())
+    return f"{len(words)} times --accept-loss, from when both learners were started with it"
+
+
+async def marks_lost(scene: Scene) -> str:
+    """Records of nobody under the keys of marks, as compaction would leave them: one command, which is named."""
+    await asyncio.gather(scene.first.end(), scene.second.end())
+    places = [("marks-edge", partition) for partition in range(PARTITIONS)]
+    async with LogReader(Connection(scene.bootstrap, f"{NAME}.").settings()) as reader:
+        ends = await reader.end_offsets(places)
+        reader.open(dict.fromkeys(places, 0))
+        keys = {place: {one.key for one in await reader.fetched(place, 0, ends[place])} for place in places}
+    async with AIOKafkaProducer(bootstrap_servers=scene.bootstrap) as producer:
+        for (topic, partition), of_marks in keys.items():
+            for key in sorted(of_marks):
+                await producer.send_and_wait(scene.topic(topic), b"of nobody", key, partition)
+    refusal = await scene.first.refused()
+    named = set(re.findall(r"`hushstream (marks rebuild --role learner)`", refusal))
+    if not named:
+        raise RuntimeError(f"expected a refusal that names `marks rebuild`, got {refusal}")
     for arguments in named:
         await command(scene, *arguments.split(), "--write")
     scene.moved = time.monotonic()
@@ -312,7 +334,8 @@ AS_KAFKA_COMES = (
 LAST = (
     Fault("partition moves after retention", 10, retention),
     Fault("partitions move after retention, no peer", 10, retention_and_start),
-    Fault("marks deleted and made again", 10, marks_lost),
+    Fault("topic of marks deleted and made again", 10, marks_made_again),
+    Fault("records of nobody under the keys of marks", 10, marks_lost),
     Fault("inputs deleted before they were folded", 10, inputs_lost),
     Fault("an input deleted and made again", 10, topics_made_again),
 )

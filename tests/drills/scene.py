@@ -78,6 +78,8 @@ class Learner:
     def accepting(self, refusal: str) -> set[str]:
         """Start from now on with every word that a refusal names, of whichever partition."""
         words = set(re.findall(r"--accept-loss (\S+):", refusal))
+        if not words:
+            raise RuntimeError(f"expected a refusal that names a word for --accept-loss, got {refusal}")
         for learner in {self, *self.peers}:
             learner._command += [part for word in sorted(words) for part in ("--accept-loss", word)]
         return words

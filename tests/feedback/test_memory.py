@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushstream.feedback.memory import BoundedMap, EarlyFeedback, FeedbackRow
+from hushstream.feedback.memory import BoundedMap, FeedbackRow, UserEarlyFeedback
 
 KEYS = st.sampled_from("abcdef")
 
@@ -25,7 +25,7 @@ def test_a_bounded_map_holds_the_youngest_keys_with_their_newest_values(capacity
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), KEYS), max_size=30))
 def test_parking_loses_no_click_and_never_holds_too_many(capacity, steps):
-    early = EarlyFeedback(capacity)
+    early = UserEarlyFeedback(capacity, capacity + 1)
     held: list[FeedbackRow] = []
     for offset, (claims, event_id) in enumerate(steps):
         if claims:

@@ -16,6 +16,7 @@ from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaError
 from prometheus_client import generate_latest
 
+from hushstream.agents.datadir import DatadirUnusable
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
@@ -224,6 +225,19 @@ def _put_in(records: Any, index: int, value: bytes) -> list[InputRecord]:
     values = [record[1:] for record in records]
     values.insert(index, (values[index][0], value))
     return [InputRecord(offset, *stored) for offset, stored in enumerate(values)]
+
+
+async def test_two_auditors_on_one_state_folder_are_refused(live: Live) -> None:
+    await live.create()
+    stop = asyncio.Event()
+    first = asyncio.create_task(live.auditor("learner").run(stop))
+    while not (live.folder / ".lock").exists():  # noqa: ASYNC110 - it is a file
+        await asyncio.sleep(0.01)
+    with pytest.raises(DatadirUnusable, match=r"one in which another auditor works; .*--state"):
+        await live.auditor("shuffler").run(asyncio.Event(), once=True)
+    stop.set()
+    await first
+    assert (await live.once("learner")).differences == 0, "its lock ends with it"
 
 
 async def test_it_ends_when_it_is_told_though_no_broker_answers(

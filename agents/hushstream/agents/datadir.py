@@ -1,8 +1,11 @@
-"""Tests the folder of snapshots before a worker joins its group: a full disk shows before partitions are owned."""
+"""The folder of a process's state: a full disk shows before partitions are owned, and a second process that uses it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hushstream.agents.errors import WorkerError
@@ -37,6 +40,28 @@ def check_datadir(folder: Path) -> None:
             f"data directory {folder}: expected room for {PROBE_BYTES} bytes and the right to write, got "
             f"{error.strerror}; free some space, or name another folder with --state"
         ) from None
+
+
+@contextmanager
+def kept_alone(folder: Path, process: str) -> Iterator[None]:
+    """Keep a folder that takes files to one process, while the context is open or until that process is gone.
+
+    Args:
+        folder: of the state.
+        process: what it is, in words.
+
+    Raises:
+        DatadirUnusable: another one has it.
+    """
+    with open(folder / ".lock", "w", encoding="utf-8", opener=owners_alone) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DatadirUnusable(
+                f"data directory {folder}: expected one of its own, got one in which another {process} works; end that "
+                f"one, or name another folder with --state"
+            ) from None
+        yield
 
 
 def owners_alone(path: str, flags: int) -> int:

@@ -21,8 +21,7 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import MachineMaker, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
-from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester, PublicDigester
 from hushstream.engine.journal.marks import MarkSeal
 from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
 from hushstream.engine.records import InputRecord, TopicPartition

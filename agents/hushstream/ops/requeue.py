@@ -26,7 +26,7 @@ from aiokafka import AIOKafkaProducer
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.chain import Digester, PublicDigester
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.ops.connection import Connection, told

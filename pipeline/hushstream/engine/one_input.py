@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Batch
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import Digester, extend_digest, running_digest
+from hushstream.engine.journal.chain import START, Batch, Chain, Digester, Identity, running_digest
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition
@@ -18,9 +16,6 @@ from hushstream.engine.state.declared import FIXED, Declared, Field, integer, ra
 from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-
-START = bytes(16)
-"""A running digest before its first record."""
 
 POSITION: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
 """Fields of a state: whose journal it is of, and how far its input was read and journaled."""
@@ -127,7 +122,7 @@ class OneInput(OwnsJournal, Declared):
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: a running one."""
-        return running_digest(self.chain.digester, slices)
+        return running_digest(self.chain.digester, (record for part in slices for record in part.records))
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {self.inputs[0]: self.position}
@@ -186,7 +181,8 @@ class OneInput(OwnsJournal, Declared):
 
     def _digest_below(self, high: int) -> None:
         """Go on with the digest; refused records are in it, too: a replay must see that they are what they were."""
-        digester, running, waiting = self.chain.digester, self.running, self._undigested
+        below, waiting = [], self._undigested
         while waiting and waiting[0].offset < high:
-            running = extend_digest(digester, running, waiting.popleft())
-        self.running = running
+            below.append(waiting.popleft())
+        if below:
+            self.running = running_digest(self.chain.digester, below, self.running)

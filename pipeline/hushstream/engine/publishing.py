@@ -13,9 +13,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import EXACT, Replayed, Rounding, append, replaying
-from hushstream.engine.journal.chain import Identity
-from hushstream.engine.journal.digests import PublicDigester
+from hushstream.engine.journal.chain import EXACT, Identity, PublicDigester, Replayed, Rounding, append, replaying
 from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step, TopicPartition

@@ -6,8 +6,7 @@ its content by guessing (PRIVACY rule 10).
 
 from __future__ import annotations
 
-from hushstream.engine.journal.chain import Encode
-from hushstream.engine.journal.digests import Digester
+from hushstream.engine.journal.chain import Digester, Encode
 from hushstream.engine.records import Output
 
 WHOLE_RECORD = -1

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hushstream.engine.journal.chain import Chain
-from hushstream.engine.journal.digests import PublicDigester
+from hushstream.engine.journal.chain import Chain, PublicDigester
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError

@@ -25,13 +25,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.batch import Batch, Replayed, append, replaying
-from hushstream.engine.journal.chain import Chain, Identity
+from hushstream.engine.journal.chain import START, Batch, Chain, Identity, Replayed, append, replaying
 from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Asked, Spending
-from hushstream.engine.one_input import POSITION, START, Gathered, OneInput
+from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import Field, Several, State, after
@@ -122,7 +121,11 @@ class Releases:
         fields = {**batch.fields, "debit": debit_fields(asked.debit), "turned_to": turned_to}
         batch = replace(batch, fields=fields, epoch=self.epoch.number)
         value = append(self._chain, batch) if self.replayed is None else self.replayed.follow(batch)
-        return value, self._rotate_to(turned_to)
+        if turned_to == STAYS:
+            return value, False
+        self.put_key(turned_to)
+        self.epoch.rotate()
+        return value, True
 
     def put_key(self, key_id: bytes) -> None:
         """Use the zone's key with this public id from here on.
@@ -133,13 +136,6 @@ class Releases:
         key = self.keys.rotate_to(key_id)
         self._chain.rotate_to(key)
         self._letters.rotate_to(key)
-
-    def _rotate_to(self, key_id: bytes) -> bool:
-        if key_id == STAYS:
-            return False
-        self.put_key(key_id)
-        self.epoch.rotate()
-        return True
 
     # After a restart.
 
@@ -161,8 +157,10 @@ class Releases:
     def require_followed(self) -> None:
         """Refuse to end the replay of a record before its release has come; no replay: nothing.
 
+        A fold that settles something at its end, which no save point brings back, asks for it before that.
+
         Raises:
-            ReplayMismatch: it has not come; the role has not settled anything yet.
+            ReplayMismatch: it has not come.
         """
         if self.replayed is not None:
             self.replayed.require_followed()
@@ -305,7 +303,9 @@ class ReleasingRole(OneInput, ABC):
         A machine that cannot reopen its journal is thrown away after a `ReplayMismatch`, as it is.
         """
         with self.releases.replaying(value, self.committed()):
-            (step,) = self.fold(slices)
+            steps = self.fold(slices)
+            self.releases.require_followed()
+        (step,) = steps
         return step
 
     # What a fold calls.
@@ -331,15 +331,6 @@ class ReleasingRole(OneInput, ABC):
         journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), asked)
         gathered.step(journal, outputs, key_rotated)
         return key_rotated
-
-    def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
-        """See `OneInput.finished`.
-
-        Raises:
-            ReplayMismatch: the record that is replayed has not come.
-        """
-        self.releases.require_followed()
-        return super().finished(slices, gathered)
 
     def tick_record(self) -> Output:
         """What goes into the home input where log time must go on while what is gathered waits for its end."""

@@ -116,9 +116,10 @@ class Core(ABC, Generic[ConfigT_co]):
         """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
         return self.private_as_stated and not reproducible
 
-    def stated(self, as_stated: bool) -> dict[str, Any]:
-        """The fields in which a release or a model says its price, and whether it is as private as that."""
-        return {**self.price_fields, "private_as_stated": as_stated}
+    @cached_property
+    def stated(self) -> Mapping[bool, Mapping[str, Any]]:
+        """The fields in which a release or a model says its price, by whether it is as private as that."""
+        return {as_stated: {**self.price_fields, "private_as_stated": as_stated} for as_stated in (False, True)}
 
     def ledger_entry(self, entry_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
         """The ledger's copy of a debit, sent with the release that it pays for."""

@@ -113,17 +113,18 @@ class Feature(ABC):
         return 1.0
 
     @classmethod
-    @abstractmethod
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Feature:
-        """The feature of a declaration without its ``kind``.
+        """The feature of a declaration without its ``kind``; here of a kind that has no settings.
 
         Raises:
             BadDeclaration: an unknown key, the lack of one, or an impossible value.
         """
+        require_keys(place, given, (), ())
+        return cls()
 
-    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Every setting as plain values: the declaration, with defaults written out."""
+        return {}
 
     @property
     @abstractmethod
@@ -356,14 +357,6 @@ class Boolean(Feature):
 
     kind: ClassVar[str] = "boolean"
 
-    @classmethod
-    def declared(cls, place: str, given: Mapping[Any, Any]) -> Boolean:
-        require_keys(place, given, (), ())
-        return cls()
-
-    def settings(self) -> dict[str, Any]:
-        return {}
-
     @property
     def cells(self) -> int:
         return 3
@@ -408,14 +401,6 @@ class TimeOfDay(Feature):
     """
 
     kind: ClassVar[str] = "time_of_day"
-
-    @classmethod
-    def declared(cls, place: str, given: Mapping[Any, Any]) -> TimeOfDay:
-        require_keys(place, given, (), ())
-        return cls()
-
-    def settings(self) -> dict[str, Any]:
-        return {}
 
     @property
     def cells(self) -> int:
@@ -483,14 +468,6 @@ class DayOfWeek(Feature):
     """
 
     kind: ClassVar[str] = "day_of_week"
-
-    @classmethod
-    def declared(cls, place: str, given: Mapping[Any, Any]) -> DayOfWeek:
-        require_keys(place, given, (), ())
-        return cls()
-
-    def settings(self) -> dict[str, Any]:
-        return {}
 
     @property
     def cells(self) -> int:

@@ -10,7 +10,7 @@ that its arm was shown has no place.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Generic, NamedTuple, TypeVar
 
@@ -87,29 +87,35 @@ class FeedbackRow(NamedTuple):
     time_ms: int
 
 
-class EarlyFeedback:
-    """Feedback that arrived before its context, in order of arrival, bounded."""
+class UserEarlyFeedback:
+    """Feedback that came before its context, in order of arrival, bounded; no user takes the place of the others."""
 
-    __slots__ = ("_by_event", "_capacity", "_size")
+    __slots__ = ("_by_event", "_by_user", "_capacity", "_of_one", "_size")
 
-    def __init__(self, capacity: int) -> None:
-        """Hold at most ``capacity`` pieces of feedback."""
+    def __init__(self, capacity: int, of_one: int) -> None:
+        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user."""
         self._capacity = capacity
-        self._by_event: dict[str, list[FeedbackRow]] = {}
-        self._size = 0
+        self._of_one = of_one
+        self.clear()
 
     def __len__(self) -> int:
         """How many pieces of feedback wait."""
         return self._size
 
-    def hold(self, click: FeedbackRow) -> list[FeedbackRow]:
-        """Let a click wait; returns the oldest event's clicks that had to give way (empty when there is room)."""
-        evicted: list[FeedbackRow] = []
-        if self._size >= self._capacity:
-            oldest = next(iter(self._by_event))
-            evicted = self._by_event.pop(oldest)
-            self._size -= len(evicted)
+    def of(self, user: str) -> int:
+        """How many of one user's wait."""
+        return self._by_user[user]
+
+    def hold(self, click: FeedbackRow) -> list[FeedbackRow] | None:
+        """Let a click wait; returns the oldest event's clicks that had to give way (empty when there is room).
+
+        None if its user has no place left.
+        """
+        if self._by_user[click.user] >= self._of_one:
+            return None
+        evicted = self.claim(next(iter(self._by_event))) if self._size >= self._capacity else []
         self._by_event.setdefault(click.event_id, []).append(click)
+        self._by_user[click.user] += 1
         self._size += 1
         return evicted
 
@@ -117,68 +123,31 @@ class EarlyFeedback:
         """Take what waits for an event that has now been decided, in order of arrival."""
         clicks = self._by_event.pop(event_id, [])
         self._size -= len(clicks)
-        return clicks
-
-    def all(self) -> list[FeedbackRow]:
-        """Everything that waits, oldest event first (for snapshots)."""
-        return [click for clicks in self._by_event.values() for click in clicks]
-
-
-class UserEarlyFeedback:
-    """A `EarlyFeedback` in which no user takes the place of the others."""
-
-    def __init__(self, capacity: int, of_one: int) -> None:
-        """Hold at most ``capacity`` pieces of feedback, ``of_one`` of one user."""
-        self._capacity = capacity
-        self._of_one = of_one
-        self._early = EarlyFeedback(capacity)
-        self._by_user: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        """How many pieces of feedback wait."""
-        return len(self._early)
-
-    def of(self, user: str) -> int:
-        """How many of one user's wait."""
-        return self._by_user[user]
-
-    def hold(self, click: FeedbackRow) -> list[FeedbackRow] | None:
-        """Let a click wait; returns those that had to give way, or None if its user has no place left."""
-        if self._by_user[click.user] >= self._of_one:
-            return None
-        self._by_user[click.user] += 1
-        evicted = self._early.hold(click)
-        self._left(evicted)
-        return evicted
-
-    def claim(self, event_id: str) -> list[FeedbackRow]:
-        """Take what waits for an event that has now been decided, in order of arrival."""
-        clicks = self._early.claim(event_id)
-        self._left(clicks)
-        return clicks
-
-    def clear(self) -> None:
-        """Drop everything."""
-        self._early = EarlyFeedback(self._capacity)
-        self._by_user.clear()
-
-    def forget(self, user: str) -> None:
-        """Drop what a user's feedback left here."""
-        if self._by_user.pop(user, 0):
-            clicks, self._early = self._early.all(), EarlyFeedback(self._capacity)
-            for click in clicks:
-                if click.user != user:
-                    self._early.hold(click)
-
-    def all(self) -> list[FeedbackRow]:
-        """Everything that waits, oldest event first (for snapshots)."""
-        return self._early.all()
-
-    def _left(self, clicks: Iterable[FeedbackRow]) -> None:
         for click in clicks:
             self._by_user[click.user] -= 1
             if not self._by_user[click.user]:
                 del self._by_user[click.user]
+        return clicks
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._by_event: dict[str, list[FeedbackRow]] = {}
+        self._by_user: Counter[str] = Counter()
+        self._size = 0
+
+    def forget(self, user: str) -> None:
+        """Drop what a user's feedback left here."""
+        if not self._by_user[user]:
+            return
+        clicks = self.all()
+        self.clear()
+        for click in clicks:
+            if click.user != user:
+                self.hold(click)
+
+    def all(self) -> list[FeedbackRow]:
+        """Everything that waits, oldest event first (for snapshots)."""
+        return [click for clicks in self._by_event.values() for click in clicks]
 
 
 class EarlyOutcome(Enum):

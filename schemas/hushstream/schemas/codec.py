@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastavro import schemaless_reader, schemaless_writer
 
@@ -35,7 +35,9 @@ _INT_LOW, _INT_HIGH = -(2**31), 2**31 - 1
 _READ_FAILURES = (EOFError, IndexError, ValueError, OverflowError)
 _WRITE_FAILURES = (ValueError, TypeError, OverflowError, KeyError, AttributeError)
 
-_Check = Callable[[Any], bool]
+_Ints: TypeAlias = "tuple[tuple[str, bool, _Ints | None], ...]"
+"""The fields of a record that hold ints: the name, whether it is a list, and which fields of what it holds are ints
+(None: it is an int itself)."""
 _Narrow = Callable[[Any], Any]
 
 
@@ -55,38 +57,32 @@ class CodecError(HushstreamError):
         self.reason = reason
 
 
-def _fits_int(value: int) -> bool:
-    return _INT_LOW <= value <= _INT_HIGH
-
-
-def _record_check(fields: list[tuple[str, _Check]]) -> _Check:
-    def check(record: Mapping[str, Any]) -> bool:
-        for name, fits in fields:  # noqa: SIM110 (a generator here costs more than the decode of a field)
-            if not fits(record.get(name, 0)):  # A field left out took its default, which fits.
+def _ints_fit(record: Mapping[str, Any], ints: _Ints) -> bool:
+    """Whether every Avro int in a record has 32 bits; fastavro does not look."""
+    for name, many, inner in ints:
+        value = record.get(name)
+        if value is None:
+            continue  # Left out, so it took its default, which fits.
+        for one in value if many else (value,):
+            if not (_INT_LOW <= one <= _INT_HIGH if inner is None else _ints_fit(one, inner)):
                 return False
-        return True
-
-    return check
+    return True
 
 
-def _array_check(fits: _Check) -> _Check:
-    return lambda items: all(map(fits, items))
-
-
-def _int_check(schema: Any, named: dict[str, _Check | None]) -> _Check | None:
-    """A check that every Avro int in a value has 32 bits (fastavro makes none); None for no ints."""
+def _ints_of(schema: Any, named: dict[str, tuple[bool, _Ints | None] | None]) -> tuple[bool, _Ints | None] | None:
+    """Which ints a value of a schema holds, as `_Ints` says it of one field; None where it holds none."""
     if schema == "int":
-        return _fits_int
+        return False, None
     if isinstance(schema, str):
         return named.get(schema)
-    if "fields" in schema:
-        checks = [(field["name"], _int_check(field["type"], named)) for field in schema["fields"]]
-        found = [(name, check) for name, check in checks if check is not None]
-        named[schema["name"]] = _record_check(found) if found else None
-        return named[schema["name"]]
     if "items" in schema:
-        inner = _int_check(schema["items"], named)
-        return None if inner is None else _array_check(inner)
+        found = _ints_of(schema["items"], named)
+        return None if found is None else (True, found[1])
+    if "fields" in schema:
+        fields = [(field["name"], _ints_of(field["type"], named)) for field in schema["fields"]]
+        ints = tuple((name, *found) for name, found in fields if found is not None)
+        named[schema["name"]] = (False, ints) if ints else None
+        return named[schema["name"]]
     return None
 
 
@@ -143,6 +139,7 @@ class _Form:
 
     Attributes:
         newest: how values are read: the newest version; None if it is this one.
+        ints: which fields hold ints.
         narrow: leaves out what newer versions added; None if there is nothing.
     """
 
@@ -151,7 +148,7 @@ class _Form:
     header: bytes
     schema: Mapping[str, Any]
     newest: Mapping[str, Any] | None
-    ints: _Check | None
+    ints: _Ints
     narrow: _Narrow | None
 
 
@@ -166,7 +163,7 @@ def _forms(versions: Sequence[SchemaVersion]) -> Iterator[_Form]:
             header=MAGIC + version.fingerprint,
             schema=version.parsed,
             newest=None if version is newest else newest.parsed,
-            ints=_int_check(newest.parsed, {}),
+            ints=(_ints_of(newest.parsed, {}) or (False, ()))[1] or (),
             narrow=_Narrowing(version.parsed, newest.parsed).of(newest.parsed),
         )
 
@@ -214,7 +211,7 @@ class Codec:
         except _WRITE_FAILURES:
             # Without its cause: the text of the cause may quote the value.
             raise CodecError(Reason.NOT_ENCODABLE, _difference(form, record)) from None
-        if form.ints is not None and not form.ints(record):
+        if not _ints_fit(record, form.ints):
             raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected ints of 32 bits, got a longer one")
         value = stream.getvalue()
         if len(value) > most:
@@ -285,7 +282,7 @@ class Codec:
             raise CodecError(Reason.TRUNCATED if ended else Reason.MALFORMED, name) from None
         if stream.tell() != len(value):
             raise CodecError(Reason.TRAILING_BYTES, f"{name}: expected {stream.tell()} bytes, got {len(value)}")
-        if form.ints is not None and not form.ints(record):
+        if not _ints_fit(record, form.ints):
             raise CodecError(Reason.MALFORMED, f"{name}: expected ints of 32 bits, got a longer one")
         return name, record
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hushstream.agents.observe.metric_table import role_gauges_of
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
@@ -14,9 +16,12 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.planning.from_releases import read_windows
+from hushstream.systems.p2b.planning.plan import Forecaster, assumed_spreads
 from hushstream.systems.p2b.promise import noise_variance
 from hushstream.systems.p2b.release import terms_of
+from hushstream.systems.p2b.roles import AGGREGATOR
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 from hushstream.systems.p2b.system import declare as declare_system
 
@@ -151,12 +156,56 @@ def test_codes_have_no_such_plan(rigs) -> None:
     assert declare_system(rigs.make_system()).ahead is None
 
 
+def outlook_after(system: P2BSystem, windows: int, country: float) -> dict[str, float]:
+    """What the aggregator shows once it has published a version for each window."""
+    machine = AggregatorMachine(system, 0)
+    assert AGGREGATOR.outlook(machine) is None
+    records = [
+        InputRecord(offset, time_ms, value)
+        for offset, (time_ms, value) in enumerate(released(system, windows, country))
+    ]
+    machine.fold([InputSlice("crowds", 0, 0, windows, tuple(records))])
+    found = AGGREGATOR.outlook(machine)
+    assert found is not None
+    assert found[0] == machine.version == windows
+    return dict(found[1]())
+
+
+def test_the_aggregator_shows_what_was_promised_beside_what_is_released() -> None:
+    system = system_of()
+    few, many = (outlook_after(system, windows, 0.4) for windows in (1, 3))
+    known = role_gauges_of(())
+    for shown in (few, many):
+        assert len(shown) == 9
+        assert all(
+            0 <= value <= 1 and known[name].metric.startswith("hushstream_outlook") for name, value in shown.items()
+        )
+        assert shown["gain_promised_low"] < shown["gain_promised_expected"] < shown["gain_promised_high"]
+    assert few["gain_promised_expected"] < many["gain_promised_expected"]
+    # As `plan` has it of the same configuration at as many slots.
+    audience = Audience(4 * EACH, system.config.slot.after_interactions)
+    ahead = Forecaster(system.config, audience, assumed_spreads(system.config))
+    assert many["gain_promised_expected"] == ahead.of(ahead.after(3 * EACH, 3)).share
+    # As `plan --deployment` has it of the same releases, but for the rate, which it takes from the first window.
+    now = planned(system, released(system, 3, 0.4)).facts["more"]["now"]["share"]
+    assert many["gain_found_expected"] == pytest.approx(now, abs=0.1)
+
+
+def test_a_world_of_smaller_effects_than_promised_shows_a_smaller_gain() -> None:
+    system = system_of(epsilon=0.5)
+    small, large = (outlook_after(system, 2, country) for country in (0.05, 0.8))
+    assert small["gain_promised_expected"] == large["gain_promised_expected"]
+    assert small["gain_found_expected"] < large["gain_found_expected"]
+    # 12,000 visits: the share of rewards is within .02 but for 1e-5, the noise is some ten slots.
+    assert small["reward_found"] == pytest.approx(0.28, abs=0.03)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_world_that_changes_is_told_from_one_that_stays(seed: int) -> None:
-    """Effects of .4 that change after every third of nine windows: some thirty deviations of what a window tells. In a
-    still world a half-life foretells worse in each window. Three seeds of either kind, each with one outcome."""
+    """Effects of .4 that change after every third of twelve windows: some thirty deviations of what a window tells. In
+    a still world a half-life foretells worse in each window. Three seeds of either kind, each with one outcome."""
     system = system_of()
-    still, turning = (released(system, 9, 0.4, seed, changes) for changes in (1_000, 3))
+    still, turning = (released(system, 12, 0.4, seed, changes) for changes in (1_000, 3))
     assert planned(system, still).facts["half_life_measured"] is None
     assert planned(system, turning).facts["half_life_measured"] in (1.0, 2.0, 4.0)
     assert "no drift is seen" in planned(system, still).as_text()

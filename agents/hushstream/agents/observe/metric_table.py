@@ -287,6 +287,20 @@ METRICS: tuple[MetricSpec, ...] = (
         "Time since the model in use was published.",
     ),
     MetricSpec(
+        "hushstream_outlook_gain_ratio",
+        "gauge",
+        "released",
+        ("role", "partition", "source", "bound"),
+        "Share of the non-private gain after so many slots: as `plan` promised it, and as released sums have it (p2b).",
+    ),
+    MetricSpec(
+        "hushstream_outlook_reward_ratio",
+        "gauge",
+        "released",
+        ("role", "partition", "source"),
+        "Share of slots that hold a reward: of users who learn alone, as promised, and as released with noise (p2b).",
+    ),
+    MetricSpec(
         "hushstream_budget_spent_micro_epsilon",
         "gauge",
         "released",
@@ -359,5 +373,14 @@ def role_gauges_of(scope_classes: Iterable[str]) -> Mapping[str, RoleGauge]:
         "model_version": RoleGauge("hushstream_model_version"),
         "model_age_seconds": RoleGauge("hushstream_model_age_seconds"),
         "window_slots": RoleGauge("hushstream_window_slots_declared"),
+        **{
+            f"gain_{source}_{bound}": RoleGauge("hushstream_outlook_gain_ratio", {"source": source, "bound": bound})
+            for source in ("promised", "found")
+            for bound in ("low", "expected", "high")
+        },
+        **{
+            f"reward_{source}": RoleGauge("hushstream_outlook_reward_ratio", {"source": source})
+            for source in ("alone", "promised", "found")
+        },
         **budgets,
     }

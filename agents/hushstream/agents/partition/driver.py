@@ -141,6 +141,8 @@ class PartitionDriver:
             await self._guarded(partial(self._cut_last, deadline))
         await within(self._background_snapshots.idle, deadline, self._clock)
         await self._cancel()
+        if snapshot and self._tools.states is not None:
+            self._tools.states.left(self.partition, self._place)
         if self._failed:
             return None
         self._recovered.sequence = self._sequence
@@ -389,11 +391,15 @@ class PartitionDriver:
         if record is not None:
             await (await self._tools.sender.send(record))
 
+    @property
+    def _place(self) -> tuple[int, int]:
+        """The last journal record, and how many input records are folded."""
+        return self._sequence, sum(self._machine.positions().values())
+
     def _cut(self) -> None:
         """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
-        states, folded = self._tools.states, sum(self._machine.positions().values())
-        last_one = self._leaving_until is not None
-        if states is not None and states.due(self.partition, (self._sequence, folded), last_one=last_one):
+        states, last_one = self._tools.states, self._leaving_until is not None
+        if states is not None and states.due(self.partition, self._place, last_one=last_one):
             self._background_snapshots.again()
         cut = self._background_snapshots.begin(self._sequence)
         if cut is not None:

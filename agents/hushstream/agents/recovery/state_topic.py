@@ -213,6 +213,17 @@ class PublishedStates:
         least = max(settings.snapshot_interval_seconds, last.size / settings.state_bytes_per_second)
         return place[1] > 0 and age >= least
 
+    def left(self, partition: int, place: tuple[int, int]) -> None:
+        """Say so where a worker has ended without publishing the state that it had."""
+        if self.due(partition, place, last_one=True):
+            logger.warning(
+                "partition %d: the worker ended before its newest state was published to %s, as the machine or the "
+                "broker was too slow: whoever takes it up elsewhere replays from the state before, for which inputs "
+                "must still be kept (`inputs_deleted` otherwise). Start a worker on this state folder before they are "
+                "deleted; a larger --session-timeout gives the end more time",
+                partition, self.name,
+            )  # fmt: skip
+
     async def keep(
         self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool], seconds_left: float | None = None
     ) -> bool:
@@ -235,7 +246,8 @@ class PublishedStates:
         except OutOfOrderSequenceNumber:
             raise  # nothing more will be heard of this producer
         except (KafkaError, ConnectionError, TimeoutError, OSError) as error:
-            logger.warning("partition %d: state not published to %s: %s", partition, self.name, error)
+            why = str(error) or type(error).__name__
+            logger.warning("partition %d: state not published to %s: %s", partition, self.name, why)
             return False
 
     async def publish(self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool]) -> bool:

@@ -154,6 +154,7 @@ def role_work(name: str, system: System, keys: KeySource, schema_generation: int
         (*REASONS, *role.reasons),
         _reason_of,
         partial(_gauges, role),
+        role.outlook,
         system.role_names,
         schema_generation,
         role.private_work,

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
+_OUTLOOK_IDLE = 20.0
+"""Times as long as a forecast took."""
 _TOPICS_SECONDS = 10.0
 """How often a worker looks whether its topics are still there."""
 _ROOM_SECONDS = 2.0
@@ -57,6 +59,7 @@ class Reporting:
         outcomes, reasons: the fixed lists of label values.
         reason_of: reads the reason code out of a dead letter.
         gauges: what to show of a machine, by the names of `hushstream.agents.observe.metric_table.role_gauges_of`.
+        outlook: further gauges, as `hushstream.engine.declare.role.Role` has it.
         roles: of the deployment.
         schema_generation: in which the machines write.
         private_work: whether batches follow from content.
@@ -68,6 +71,7 @@ class Reporting:
     reasons: tuple[str, ...] = ()
     reason_of: Callable[[bytes], str] | None = None
     gauges: Callable[[Machine], Mapping[str, float]] | None = None
+    outlook: Callable[[Any], tuple[int, Callable[[], Mapping[str, float]]] | None] | None = None
     roles: tuple[str, ...] = ()
     schema_generation: int = FIRST_GENERATION
     private_work: bool = False
@@ -226,7 +230,7 @@ class RoleWorker:
         started = asyncio.create_task(self._app.start())
         loops = (
             self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_seats,
-            self._watch_topics, self._watch_journals,
+            self._watch_topics, self._watch_journals, self._outlook_loop,
         )  # fmt: skip
         standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
         standing.append(asyncio.create_task(self._watch_app(started)))
@@ -347,6 +351,21 @@ class RoleWorker:
             await asyncio.sleep(_GAUGE_SECONDS)
             for driver in list(self._homes.drivers.values()):
                 await driver.check_journal()
+
+    async def _outlook_loop(self) -> None:
+        """Hold forecasts against releases, in a thread and a twentieth of the time at most: nobody waits for it."""
+        shown: dict[int, int] = {}
+        while self._reporting.outlook is not None:
+            began = time.monotonic()
+            for partition, driver in list(self._homes.drivers.items()):
+                found = self._reporting.outlook(driver.machine)
+                if found is not None and shown.get(partition) != found[0]:
+                    values = await asyncio.to_thread(found[1])
+                    if partition in self._homes.drivers:
+                        shown[partition] = found[0]
+                        self._metrics.role_gauges(partition, values)
+            shown = {partition: version for partition, version in shown.items() if partition in self._homes.drivers}
+            await asyncio.sleep(_GAUGE_SECONDS + _OUTLOOK_IDLE * (time.monotonic() - began))
 
     def _make_metrics(self) -> Metrics:
         topics = (*self._topics.inputs, *self._topics.writes, *self._topics.own, *self._topics.broadcasts)

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Protocol, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from hushstream.client.logs.event_log import EventLog
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 
@@ -105,6 +104,3 @@ class Answers(Protocol):
 
     async def __aexit__(self, *error: object) -> None:
         """Flush and close."""
-
-
-MakeAnswers: TypeAlias = Callable[[EventLog], Answers]

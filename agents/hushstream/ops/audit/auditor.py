@@ -35,7 +35,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.datadir import check_datadir
+from hushstream.agents.datadir import check_datadir, kept_alone
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.collection import collect_in_steps
@@ -149,6 +149,11 @@ class Auditor:
             HushstreamError: why it cannot go on, in one line.
         """
         check_datadir(self._settings.datadir)
+        with kept_alone(self._settings.datadir, "auditor"):
+            await self._run(stop, once)
+        return 1 if self.differences else 0
+
+    async def _run(self, stop: asyncio.Event, once: bool) -> None:
         self._serve()
         try:
             self._restore()
@@ -170,7 +175,6 @@ class Auditor:
             await self._keep()
         finally:
             self.metrics.close()
-        return 1 if self.differences else 0
 
     async def _until_stopped(self, stop: asyncio.Event, once: bool) -> None:
         """Check; when it is told to stop in the middle of a round, which a broker may hold up, it ends all the same."""

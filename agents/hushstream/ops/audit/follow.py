@@ -17,7 +17,7 @@ from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.worker.roles import RoleWork
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.chain import Digester, PublicDigester
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
 from hushstream.engine.machine import Machine, spilling
 from hushstream.engine.records import InputRecord, TopicPartition

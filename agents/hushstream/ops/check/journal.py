@@ -16,8 +16,7 @@ from typing import Any
 
 from hushstream.agents.recovery.losses import in_words
 from hushstream.agents.settings import IN_FLIGHT
-from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES
-from hushstream.engine.journal.digests import Digester
+from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester
 from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
 from hushstream.engine.machine import Machine, float_ties
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition

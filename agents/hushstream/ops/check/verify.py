@@ -22,7 +22,7 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.digests import Digester, PublicDigester
+from hushstream.engine.journal.chain import Digester, PublicDigester
 from hushstream.engine.journal.notes import LOST, NoteSeal
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.published import StateSeal

@@ -14,6 +14,8 @@ class Outcome(StrEnum):
     """What became of an event. Counts of these are zone-private unless the metrics table says otherwise."""
 
     DECIDED = "decided"
+    EXPLORED = "explored"
+    """Of the decided: drawn with a stated chance below one half, so that another item might as well have been shown."""
     OVER_QUOTA = "over_quota"
     REPEATED_CONTEXT = "repeated_context"
     PARKED = "parked"

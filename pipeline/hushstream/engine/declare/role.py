@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from hushstream.engine.declare import topics as shared_topics
 from hushstream.engine.declare.gauges import spending_gauges, version_gauges
-from hushstream.engine.journal.generations import Chained
+from hushstream.engine.journal.chain import Chained
 from hushstream.engine.machine import Machine
 from hushstream.privacy.key_files import KeyRing, storage_zone
 from hushstream.privacy.keys import Key
@@ -64,6 +64,11 @@ def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
     return {}
 
 
+def no_outlook(machine: Any) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
+    """Of a role that has no forecast to hold against what was released."""
+    return None
+
+
 def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
     """Of a role of which nothing is to be shown beside what follows from its journal."""
     return ()
@@ -87,6 +92,8 @@ class Role:
         make: its machine, from the deployment, a home partition and the keys.
         gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
             `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
+        outlook: what was promised beside what was released, as further gauges that take long to compute: a version, and
+            what computes them for it, apart from the machine, on copies; None where there is nothing yet.
         scope_classes: classes of the charges that its gauges show.
         reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
             (`hushstream.engine.declare.outcomes.Refusal`) refuse.
@@ -114,6 +121,7 @@ class Role:
     broadcasts: tuple[str, ...] = ()
     marks: str | None = None
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
+    outlook: Callable[[Any], tuple[int, Callable[[], Mapping[str, float]]] | None] = no_outlook
     scope_classes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw

@@ -1,4 +1,4 @@
-"""The chain of a journal: genesis, sequence, input ranges, digests, and the rule by which records count.
+"""A journal: its genesis, the chain by which its records count, and how a batch is written, replayed and compared.
 
 A journal record counts only if its sequence number and the lows of its ranges continue the reader's
 watermark, and its chain digest continues the previous one. Everything else (an append by a worker that had
@@ -14,19 +14,33 @@ learn private content from it (PRIVACY rule 10). The aggregator has no key; its 
 
 The chain begins at the version of the noise (`hushstream.privacy.mechanisms.noise.VERSION`): under another version a
 replay would give other releases than the journal says, so a journal that was begun under one is refused, in words.
+
+Every role writes its journal with `append`, and every replay is compared with `require_same`: the record that was read
+must follow from the inputs that it names, but for floats that another processor rounds in another way, where a role
+allows that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import hashlib
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from hushstream.engine.journal.digests import DIGEST_BYTES, Digester
+import numpy as np
+
 from hushstream.engine.records import (
     InputRange,
+    InputRecord,
+    InputSlice,
     JournalEntry,
     OffChain,
+    Output,
+    ReplayMismatch,
+    Step,
     TopicPartition,
 )
 from hushstream.privacy.mechanisms.noise import VERSION as NOISE_VERSION
@@ -35,6 +49,84 @@ from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
+
+# Digests of a machine's input and of what it will release, keyed where that is private.
+
+DIGEST_BYTES = 16
+"""Of every digest here."""
+
+START = bytes(DIGEST_BYTES)
+"""A running digest before its first record."""
+
+
+class Digester(Protocol):
+    """A digest of 16 bytes over chunks; keyed where the content is private."""
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """Digest length-prefixed ``chunks`` for one stated ``purpose``."""
+
+    @property
+    def key_id(self) -> bytes:
+        """8 bytes that name the key."""
+
+    @property
+    def reproducible(self) -> bool:
+        """True for keys made from a seed: nothing under them is private."""
+
+
+class PublicDigester:
+    """Digests without a key, for roles that hold none and journal public values only."""
+
+    key_id = bytes(8)
+    reproducible = False
+
+    def digest(self, purpose: str, *chunks: bytes) -> bytes:
+        """Digest length-prefixed ``chunks``; ``purpose`` separates uses."""
+        hasher = hashlib.blake2b(digest_size=DIGEST_BYTES, person=purpose.encode()[:16])
+        for chunk in chunks:
+            hasher.update(len(chunk).to_bytes(8, "little"))
+            hasher.update(chunk)
+        return hasher.digest()
+
+
+def digest_records(digester: Digester, slices: Iterable[InputSlice]) -> bytes:
+    """Digest input slices: names, ranges, offsets, log times and values (16 bytes, order-sensitive)."""
+    chunks: list[bytes] = []
+    for part in slices:
+        records = part.records
+        n = len(records)
+        chunks.append(f"{part.topic}/{part.partition}/{part.low}/{part.high}".encode())
+        chunks.append(struct.pack(f"<{n}q", *[record.offset for record in records]))
+        chunks.append(struct.pack(f"<{n}q", *[record.timestamp_ms for record in records]))
+        chunks.append(struct.pack(f"<{n}q", *[len(record.value) for record in records]))
+        chunks.append(b"".join([record.value for record in records]))
+    return digester.digest("input", *chunks)
+
+
+def running_digest(digester: Digester, records: Iterable[InputRecord], running: bytes = START) -> bytes:
+    """Continue a digest record by record, so that batch boundaries do not matter.
+
+    Args:
+        digester: keyed where the records are private.
+        records: in order.
+        running: the digest of those before them, from the start of a journal record's range.
+    """
+    for record in records:
+        place = struct.pack("<qq", record.offset, record.timestamp_ms)
+        running = digester.digest("running", running, place, record.value)
+    return running
+
+
+def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
+    """Digest what will be released, in order (16 bytes)."""
+    chunks: list[bytes] = []
+    for output in outputs:
+        chunks.append(f"{output.topic}/{output.partition}".encode())
+        chunks.append(output.value)
+    return digester.digest("release", *chunks)
+
+
+# The chain.
 
 CHAIN_BYTES = DIGEST_BYTES
 """Every journal record ends with its chain digest (a fixed16, the last field of its schema)."""
@@ -241,14 +333,11 @@ class Chain:
         """
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
-        value = self.would_append(fields)
+        value = codec.encode(self._schema, {**fields, "chain": _BLANK}, self.schema_generation)
+        value = self._closed(value, self._digest)
         self._digest = value[-CHAIN_BYTES:]
         self.sequence += 1
         return value
-
-    def would_append(self, fields: Mapping[str, Any]) -> bytes:
-        """The bytes that `append` would give; changes nothing."""
-        return self._closed(self.encode(self._schema, {**fields, "chain": _BLANK}), self._digest)
 
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
         """Write a record in the chain's schema generation."""
@@ -361,3 +450,213 @@ class Chain:
 
 def _shown(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else repr(value)
+
+
+# Schema generations: a replay writes in that of the record that it replays (`hushstream.schemas.catalogue`). The first
+# has all records. The second adds the generation that a journal was begun in (`Genesis`), and, in bgt, names of noise
+# that hold ids (`hushstream.systems.bgt.shuffler.collector`).
+
+
+class Chained(Protocol):
+    """A machine with a journal of its own."""
+
+    chain: Chain
+
+
+_Chained = TypeVar("_Chained", bound=Chained)
+_Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
+
+
+@contextmanager
+def generation_of(chain: Chain, value: bytes) -> Iterator[None]:
+    """Write in the schema generation of a journal record, whichever one this worker writes itself."""
+    own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
+    try:
+        yield
+    finally:
+        chain.schema_generation = own
+
+
+def in_its_generation(replay: _Replay[_Chained]) -> _Replay[_Chained]:
+    """Make a `Machine.replay` write in the schema generation of the journal record that it is given.
+
+    So it gives the bytes that were released, whichever schema generation this worker writes itself.
+    """
+
+    @wraps(replay)
+    def replay_in_its_generation(machine: _Chained, value: bytes, slices: Sequence[InputSlice]) -> Step:
+        with generation_of(machine.chain, value):
+            return replay(machine, value, slices)
+
+    return replay_in_its_generation
+
+
+# One batch: which input a journal record covers, how it is written, and how a replay compares.
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A range of input, and what a role made of it.
+
+    Attributes:
+        inputs: what the journal record covers.
+        input_digest: of the records in it (16 bytes).
+        fields: of the journal record, beside its head.
+        outputs: what is sent once the record stands.
+        epoch: of the noise.
+    """
+
+    inputs: Sequence[InputRange]
+    input_digest: bytes
+    fields: Mapping[str, Any]
+    outputs: tuple[Output, ...] = ()
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Which fields of a record may differ by a rounding; what the journal holds stands then.
+
+    Attributes:
+        floats: numbers and packed arrays of them, by field, with their numpy types.
+        margin: relative, and absolute, difference that they may have.
+        digests: fields that are digests of such arrays, so that they differ where those do.
+    """
+
+    floats: Mapping[str, str] = field(default_factory=dict)
+    margin: float = 0.0
+    digests: tuple[str, ...] = ()
+
+    def allows(self, name: str, again: Any, journaled: Any) -> bool:
+        """Whether two values of a field count as equal."""
+        if name in self.digests:
+            return True
+        if name not in self.floats:
+            return False
+        ours, theirs = (_array(value, self.floats[name]) for value in (again, journaled))
+        return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=self.margin, atol=self.margin)
+
+
+EXACT = Rounding()
+"""Nothing may differ."""
+
+
+def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
+    """The ranges that slices cover."""
+    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
+
+
+def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
+    """One slice for every input in one order, empty ones included.
+
+    A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
+    it continues what they have read.
+    """
+    given = {(part.topic, part.partition): part for part in slices}
+    return {
+        place: given.get(place) or InputSlice(*place, low=position, high=position, records=())
+        for place, position in sorted(positions.items())
+    }
+
+
+def record_of(chain: Chain, batch: Batch, sequence: int) -> dict[str, Any]:
+    """The fields of the journal record ``sequence``, which covers a batch."""
+    head = {
+        "sequence": sequence,
+        "epoch": batch.epoch,
+        "inputs": [part._asdict() for part in batch.inputs],
+        "input_digest": batch.input_digest,
+        "release_digest": digest_outputs(chain.digester, batch.outputs),
+        "edition": chain.schema_generation,
+    }
+    return {"head": head, **batch.fields}
+
+
+def append(chain: Chain, batch: Batch) -> bytes:
+    """Write the journal record of a batch, and advance by it."""
+    return chain.append(record_of(chain, batch, chain.sequence + 1))
+
+
+class Replayed:
+    """A journal record that is replayed.
+
+    Attributes:
+        fields: what it holds.
+    """
+
+    def __init__(self, chain: Chain, value: bytes, positions: Mapping[TopicPartition, int]) -> None:
+        """See `replaying`."""
+        self.fields = chain.check(value, positions)
+        self._chain = chain
+        self._positions = positions
+        self._value: bytes | None = value
+
+    def follow(self, batch: Batch, rounding: Rounding = EXACT) -> bytes:
+        """Advance by the record, which is given back, if a batch gives it again.
+
+        Raises:
+            ReplayMismatch: it does not, or the record has been followed before; the chain is unchanged.
+        """
+        value = self._value
+        if value is None:
+            raise _mismatch(self._chain, self.fields, "end")
+        again = record_of(self._chain, batch, self._chain.sequence + 1)
+        require_same(self._chain, again, self.fields, rounding)
+        self._chain.accept(value, self._positions)
+        self._value = None
+        return value
+
+    def require_followed(self) -> None:
+        """Refuse the end of a replay that did not give the record.
+
+        Raises:
+            ReplayMismatch: it did not.
+        """
+        if self._value is not None:
+            raise _mismatch(self._chain, self.fields, "end")
+
+
+def require_same(
+    chain: Chain, again: Mapping[str, Any], journaled: Mapping[str, Any], rounding: Rounding = EXACT
+) -> None:
+    """Compare what a replay gives with the fields of the journal record that it follows.
+
+    Raises:
+        ReplayMismatch: a field is another one, and not by a rounding that is allowed.
+    """
+    ours, theirs = (_flat(chain.written(one)) for one in (again, journaled))
+    for name in ours:
+        if ours[name] != theirs[name] and not rounding.allows(name, ours[name], theirs[name]):
+            raise _mismatch(chain, journaled, name)
+
+
+def _mismatch(chain: Chain, journaled: Mapping[str, Any], name: str) -> ReplayMismatch:
+    topic, partition = chain.identity.journal
+    sequence = journaled["head"]["sequence"]
+    return ReplayMismatch(
+        f"{topic}/{partition} record {sequence}: its inputs give another record ({name} differs); nothing is sent"
+    )
+
+
+@contextmanager
+def replaying(chain: Chain, value: bytes, positions: Mapping[TopicPartition, int]) -> Iterator[Replayed]:
+    """Replay a journal record: all that is written meanwhile is in its schema generation, as it was when it was sent.
+
+    Args:
+        chain: of the journal.
+        value: the record.
+        positions: the journaled watermark: where the lows of the record must begin.
+
+    Raises:
+        OffChain: the record does not continue the chain.
+    """
+    with generation_of(chain, value):
+        yield Replayed(chain, value, positions)
+
+
+def _flat(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**fields["head"], **{name: value for name, value in fields.items() if name != "head"}}
+
+
+def _array(value: Any, kind: str) -> np.ndarray[Any, Any]:
+    return np.frombuffer(value, kind) if isinstance(value, bytes) else np.array([value], kind)

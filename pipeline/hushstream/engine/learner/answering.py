@@ -14,9 +14,8 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.batch import covered, head_of, require_same
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import digest_records
+from hushstream.engine.journal.chain import Batch as JournaledBatch
+from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, ranges_of, record_of, require_same
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import PartReader
@@ -187,10 +186,11 @@ class AnsweringRole(OwnsJournal, Declared):
             ReplayMismatch: the inputs give another record.
         """
         self.read.update((place, batch.slices[place].high) for place in self.inputs)
-        head = head_of(self.chain, self.key, batch.sequence, epoch, batch.slices.values(), batch.releases)
-        fields, journal = {"head": head, **answers}, None
+        parts, releases, journal = batch.slices.values(), tuple(batch.releases), None
+        whole = JournaledBatch(ranges_of(parts), digest_records(self.key, parts), answers, releases, epoch)
+        fields = record_of(self.chain, whole, batch.sequence)
         if batch.journaled is None:
             journal = self.chain.append(fields)
         else:
             require_same(self.chain, fields, batch.journaled)
-        return Step(journal, tuple(batch.releases), tuple(batch.dead), batch.counts)
+        return Step(journal, releases, tuple(batch.dead), batch.counts)

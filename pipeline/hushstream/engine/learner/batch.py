@@ -355,13 +355,16 @@ class Batch(AnsweredBatch):
 
     def fields(self, log_time_ms: int, policy: str) -> dict[str, Any]:
         """What the journal record says beside its head."""
+        propensities, policies = np.array(self._propensities, "<u4"), bytes(self._policies)
+        explored = (propensities < WHOLE // 2) & (np.frombuffer(policies, np.uint8) == MODEL)
+        self.counts[Outcome.EXPLORED] += int(explored.sum())
         return {
             "log_time_ms": log_time_ms,
             "event_ids": self._event_ids,
             "arms": np.array(self._arms, "<i4").tobytes(),
-            "propensities": np.array(self._propensities, "<u4").tobytes(),
+            "propensities": propensities.tobytes(),
             "policy": policy,
-            "policies": bytes(self._policies),
+            "policies": policies,
             "model_versions": np.array(self._versions, "<i4").tobytes(),
             "slots": self.sent,
             "debits": self._debits,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hushstream.engine.journal.digests import DIGEST_BYTES
+from hushstream.engine.journal.chain import DIGEST_BYTES
 from hushstream.engine.learner.models import OnChain
 from hushstream.engine.records import InputSlice, TopicPartition
 from hushstream.engine.release_parts import MODEL_PARTS, PART, BadPart, PartSets, packed, unpacked

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hushstream.engine.journal.chain import AlteredGenesis, Chain, Identity, NewerJournal, UnknownRecord
-from hushstream.engine.journal.digests import PublicDigester
+from hushstream.engine.journal.chain import AlteredGenesis, Chain, Identity, NewerJournal, PublicDigester, UnknownRecord
 from hushstream.engine.records import InputRecord, InputSlice, OffChain, TopicPartition
 from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas.codec import CodecError

@@ -32,7 +32,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import add
 from typing import Any, Literal, NamedTuple
 
 from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, price, require
@@ -156,7 +155,8 @@ class SpendingTerms:
     def life_up_to(self, redraws: int, window: int) -> tuple[int, ...]:
         """What the deployment scope has paid after so many redraws in full, and another one up to and with a step."""
         last = self.price_up_to(window) if self.steps else self.life
-        return tuple(map(add, times(self.limit.price(self.life), redraws), self.limit.price(last)))
+        whole, part = self.limit.price(self.life), self.limit.price(last)
+        return tuple(redraws * one + begun for one, begun in zip(whole, part, strict=True))
 
     def own_scope(self, partition: int, charge_key: ChargeKey) -> str:
         """The own scope of a charge."""

@@ -40,13 +40,6 @@ EPOCH = record(
 """Avro schema of `NoiseEpoch.dump`, for snapshots."""
 
 
-def nonce_of(genesis_nonce: bytes, requested: bytes) -> bytes:
-    """32 bytes that name the noise of an epoch: the genesis nonce, or one made of the nonce of the last request."""
-    if not requested:
-        return genesis_nonce
-    return hashlib.sha256(encode("hushstream epoch", genesis_nonce, requested)).digest()
-
-
 @dataclass(slots=True)
 class NoiseEpoch:
     """The current epoch of a machine's noise, and whether the next release opens another.
@@ -74,7 +67,10 @@ class NoiseEpoch:
     opened: int = 0
 
     def nonce(self, genesis_nonce: bytes) -> bytes:
-        return nonce_of(genesis_nonce, self.doubt)
+        """32 bytes that name its noise: the genesis nonce, or one made of the nonce of the last request."""
+        if not self.doubt:
+            return genesis_nonce
+        return hashlib.sha256(encode("hushstream epoch", genesis_nonce, self.doubt)).digest()
 
     def charge_key(self, window: int = 0) -> ChargeKey:
         """The charge of what is released in this epoch."""

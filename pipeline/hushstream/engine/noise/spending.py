@@ -70,6 +70,8 @@ class Spending:
         self._life_scope = terms.deployment_scope(partition)
         self._ledger = terms.ledger(partition)
         self._charge_key = _NO_CHARGE
+        self._own_scope = terms.own_scope(partition, _NO_CHARGE)
+        """Of the charge that is open."""
         self._charged = False
         self._newest = -1
         """The newest redraw that was paid for."""
@@ -83,7 +85,7 @@ class Spending:
         """Debit one release, before it is made.
 
         Args:
-            place: the charge that it belongs to; never before the one that was asked last.
+            charge_key: the charge that it belongs to; never before the one that was asked last.
 
         Raises:
             LedgerError: a charge that is closed.
@@ -127,7 +129,7 @@ class Spending:
             "charged": self._charged,
             "newest": self._newest,
             "redraws": self.redraws,
-            "own": _packed(totals.get(self._own_scope(self._charge_key), ())),
+            "own": _packed(totals.get(self._own_scope, ())),
             "deployment": _packed(totals[self._life_scope]),
         }
 
@@ -139,17 +141,15 @@ class Spending:
         """
         self._charge_key = ChargeKey(state["epoch"], state["window"], state["redraw"], state["doubt"])
         self._charged, self._newest, self.redraws = state["charged"], state["newest"], state["redraws"]
-        totals = {
-            self._own_scope(self._charge_key): _sums(state["own"]),
-            self._life_scope: _sums(state["deployment"]),
-        }
-        self._ledger.resume(totals)
+        self._own_scope = self.terms.own_scope(self._partition, self._charge_key)
+        self._ledger.resume({self._own_scope: _sums(state["own"]), self._life_scope: _sums(state["deployment"])})
 
     def _debits(self, charge_key: ChargeKey) -> tuple[Debit, Debit]:
         """What a release asks of the own scope and of the deployment's, if it were the next one."""
         if charge_key < self._charge_key:
             raise LedgerError(f"spending: expected {self._charge_key} or a later charge, got {charge_key}")
-        own = replace(self.terms.price_up_to(charge_key.window), scope=self._own_scope(charge_key))
+        scope = self.terms.own_scope(self._partition, charge_key)
+        own = replace(self.terms.price_up_to(charge_key.window), scope=scope)
         paid = self._ledger.spent(own.scope)
         if paid != Cost(0):
             own = replace(own, cost=own.cost - paid, curve=())
@@ -172,10 +172,9 @@ class Spending:
         """Open a new charge with its scope. The charge before it is closed for good."""
         if charge_key == self._charge_key:
             return
-        before = self._own_scope(self._charge_key)
-        if scope != before:
-            self._ledger.close(before)
-        self._charge_key, self._charged = charge_key, False
+        if scope != self._own_scope:
+            self._ledger.close(self._own_scope)
+        self._charge_key, self._own_scope, self._charged = charge_key, scope, False
 
     def _note_paid(self, charge_key: ChargeKey) -> None:
         """Note that a charge was paid for."""
@@ -183,9 +182,6 @@ class Spending:
             self.redraws += charge_key.redraw - self._newest
             self._newest = charge_key.redraw
         self._charged = True
-
-    def _own_scope(self, charge_key: ChargeKey) -> str:
-        return self.terms.own_scope(self._partition, charge_key)
 
 
 def _packed(total: Sequence[int]) -> list[bytes]:

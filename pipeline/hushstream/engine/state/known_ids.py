@@ -51,23 +51,18 @@ class KnownIds:
 
     def __contains__(self, report_id: bytes) -> bool:
         """Whether an id of `ID_BYTES` bytes was added."""
-        half = _half(report_id)
-        if half in self._young:
-            return True
-        run = half >> self._shift
-        end = self._starts[run + 1]
-        place = bisect_left(self._view, half, self._starts[run], end)
-        return place < end and self._view[place] == half
+        return self._knows(_half(report_id))
 
-    def add(self, report_id: bytes) -> None:
-        """Know an id from now on."""
-        if report_id in self:
-            # Whoever makes ids up may make two of one half, of which one may be merged already.
-            return
-        self._young.add(_half(report_id))
+    def add(self, report_id: bytes) -> bool:
+        """Know an id from now on; whether it was not known before."""
+        half = _half(report_id)
+        if self._knows(half):
+            return False
+        self._young.add(half)
         if len(self._young) >= max(_YOUNG_AT_LEAST, len(self._merged) // _YOUNG_SHARE):
             self._keep(self._all())
             self._young = set()
+        return True
 
     def dump(self) -> bytes:
         """All of it as bytes; equal sets give equal bytes."""
@@ -89,6 +84,14 @@ class KnownIds:
         known = cls()
         known._keep(merged)
         return known
+
+    def _knows(self, half: int) -> bool:
+        if half in self._young:
+            return True
+        run = half >> self._shift
+        end = self._starts[run + 1]
+        place = bisect_left(self._view, half, self._starts[run], end)
+        return place < end and self._view[place] == half
 
     def _keep(self, merged: NDArray[np.uint64]) -> None:
         bits = max(1, len(merged).bit_length() - _RUN_BITS)

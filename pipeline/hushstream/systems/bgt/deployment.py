@@ -88,7 +88,7 @@ class BgtSystem(Core[BgtConfig]):
             "slots": release.slots,
             "kept": release.sums.shape[1] if release.kind == "factors" else 0,
             "sums": release.sums.astype("<i8").tobytes(),
-            **self.stated(self.as_stated(reproducible)),
+            **self.stated[self.as_stated(reproducible)],
         }
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hushstream.systems.bgt.configuration import KINDS, BgtConfig
 from hushstream.systems.bgt.errors import BadRatings, BadRelease, BadSlots, BgtError
 from hushstream.systems.bgt.rounds import ROUNDS, Model, Release, Round
-from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots, slot_bytes
+from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots
 
 NONE = "none"
 """In place of a kind: nothing is asked for any more."""
@@ -93,14 +93,14 @@ def blank_model(config: BgtConfig, factors: int) -> Model:
     return Model(np.zeros(config.items), np.zeros((config.items, factors)))
 
 
-def parse_slot(content: bytes, config: BgtConfig) -> Int32:
+def parse_slot(content: bytes, size: int) -> Int32:
     """One slot's numbers, int32 (2 P + 1 + d,); whether they can be is for the collector to say.
 
     Raises:
-        BadSlots: of another size than all slots.
+        BadSlots: of another size than all slots (`hushstream.systems.bgt.slots.slot_bytes`).
     """
-    if len(content) != slot_bytes(config):
-        raise BadSlots(f"slot: expected {slot_bytes(config)} bytes, got {len(content)}")
+    if len(content) != size:
+        raise BadSlots(f"slot: expected {size} bytes, got {len(content)}")
     return np.frombuffer(content, "<i4").astype(np.int32)
 
 

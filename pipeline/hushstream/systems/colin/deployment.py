@@ -189,7 +189,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
             "sums": noised_sums.sums(blocks).astype("<i8").tobytes(),
             "grid_bits": GRID_BITS,
             "variance": noised_sums.variance,
-            **self.stated(self.as_stated(reproducible)),
+            **self.stated[self.as_stated(reproducible)],
         }
 
 

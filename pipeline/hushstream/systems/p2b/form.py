@@ -137,8 +137,9 @@ class CodesForm:
         require_code_sizes(config, encoder.codes)
         return cls(config, encoder)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
+        """See `SlotForm.shape`."""
         return (self.encoder.codes, self.config.arms)
 
     @property
@@ -239,12 +240,14 @@ class FeaturesForm:
         """See `SlotForm.fitted`: the layout follows from the configuration, so it is what users begin with."""
         return b"" if self.start is None else self.start.digest
 
-    @property
+    @cached_property
     def content_bytes(self) -> int:
+        """See `SlotForm.content_bytes`."""
         return slot_bytes(self.layout.places)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
+        """See `SlotForm.shape`."""
         return (self.layout.arms, self.layout.cells)
 
     def require_content(self, content: bytes) -> None:

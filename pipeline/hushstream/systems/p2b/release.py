@@ -103,6 +103,7 @@ class ReleaseTerms:
     """What a deployment's releases have in common: it follows from the configuration alone.
 
     Attributes:
+        mechanism: its name, for journals and addresses.
         sampling_units: chance that a report is kept (`hushstream.privacy.mechanisms.coins`).
         scale: of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
         parameters: every one that the noise depends on, as whole numbers.
@@ -110,6 +111,7 @@ class ReleaseTerms:
         crowd: the fields of a crowd that all have.
     """
 
+    mechanism: str
     sampling_units: int
     scale: tuple[int, int] | None
     parameters: Mapping[str, int | str]
@@ -121,15 +123,16 @@ class ReleaseTerms:
 def terms_of(system: P2BSystem) -> ReleaseTerms:
     """The terms of a deployment, computed once."""
     config, parameters = system.config, _parameters(system)
-    release = config.release
+    release, mechanism = config.release, summed_of(config).mechanism
     return ReleaseTerms(
+        mechanism=mechanism,
         sampling_units=probability_units(release.sampling),
         scale=laplace_scale(system.noise_epsilon, summed_of(config).sums[1]) if release.mode == "slot-sums" else None,
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
         crowd={
             "config_digest": system.digest,
-            "mode": summed_of(config).mechanism,
+            "mode": mechanism,
             **system.form.domain,
         },
     )
@@ -137,8 +140,8 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
 
 def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
     """What names the noise of a partition's releases in one epoch, all windows alike."""
-    mechanism, parameters = summed_of(system.config).mechanism, terms_of(system).parameters
-    return system.noise_address("release-noise", mechanism, parameters, genesis_nonce, epoch, partition)
+    terms = terms_of(system)
+    return system.noise_address("release-noise", terms.mechanism, terms.parameters, genesis_nonce, epoch, partition)
 
 
 def window_address(
@@ -224,7 +227,7 @@ def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedW
 
 def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
     """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
-    domain, terms = Domain(system.codes, system.config.arms, system.config.release.levels), terms_of(system)
+    domain, terms = Domain(*system.form.shape, system.config.release.levels), terms_of(system)
     coins = _coins(terms, key, address, closed)
     slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
     return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
@@ -249,7 +252,7 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
 def _crowd(system: P2BSystem, key: Key, window_id: bytes, released: _Released, closed: ClosedWindow) -> WindowRelease:
     crowd = {
         **terms_of(system).crowd,
-        **system.stated(system.as_stated(key.reproducible)),
+        **system.stated[system.as_stated(key.reproducible)],
         "window_id": window_id,
         "slots": len(closed.contents),
         "ones": released.sums.ones.astype("<i8").tobytes(),

@@ -14,6 +14,7 @@ from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+from hushstream.systems.p2b.planning.outlook import aggregator_outlook
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     MODEL_PARTS,
@@ -91,7 +92,13 @@ SHUFFLER = releasing_role(
     outcomes=OUTCOMES,
 )
 
-AGGREGATOR = publishing_role(SERVER_ZONE, AggregatorMachine, inputs=("crowds", "interactions"), outcomes=OUTCOMES)
+AGGREGATOR = publishing_role(
+    SERVER_ZONE,
+    AggregatorMachine,
+    inputs=("crowds", "interactions"),
+    outcomes=OUTCOMES,
+    outlook=aggregator_outlook,
+)
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 """Where items have names: it follows the catalogue."""

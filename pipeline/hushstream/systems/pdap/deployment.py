@@ -181,7 +181,7 @@ class PdapSystem(Core[PdapConfig]):
             "config_digest": self.digest,
             "counter": counter,
             "epoch": epoch,
-            **self.stated(self.as_stated(reproducible)),
+            **self.stated[self.as_stated(reproducible)],
         }
 
     def within_levels(self, reward: float) -> int | None:

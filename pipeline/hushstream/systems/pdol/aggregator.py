@@ -116,7 +116,7 @@ class AggregatorMachine(PublishingRole):
             "weights": weights,
             "releases": model.releases,
             "screened": self.aggregate.screened,
-            **self.system.stated(self.as_stated),
+            **self.system.stated[self.as_stated],
             "digest": self.chain.digester.digest("model", weights),
         }
 

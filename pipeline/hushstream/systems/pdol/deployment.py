@@ -47,6 +47,10 @@ class PdolSystem(Core[PdolConfig]):
         homes = self.config.nodes if self.gossips else self.config.domains
         return {"learner": homes, "scopes": homes, "tracks": 1}
 
+    def nodes_of(self, home: int) -> range:
+        """The nodes of a home partition."""
+        return range(home, home + 1) if self.gossips else self.config.nodes_of(home)
+
     def home_of(self, node: int) -> int:
         """The home partition of a node."""
         return node if self.gossips else self.config.domain_of(node)
@@ -72,5 +76,5 @@ class PdolSystem(Core[PdolConfig]):
             "slots": release.slots,
             "last": release.last,
             "sums": release.values.astype("<i8").tobytes(),
-            **self.stated(self.as_stated(reproducible)),
+            **self.stated[self.as_stated(reproducible)],
         }

@@ -33,15 +33,13 @@ class Incoming(NamedTuple):
 
 def decode_slice(part: InputSlice) -> list[Incoming]:
     """All of a slice; what cannot be decoded has the reason for its name, and no fields."""
-    return [_decoded(record) for record in part.records]
-
-
-def _decoded(record: InputRecord) -> Incoming:
-    try:
-        name, fields = codec.decode(record.value, KINDS)
-    except CodecError as error:
-        return Incoming(record, str(error.reason), {})
-    return Incoming(record, name, fields)
+    decoded = []
+    for record in part.records:
+        try:
+            decoded.append(Incoming(record, *codec.decode(record.value, KINDS)))
+        except CodecError as error:
+            decoded.append(Incoming(record, str(error.reason), {}))
+    return decoded
 
 
 def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, ended_rounds: int, ended: bool) -> InputSlice:

@@ -18,9 +18,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Batch, append, covered, ranges_of, replaying
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import digest_records
+from hushstream.engine.journal.chain import (
+    Batch,
+    Chain,
+    Identity,
+    append,
+    covered,
+    digest_records,
+    ranges_of,
+    replaying,
+)
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal

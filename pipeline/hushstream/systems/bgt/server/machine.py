@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Rounding
+from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
@@ -123,7 +123,7 @@ class BgtAggregatorMachine(PublishingRole):
             "gains": asked["gains"],
             "edge": 0.0 if spectrum is None else float(spectrum.edge),
             "largest": b"" if spectrum is None else np.asarray(spectrum.largest).astype("<f8").tobytes(),
-            **self.system.stated(self.as_stated),
+            **self.system.stated[self.as_stated],
             "digest": self.chain.digester.digest("model", columns["biases"], columns["factors"]),
         }
 

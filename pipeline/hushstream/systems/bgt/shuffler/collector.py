@@ -35,7 +35,7 @@ from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
 from hushstream.engine.releasing import ReopeningRole, releasing_state
-from hushstream.engine.state.declared import Flat, Several, Single, boolean, integer
+from hushstream.engine.state.declared import FIXED, Flat, Several, Single, boolean, integer
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.gaussian import discrete_gaussian
@@ -52,7 +52,7 @@ from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
 from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
 from hushstream.systems.bgt.shuffler.admission import admit
 from hushstream.systems.bgt.shuffler.sums import Sums
-from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Int32, Slots, packed_slots
+from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Int32, Slots, packed_slots, slot_bytes
 from hushstream.systems.bgt.topics import SHUFFLER_ZONE
 
 COLLECTED = {"sums": "bytes", "slots": "long", "contents": "bytes", "pairs": "bytes"}
@@ -121,6 +121,7 @@ class CollectorMachine(ReopeningRole):
         collector=Several({"round": "bytes", **COLLECTED}, _pack_round, _unpack_round),
     )
     derived: ClassVar[Mapping[str, str]] = {
+        "_slot_bytes": FIXED,
         "_rows": "empty between two folds (`_settle`)",
     }
 
@@ -132,6 +133,7 @@ class CollectorMachine(ReopeningRole):
         identity = Identity("collector", system.config.deployment, system.digest, journal, begun_in=IDS_GENERATION)
         source, terms = ("updates", partition), system.spending_terms
         super().__init__(system, identity, "RoundJournal", source, SHUFFLER_ZONE, key, ring, terms)
+        self._slot_bytes = slot_bytes(system.config)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
         """Ids of all slots that came in any round: a slot counts once."""
@@ -219,7 +221,7 @@ class CollectorMachine(ReopeningRole):
         if self.collector is None or fields["round"] != self.next:
             raise Refused(BgtRefusal.OTHER_ROUND)
         try:
-            row = parse_slot(fields["content"], self.system.config)
+            row = parse_slot(fields["content"], self._slot_bytes)
         except BadSlots:
             raise Refused(Refusal.MALFORMED_SLOT) from None
         name = fields["slot_id"].hex()

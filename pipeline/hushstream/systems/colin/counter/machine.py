@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Identity
+from hushstream.engine.journal.chain import START, Identity
 from hushstream.engine.noise.spending import Asked
-from hushstream.engine.one_input import START, Gathered, Read
+from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused

@@ -23,15 +23,15 @@ from its equal in the last bit, and then the tie is no tie.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import sqrt
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from hushstream.learners.errors import LearnerError
-from hushstream.learners.linucb import Bools, Float32, LinUCB, LinUCBState
+from hushstream.learners.linucb import Float32, LinUCB, LinUCBState
 
 Arms: TypeAlias = npt.NDArray[np.intp]
 
@@ -200,16 +200,6 @@ class UserLinUCB(LinUCB):
         arms = scores.argmax(axis=1)
         tied = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1)
         return np.where(tied == 1, arms, -1).tolist()  # type: ignore[no-any-return]
-
-    def choose(
-        self,
-        state: UserState,
-        context: Float32,
-        tie: int | Callable[[int], int] = 0,
-        eligible: Bools | None = None,
-    ) -> tuple[int, int]:
-        """See `LinUCB.choose`, which knows a state through `scores` alone."""
-        return super().choose(cast(LinUCBState, state), context, tie, eligible)
 
     def learned(self, state: UserState, context: Float32, arm: int, reward: float) -> UserState:
         """The state with one interaction folded in: the same object, or its dense form in place of it."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import Rounding
+from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
@@ -300,8 +300,17 @@ class PrivateTotals:
             sums.moment,
             config.encoder.features,
             sums.observations,
-            self._system.stated(self._system.private_as_stated and self._as_stated),
+            self._system.stated[self._system.private_as_stated and self._as_stated],
         )
+
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._totals.slots
+
+    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(k, K) twice: rewards, and what is missing to them, in the units of the release."""
+        return self._totals.ones, self._totals.zeros
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""

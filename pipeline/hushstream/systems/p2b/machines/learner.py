@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import in_its_generation
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.batch import (
     CERTAIN,
@@ -500,9 +500,8 @@ class LearnerMachine(DecisionRole):
             self.due.append((now_ms, user))
         batch.answer(event_id, past, PUBLIC if held_out else MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _held_out(
         self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None

@@ -26,7 +26,6 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
-from hushstream.systems.p2b.contribution.summed import summed_of
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.forgetting import fade_of_windows
 from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
@@ -153,12 +152,13 @@ class ShufflerMachine(ReleasingRole):
         outputs = () if asked.refused else self._outputs(closed, asked, gathered)
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         # 3. Journal.
+        terms = terms_of(self.system)
         fields = {
             "window": closed.window,
             "slots": len(closed.contents),
             "closed_by": str(closed.closed_by),
-            "mechanism": summed_of(self.system.config).mechanism,
-            "parameters": terms_of(self.system).text,
+            "mechanism": terms.mechanism,
+            "parameters": terms.text,
         }
         if self.released(high, fields, outputs, asked, gathered):
             self.open_noise()

@@ -220,10 +220,14 @@ def _compared(
 
 def slot_share(spreads: Spreads, habits: Habits) -> float:
     """q: the share of slots that hold a reward; `server.warm_start` has the law."""
-    cold = cold_reward(spreads, habits, habits.before_slot)
+    return held_share(cold_reward(spreads, habits, habits.before_slot), habits)
+
+
+def held_share(reward: float, habits: Habits) -> float:
+    """The share of slots that hold a reward, of users whose visits earn so much."""
     if habits.chance is None:
-        return cold
-    return min(max(habits.chance * -math.expm1(habits.before_slot * math.log1p(-cold)), _LEAST_SHARE), 0.999)
+        return reward
+    return min(max(habits.chance * -math.expm1(habits.before_slot * math.log1p(-reward)), _LEAST_SHARE), 0.999)
 
 
 def noise_of_cells(layout: FeatureLayout, arms: int, sample: Sample, share: float) -> dict[str, float]:

@@ -147,7 +147,19 @@ class Forecaster:
 
     def at(self, day: float, factor: float = 1.0) -> Forecast:
         """The rewards of new users at the end of a day, with all spreads times a factor."""
-        config, spreads, sample = self.config, self.spreads.times(factor), self.sample(day)
+        return self.of(self.sample(day), factor)
+
+    def after(self, slots: float, windows: int) -> Sample:
+        """What was released with so many slots, in so many windows of each partition."""
+        config = self.config
+        tree = window_tree_of(config)
+        windows = windows if tree is None else min(windows, tree.horizon)
+        kept = slots * config.release.sampling * remembered(config, windows).share
+        return Sample(kept, slots * config.slot.after_interactions, noise_variance(config, windows))
+
+    def of(self, sample: Sample, factor: float = 1.0) -> Forecast:
+        """The rewards of new users after what was released, with all spreads times a factor."""
+        config, spreads = self.config, self.spreads.times(factor)
         if config.release.form == "features":
             return forecast_features(layout_of_slots(config), spreads, self.habits, sample)
         variance = sample.variance / config.release.levels**2
@@ -260,6 +272,11 @@ def _renewed(config: P2BConfig) -> tuple[str, ...]:
 
 
 def _forgotten(config: P2BConfig) -> tuple[str, ...]:
+    if config.half_life == "auto":
+        return (
+            "the model forgets as fast as released windows say that the world changes (model.half_life: auto); slots "
+            "are given as if nothing changed",
+        )
     if config.half_life is None:
         return ()
     windows = remembered(config, 1 << 40)

@@ -192,14 +192,12 @@ class Windows:
                 f"expected an id of {ID_BYTES} and a content of {self.rules.content_bytes} bytes,"
                 f" got {len(report_id)} and {len(content)}"
             )
-        if report_id in self._ids:
-            return Offer(SlotOutcome.REPEATED, None)
         current = self.log_time_ms // self.rules.period_ms
-        if period > current:
-            return Offer(SlotOutcome.EARLY, None)
-        if period < current - 1:
-            return Offer(SlotOutcome.LATE, None)
-        self._ids.add(report_id)
+        if not current - 1 <= period <= current:
+            outside = SlotOutcome.EARLY if period > current else SlotOutcome.LATE
+            return Offer(SlotOutcome.REPEATED if report_id in self._ids else outside, None)
+        if not self._ids.add(report_id):
+            return Offer(SlotOutcome.REPEATED, None)
         if not self._slots:
             self._opened_ms = self.log_time_ms
         self._slots.append((report_id, content))

@@ -19,7 +19,7 @@ import numpy as np
 
 from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import in_its_generation
 from hushstream.engine.learner.answering import only_reader
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows

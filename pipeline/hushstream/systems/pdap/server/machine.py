@@ -120,7 +120,7 @@ class PdapAggregatorMachine(PublishingRole):
             "line": TRACK,
             **columns,
             "observations": self.aggregate.decisions,
-            **self.system.stated(self.as_stated),
+            **self.system.stated[self.as_stated],
             "digest": self.chain.digester.digest("model", columns["opened"], columns["changed"], columns["tickets"]),
         }
 

@@ -59,12 +59,12 @@ def quantise(
     row = np.repeat(np.arange(len(labels)), np.diff(indptr))
     why = np.zeros(len(labels), dtype=np.int8)
     signed = np.asarray(labels)
-    _mark(why, ~((signed == 1) | (signed == -1)), Refusal.LABEL)
+    why[~((signed == 1) | (signed == -1))] = Refusal.LABEL
     # A value above 1 makes the record too long, whatever else is in it; and only small ones convert exactly.
-    _mark(why, _any(row, ~(np.abs(values) <= 1), len(why)), Refusal.LENGTH)
+    why[_any(row, ~(np.abs(values) <= 1), len(why))] = Refusal.LENGTH
     outside = (indices < 0) | (indices >= dimension)
-    _mark(why, _any(row, outside, len(why)), Refusal.INDEX)
-    _mark(why, _any(row, ~np.isfinite(values), len(why)), Refusal.NOT_FINITE)
+    why[_any(row, outside, len(why))] = Refusal.INDEX
+    why[_any(row, ~np.isfinite(values), len(why))] = Refusal.NOT_FINITE
     bad = why != 0
     good = ~bad[row]
     order = np.lexsort((indices[good], row[good]))
@@ -90,20 +90,20 @@ def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
     """
     why = np.zeros(len(rows), dtype=np.int8)
     empty = rows.lengths == 0
-    _mark(why, (np.abs(rows.labels) != 1) & ~((rows.labels == 0) & empty), Refusal.LABEL)
+    why[(np.abs(rows.labels) != 1) & ~((rows.labels == 0) & empty)] = Refusal.LABEL
     far = np.abs(rows.values) > UNIT
     # -2^63 has no absolute value, and its square would be 0 in 64 bits.
     far |= rows.values < -UNIT
     squares = np.where(far, 0, rows.values) ** 2
     long = sums_by_row(squares, rows.indptr) > UNIT * UNIT
-    _mark(why, long | (sums_by_row(far.astype(np.int64), rows.indptr) > 0), Refusal.LENGTH)
+    why[long | (sums_by_row(far.astype(np.int64), rows.indptr) > 0)] = Refusal.LENGTH
     rising = np.ones(len(rows.indices), dtype=bool)
     rising[1:] = rows.indices[1:] > rows.indices[:-1]
     starts = rows.indptr[:-1][~empty]
     rising[starts] = True
-    _mark(why, sums_by_row((~rising).astype(np.int64), rows.indptr) > 0, Refusal.ORDER)
+    why[sums_by_row((~rising).astype(np.int64), rows.indptr) > 0] = Refusal.ORDER
     outside = (rows.indices < 0) | (rows.indices >= dimension)
-    _mark(why, sums_by_row(outside.astype(np.int64), rows.indptr) > 0, Refusal.INDEX)
+    why[sums_by_row(outside.astype(np.int64), rows.indptr) > 0] = Refusal.INDEX
     return rows.without(why != 0), why
 
 
@@ -134,10 +134,6 @@ def unit_rows(indptr: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray
     norms = np.sqrt(np.where(lengths > 0, squares, 0.0))
     usable = np.isfinite(norms) & (norms > 0)
     return np.asarray(values / np.repeat(np.where(usable, norms, 1.0), lengths))
-
-
-def _mark(why: NDArray[np.int8], where: NDArray[np.bool_], refusal: Refusal) -> None:
-    why[where] = refusal
 
 
 def _any(row: NDArray[np.int64], what: NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:

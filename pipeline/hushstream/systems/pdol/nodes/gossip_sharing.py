@@ -227,7 +227,7 @@ def _parameters(home: HomeMachine, release_id: bytes, after: int, sent: NDArray[
         "epoch": home.epoch.number,
         "after": after,
         "values": sent.astype("<i8").tobytes(),
-        **home.system.stated(home.system.as_stated(home.key.reproducible)),
+        **home.system.stated[home.system.as_stated(home.key.reproducible)],
     }
 
 

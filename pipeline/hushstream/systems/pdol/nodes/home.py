@@ -29,10 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.batch import covered, head_of
-from hushstream.engine.journal.chain import Chain, Identity
-from hushstream.engine.journal.digests import digest_records
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import Batch as JournaledBatch
+from hushstream.engine.journal.chain import (
+    Chain,
+    Identity,
+    covered,
+    digest_records,
+    in_its_generation,
+    ranges_of,
+    record_of,
+    require_same,
+)
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.budget import debit_fields
@@ -297,6 +304,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     derived: ClassVar[Mapping[str, str]] = {
         "system": FIXED,
         "partition": FIXED,
+        "nodes": FIXED,
         "state": FIXED,
         "letters": "written under the key in force",
         "float_ties": "a count of this process alone",
@@ -310,6 +318,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         identity = Identity("node", system.config.deployment, system.digest, ("predictions", partition))
         self.system = system
         self.partition = partition
+        self.nodes = system.nodes_of(partition)
         self.state = sharing.state
         self.sharing = sharing
         self.keys = KeyInForce(key, ring)
@@ -470,11 +479,14 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             self.epoch.follow(fields["head"]["epoch"], fields["debits"][0]["scope"], self.spending.terms.own)
         journaled = np.frombuffer(fields["predicted"], np.int8) if self.sharing.predicts_in_floats else None
         batch, again = self._folded(slices, fields["turned_to"], journaled)
-        if self.chain.would_append(again) != value:
+        try:
+            require_same(self.chain, again, fields)
+        except ReplayMismatch:
             if before:
                 self.restore(before)
-                raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed")
-            raise HushstreamError(f"{self._record()}: the same inputs give another record: another program wrote it")
+                raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed") from None
+            said = f"{self._record()}: the same inputs give another record: another program wrote it"
+            raise HushstreamError(said) from None
         self.chain.append(again)
         self._rotate_to(fields["turned_to"])
         return batch.step(None, fields["turned_to"] != STAYS)
@@ -508,9 +520,10 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         parts = covered(self.positions(), slices)
         batch = Batch(journaled)
         self._take(parts, batch)
-        sequence = self.chain.sequence + 1
-        head = head_of(self.chain, self.key, sequence, self.epoch.number, parts.values(), batch.outputs)
-        return batch, {"head": head, **batch.fields(self.sharing.version), "turned_to": turned_to}
+        fields = {**batch.fields(self.sharing.version), "turned_to": turned_to}
+        ranges, inputs = ranges_of(parts.values()), digest_records(self.key, parts.values())
+        whole = JournaledBatch(ranges, inputs, fields, tuple(batch.outputs), self.epoch.number)
+        return batch, record_of(self.chain, whole, self.chain.sequence + 1)
 
     def _record(self) -> str:
         return f"predictions/{self.partition} record {self.chain.sequence + 1}"
@@ -599,8 +612,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return id_fault(event_id) or id_fault(user)
 
     def _stranger(self, node: int) -> PdolRefusal | None:
-        known = 0 <= node < self.system.config.nodes and self.system.home_of(node) == self.partition
-        if not known:
+        if node not in self.nodes:
             return PdolRefusal.UNKNOWN_NODE
         return PdolRefusal.ABSENT_NODE if node in self.absent else None
 

@@ -42,16 +42,19 @@ class Incoming(NamedTuple):
 
 def decode_slice(part: InputSlice) -> list[Incoming]:
     """All of a slice; what cannot be decoded has the reason for its name, and no fields."""
-    return [_decoded(record) for record in part.records]
+    decoded = []
+    for record in part.records:
+        try:
+            name, fields = codec.decode(record.value, KINDS)
+        except CodecError as error:
+            decoded.append(Incoming(record, str(error.reason), {}))
+        else:
+            decoded.append(_batch(record, name, fields) if name.endswith("Batch") else Incoming(record, name, fields))
+    return decoded
 
 
-def _decoded(record: InputRecord) -> Incoming:
-    try:
-        name, fields = codec.decode(record.value, KINDS)
-    except CodecError as error:
-        return Incoming(record, str(error.reason), {})
-    if not name.endswith("Batch"):
-        return Incoming(record, name, fields)
+def _batch(record: InputRecord, name: str, fields: dict[str, Any]) -> Incoming:
+    """A record of many rows, if its columns agree and there are not too many."""
     rows = len(fields["event_ids"])
     agrees = _batch_agrees(fields, rows) if name == "RecordBatch" else len(fields["labels"]) == rows
     if not agrees or len(fields["users"]) != rows:

@@ -12,6 +12,7 @@ from hushstream.agents.worker.deployment import load, make_folder, parse_config,
 from hushstream.replay.catalogue.worlds import make_world
 from hushstream.replay.sample import Sample
 from hushstream.replay.studies.p2b.closed_loop import ClosedLoop, Plan
+from hushstream.replay.worlds.shop import shop
 from hushstream.replay.worlds.world import World
 
 _DATASET = "synthetic"
@@ -41,23 +42,26 @@ def sample(
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
-    """Contributors and a tenth as many others at so many interactions a second, whose windows close within seconds.
+    """Contributors of a shop and a tenth as many others at so many interactions a second; windows close in seconds.
 
-    The encoder is fitted in a process of its own, which gives its memory back.
+    The folder is made in a process of its own, which gives its memory back.
     """
     plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
-    world: World = make_world(_DATASET, users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
-    more = {
+    world = shop(users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
+    values = {
+        "deployment": "live",
+        "items": {"capacity": world.arms},
+        "features": world.schema.plain,
         "expected_slots": world.users,
-        "encoder": {"codes": 4},
         "slot": {"after_interactions": _LIVE_ROUNDS},
-        "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5},
+        "exploration": {"choice": "epsilon", "share": 0.05},
+        "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
     }
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        config = parse_config(_config("live", world, more))
-        pool.submit(make_folder, folder, config, public_dataset=_DATASET).result()
-    return Sample(load(folder), world.users * world.rounds, ClosedLoop(world, plan).run)
+        pool.submit(make_folder, folder, parse_config(values), public_dataset="shop").result()
+    system = load(folder)
+    return Sample(system, world.users * world.rounds, ClosedLoop(world, plan, rules=system.requests).run)
 
 
 def _config(name: str, world: World, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.batch import Rounding
-from hushstream.engine.journal.chain import Identity
+from hushstream.engine.journal.chain import Identity, Rounding
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Identity
-from hushstream.engine.journal.generations import in_its_generation
+from hushstream.engine.journal.chain import Identity, in_its_generation
 from hushstream.engine.learner.answering import ANSWERING, AnsweredBatch, AnsweringRole
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, Step

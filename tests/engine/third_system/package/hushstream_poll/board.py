@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.journal.batch import Rounding
-from hushstream.engine.journal.chain import Identity
+from hushstream.engine.journal.chain import Identity, Rounding
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
@@ -58,6 +57,6 @@ class BoardMachine(PublishingRole):
         return {
             "shares": shares,
             "votes": self.votes,
-            **self.system.stated(self.as_stated),
+            **self.system.stated[self.as_stated],
             "digest": self.chain.digester.digest("standing", shares),
         }

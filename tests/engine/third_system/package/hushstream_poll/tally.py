@@ -166,7 +166,7 @@ class TallyMachine(ReleasingRole):
             "votes": len(ballots),
             "sums": sums.astype("<i8").tobytes(),
             "variance": laplace_variance(*system.scale),
-            **system.stated(system.as_stated(key.reproducible)),
+            **system.stated[system.as_stated(key.reproducible)],
         }
         entry = system.ledger_entry(name, asked.debit, key.reproducible)
         return (

@@ -1,0 +1,88 @@
+"""What was promised beside what is released: the gauges by which a deployment's forecast is held against it.
+
+*Promised* is what `plan` says of the configuration after as many slots as have been released. *Found* is the share of
+the gain under the spreads of effects that the released sums are likeliest under (`planning.estimated`, at the rate that
+the plan took), and the share of released reports that hold a reward. Whoever filled a window started from the model of
+those before it, so what is promised of all of them is the mean over windows, or over `_PLACES` of them.
+
+All of it follows from the configuration and from released sums: its class is *released*, and it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from hushstream.engine.declare.plan import Audience
+from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine, PrivateTotals, RawTotals
+from hushstream.systems.p2b.planning.estimated import estimated_spreads
+from hushstream.systems.p2b.planning.forecast import Forecast, held_share
+from hushstream.systems.p2b.planning.plan import ASSUMED_REST, FACTORS, Forecaster, assumed_spreads
+from hushstream.systems.p2b.server.effects import raw_effects
+from hushstream.systems.p2b.server.fading import Worth
+
+_PLACES = 32
+BOUNDS = ("low", "expected", "high")
+
+
+def aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
+    """See `Role.outlook`: of noised sums, once there is a version made of them."""
+    totals, config = machine.totals, machine.system.config
+    if isinstance(totals, RawTotals) or config.release.mode != "slot-sums" or not totals.slots:
+        return None
+    slots, windows = totals.slots, machine.version
+    if isinstance(totals, PrivateTotals):
+        ones, zeros = totals.sums()
+        return windows, partial(_told, config, slots, windows, lambda: float(ones.sum() / (ones + zeros).sum()))
+    layout, worth = totals.released()
+    if not layout.arms:
+        return None
+    return windows, partial(_told_of_features, config, slots, windows, layout, worth)
+
+
+def _told_of_features(
+    config: P2BConfig, slots: int, windows: int, layout: FeatureLayout, worth: Worth
+) -> Mapping[str, float]:
+    """`_told`, and the share of the gain under the likeliest spreads with its range."""
+    told = _told(config, slots, windows, lambda: raw_effects(layout, worth.ones, worth.zeros, worth.variance).share)
+    ahead = _forecaster(config)
+    found = estimated_spreads(layout, ahead.habits, worth, ASSUMED_REST, ahead.spreads.rate, worth)
+    ahead = replace(ahead, spreads=found.spreads)
+    return {**told, **_gains("found", ahead, slots, windows, found.factors)}
+
+
+def _told(config: P2BConfig, slots: int, windows: int, held: Callable[[], float]) -> Mapping[str, float]:
+    """What was promised, and which share of reports holds a reward."""
+    ahead = _forecaster(config)
+    before = np.unique(np.linspace(0, windows - 1, min(windows, _PLACES)).astype(int)).tolist()
+    started = [_after(ahead, slots * one / windows, one) for one in before]
+    return {
+        **_gains("promised", ahead, slots, windows, FACTORS),
+        "reward_alone": held_share(started[0].cold, ahead.habits),
+        "reward_promised": float(np.mean([held_share(one.private, ahead.habits) for one in started])),
+        "reward_found": min(1.0, max(0.0, held())),
+    }
+
+
+def _forecaster(config: P2BConfig) -> Forecaster:
+    """As a plan has it whose users are those that the configuration expects."""
+    return Forecaster(config, Audience(max(1, config.expected_slots), config.slot.after_interactions),
+                      assumed_spreads(config))  # fmt: skip
+
+
+def _after(ahead: Forecaster, slots: float, windows: int, factor: float = 1.0) -> Forecast:
+    each = max(1, round(windows / ahead.config.partitions.shuffler))
+    return ahead.of(ahead.after(slots, each), factor)
+
+
+def _gains(
+    of: str, ahead: Forecaster, slots: int, windows: int, factors: tuple[float, float, float]
+) -> dict[str, float]:
+    """The share of the non-private gain; 0 where there is none."""
+    shares = (_after(ahead, slots, windows, factor).share for factor in factors)
+    return {f"gain_{of}_{bound}": min(1.0, max(0.0, share or 0.0)) for bound, share in zip(BOUNDS, shares, strict=True)}
