@@ -26,8 +26,9 @@ from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
 from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
+Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""What was found of one row."""
+"""What is to be done of one row, and what was found of it."""
 
 
 @cache
@@ -58,15 +59,15 @@ def run_audits(
     yield from abreast(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
 
 
-def abreast(work: Callable[[str], Done], names: Sequence[str], processes: int | None = None) -> Iterator[Done]:
+def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
     """What some work gives of each row, in their order, rows side by side in so many processes."""
-    count = min(len(names), processes or os.cpu_count() or 1)
-    if count == 1:
-        yield from map(work, names)
+    count = min(len(asked), processes or os.cpu_count() or 1)
+    if count <= 1:
+        yield from map(work, asked)
         return
     # Fresh interpreters: a forked one would share locks with threads of this process.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        yield from pool.map(work, names)
+        yield from pool.map(work, asked)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
