@@ -51,7 +51,7 @@ from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
 from hushstream.systems.p2b.reports.device_agreement import agreement_of
-from hushstream.systems.pdap.windows import Schedule
+from hushstream.systems.pdap.configuration import Schedule
 from offered import MEANARM, POLL, offered
 
 KEYS = KeySource(seed=7)
