@@ -202,10 +202,10 @@ def test_a_world_of_smaller_effects_than_promised_shows_a_smaller_gain() -> None
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_world_that_changes_is_told_from_one_that_stays(seed: int) -> None:
-    """Effects of .4 that change after every third of nine windows: some thirty deviations of what a window tells. In a
-    still world a half-life foretells worse in each window. Three seeds of either kind, each with one outcome."""
+    """Effects of .4 that change after every third of twelve windows: some thirty deviations of what a window tells. In
+    a still world a half-life foretells worse in each window. Three seeds of either kind, each with one outcome."""
     system = system_of()
-    still, turning = (released(system, 9, 0.4, seed, changes) for changes in (1_000, 3))
+    still, turning = (released(system, 12, 0.4, seed, changes) for changes in (1_000, 3))
     assert planned(system, still).facts["half_life_measured"] is None
     assert planned(system, turning).facts["half_life_measured"] in (1.0, 2.0, 4.0)
     assert "no drift is seen" in planned(system, still).as_text()

@@ -400,7 +400,8 @@ class P2BConfig:
             known of those that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
         half_life: the model halves a window's weight with every so many later windows of a partition, so that it
-            follows a world that changes; null weighs all windows alike. It costs nothing: released sums are weighed.
+            follows a world that changes; null weighs all windows alike; ``auto`` takes the half-life that foretells
+            released windows best, for windows with fresh noise. It costs nothing: released sums are weighed.
         model_valid_seconds: so long after a version of the model was made devices begin with it, where learners are
             agents on devices; null for 30 days. After that they keep what they have, and new ones begin without a model
             until the next version.
@@ -432,7 +433,7 @@ class P2BConfig:
     items_from_requests: bool = later(False)
     item_features: Any = later(None)
     exploration: ExplorationConfig = later(ExplorationConfig())
-    half_life: float | None = later(None)
+    half_life: float | Literal["auto"] | None = later(None)
     model_valid_seconds: float | None = later(None)
     shadow: ShadowConfig = later(ShadowConfig())
 
@@ -451,9 +452,13 @@ class P2BConfig:
         self._check_items()
         if self.half_life is not None:
             require(self.release.form == "features", "model.half_life", "none for form codes", self.half_life)
-            expected = "windows from 0.1 to 1,000,000"
-            half_life = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
-            object.__setattr__(self, "half_life", half_life)
+            expected = "auto, or windows from 0.1 to 1,000,000"
+            if self.half_life != "auto":
+                half_life = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
+                object.__setattr__(self, "half_life", half_life)
+            elif self.release.sums != "fresh":
+                sums = "fresh where model.half_life is auto: through a counter windows share noise"
+                require(False, "release.sums", sums, self.release.sums)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         self._check_lift()
         require(self.system == "p2b", "system", "p2b", self.system)
@@ -496,6 +501,11 @@ class P2BConfig:
     def devices(self) -> bool:
         """Whether its learners are agents on devices that hand in slots, and take models, through a gateway."""
         return self.kind == "edge" and self.release.form == "features"
+
+    @property
+    def set_half_life(self) -> float | None:
+        """The half-life that is set, in windows of a partition; None where nothing is forgotten, or it is `auto`."""
+        return None if self.half_life == "auto" else self.half_life
 
     @property
     def valid_ms(self) -> int:
@@ -586,7 +596,7 @@ def configuration_digest(
 KEYS: Mapping[str, str | None] = {
     "arms": language.ITEMS,
     "context": "features",
-    "context.declared": "features",
+    "context.declared": language.FEATURES,
     "expected_items": "items.expected",
     "click_rate": "feedback.click_rate",
     "named_items": language.NAMED_ITEMS,

@@ -13,6 +13,9 @@ nodes with the weights that `NegativeDigitTree.faded_changes` derives. The shuff
 each window by how much V changes beyond fading; the aggregator multiplies by f^2 and adds. A counter's windows fade by
 2^(-1/h) from one to the next, so with several partitions V is exact where these close windows in turn.
 
+**Chosen as it runs** (`model.half_life: auto`): the aggregator keeps totals under each of `HALF_LIVES` and under none,
+and makes its model of those that foretold the windows so far best (`server.half_lives`).
+
 All of it is post-processing of what was released: no weight is part of any sensitivity, and no price depends on one.
 """
 
@@ -21,12 +24,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.server.elementary import exp
-
-_LN2 = 0.6931471805599453
+from hushstream.systems.p2b.server.elementary import halving
+from hushstream.systems.p2b.server.half_lives import HALF_LIVES
 
 
 class Remembered(NamedTuple):
@@ -43,12 +43,19 @@ class Remembered(NamedTuple):
 
 def fade_of_windows(config: P2BConfig) -> float:
     """What the weight of a partition's window is multiplied by with each later one of that partition."""
-    return 1.0 if config.half_life is None else _halving(config.half_life)
+    return 1.0 if config.set_half_life is None else halving(config.set_half_life)
 
 
 def fade_of_crowds(config: P2BConfig) -> float:
-    """f: what a window's weight is multiplied by with each later one of any partition."""
-    return 1.0 if config.half_life is None else _halving(config.half_life * config.partitions.shuffler)
+    """f: what a window's weight is multiplied by with each later one of any partition; 1 where that is not set."""
+    return 1.0 if config.set_half_life is None else halving(config.set_half_life * config.partitions.shuffler)
+
+
+def fades_of_crowds(config: P2BConfig) -> tuple[float, ...]:
+    """f of every half-life that the aggregator keeps totals under: the one that is set, or those it chooses among."""
+    if config.half_life != "auto":
+        return (fade_of_crowds(config),)
+    return (1.0, *(halving(half_life * config.partitions.shuffler) for half_life in HALF_LIVES))
 
 
 def remembered(config: P2BConfig, windows: int) -> Remembered:
@@ -58,8 +65,3 @@ def remembered(config: P2BConfig, windows: int) -> Remembered:
         return Remembered(1.0, 1.0)
     weights, squares = (-math.expm1(power * count * math.log(fade)) / (1.0 - fade**power) for power in (1, 2))
     return Remembered(weights**2 / squares / count, weights / squares)
-
-
-def _halving(steps: float) -> float:
-    """2^(-1/steps), the same bits on every machine."""
-    return float(exp(np.array([-_LN2 / steps]))[0])

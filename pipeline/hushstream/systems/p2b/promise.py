@@ -74,7 +74,7 @@ def noise_variance(config: P2BConfig, windows: int) -> float:
     """
     if windows < 1:
         return 0.0
-    if config.half_life is not None:
+    if config.set_half_life is not None:
         return _faded_variance(config, windows)
     tree = window_tree_of(config)
     if tree is None:
@@ -115,7 +115,7 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
     expected, fresh = expected_windows(config), window_tree_of(config) is None
     windows = (expected if fresh else 1) * config.partitions.shuffler
     slots = config.expected_slots * config.slot.lifetime_slots
-    if config.half_life is not None:
+    if config.set_half_life is not None:
         # As many slots as their weighed sums are worth, and as many windows as have that noise.
         slots = max(1, round(slots * remembered(config, expected).share))
         windows = max(1, round(noise_variance(config, expected) / _fresh_variance(config)) if fresh else windows)

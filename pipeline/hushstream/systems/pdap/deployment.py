@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
@@ -75,9 +77,13 @@ class PdapSystem(Core[PdapConfig]):
 
     @cached_property
     def requests(self) -> ContextRules:
-        """See `System.requests`: contexts are numbers from 0 to 1, and the track is the user's home vendor."""
+        """See `System.requests`: contexts are numbers from 0 to 1 or values of the declared features.
+
+        The track is the user's home vendor.
+        """
         levels = self.config.release.reward_levels
-        return ContextRules(
+        schema = self.config.declared
+        numbers = ContextRules(
             arms=self.config.arms,
             width=self.config.grid.dimension,
             good=inside,
@@ -89,6 +95,29 @@ class PdapSystem(Core[PdapConfig]):
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (feedback.reward_levels)",
             shadow=self.config.mode == "shadow",
         )
+        if schema is None:
+            return numbers
+        return replace(
+            numbers,
+            width=schema.row_bytes,
+            good=schema.readable,
+            refusal=Refusal.MALFORMED_FEATURES,
+            expected="values of the declared features",
+            features=schema,
+        )
+
+    def paths(self, contexts: NDArray[Any]) -> Int64:
+        """Where contexts of a learner's log lie on the deepest level of the grid; any path of those not `good`.
+
+        Args:
+            contexts: float32 (n, d), or rows of declared features, uint8 (n, row bytes).
+        """
+        grid, schema, good = self.config.grid, self.config.declared, self.requests.good(contexts)
+        if schema is None:
+            return grid.paths(np.where(good[:, None], contexts, np.float32(0)))
+        found = np.zeros(len(contexts), dtype=np.int64)
+        found[good] = grid.paths(schema.positions(schema.read(contexts[good].tobytes())))
+        return found
 
     @cached_property
     def owners(self) -> Int64:

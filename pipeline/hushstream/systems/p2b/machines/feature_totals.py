@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -14,12 +15,13 @@ import numpy as np
 from hushstream.engine.journal.chain import EXACT
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forgetting import fade_of_crowds
+from hushstream.systems.p2b.forgetting import fades_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.fading import Worth
-from hushstream.systems.p2b.server.item_totals import ItemTotals
+from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foretold
+from hushstream.systems.p2b.server.item_totals import Int32, ItemTotals
 from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
@@ -66,8 +68,9 @@ class FeatureTotals:
         config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        self._fade = fade_of_crowds(config)
-        self._totals = CrowdTotals(*self._form.shape, self._fade)
+        self._kept = HalfLives(
+            partial(CrowdTotals, *self._form.shape), fades_of_crowds(config), config.partitions.shuffler
+        )
         self._as_stated = True
         self._system = system
 
@@ -80,7 +83,7 @@ class FeatureTotals:
                 np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(self._form.shape)
                 for name in ("ones", "zeros")
             )
-            self._totals.add(ones, zeros, crowd["variance"], crowd["slots"])
+            add_crowd(self._kept, self._form.layout, ones, zeros, crowd["variance"], crowd["slots"])
         except (ValueError, AggregationError):
             return False
         self._as_stated = self._as_stated and crowd["private_as_stated"]
@@ -89,11 +92,12 @@ class FeatureTotals:
     def model(self) -> FeatureModelFields:
         """The model that follows from the totals."""
         form = self._form
-        found = effects(form.layout, *self._totals.worth())
+        totals = self._kept.best
+        found = effects(form.layout, *totals.worth())
         start, slots = warm_start(found, form.chance, self._horizon), found.slots
         if form.start is not None:
             # A product in order: powers are rounded differently by different machines.
-            faded = math.prod(repeat(self._fade, self._totals.crowds))
+            faded = math.prod(repeat(self._kept.fade, totals.crowds))
             start, slots = pooled(form.start, start, found.slots, faded), found.slots + faded * form.start.slots
         return FeatureModelFields(
             start,
@@ -104,21 +108,21 @@ class FeatureTotals:
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""
-        return bytes([self._as_stated]) + self._totals.dump()
+        return bytes([self._as_stated]) + self._kept.dump()
 
     def load(self, dumped: bytes) -> None:
         """Back from packed."""
-        self._totals = CrowdTotals.load(dumped[1:], self._fade)
+        self._kept.load(dumped[1:], CrowdTotals.load)
         self._as_stated = dumped[:1] == b"\x01"
 
     @property
     def slots(self) -> int:
         """In all windows (public), nulls included."""
-        return self._totals.slots
+        return self._kept.best.slots
 
     def released(self) -> tuple[FeatureLayout, Worth]:
         """The sums as a model is made of them, and the layout of the items that they are of."""
-        return self._form.layout, self._totals.worth()
+        return self._form.layout, self._kept.best.worth()
 
 
 class NamedTotals:
@@ -132,7 +136,8 @@ class NamedTotals:
         self._form = system.linear
         self._horizon = config.slot.after_interactions
         carried = system.window_tree is not None
-        self._totals = ItemTotals(*self._form.shape, carried, fade_of_crowds(config))
+        make = partial(ItemTotals, *self._form.shape, carried)
+        self._kept = HalfLives(make, fades_of_crowds(config), config.partitions.shuffler)
         self._as_stated = True
         self._system = system
 
@@ -146,7 +151,11 @@ class NamedTotals:
                 for name in ("ones", "zeros")
             )
             entries = np.frombuffer(crowd["entries"], "<i4").astype(np.int32)
-            self._totals.add(ones, zeros, crowd["variance"], crowd["slots"], crowd["catalogue"], entries)
+            variance, slots, catalogue = (crowd[name] for name in ("variance", "slots", "catalogue"))
+            self._kept.add(
+                lambda totals: totals.add(ones, zeros, variance, slots, catalogue, entries),
+                partial(self._foretold, Worth(ones, zeros, variance), entries),
+            )
         except (ValueError, AggregationError):
             return False
         self._as_stated = self._as_stated and crowd["private_as_stated"]
@@ -154,7 +163,7 @@ class NamedTotals:
 
     def model(self) -> FeatureModelFields:
         """The model that follows from the totals: rows that never had an item are noise, and left as they begin."""
-        totals, form = self._totals, self._form
+        totals, form = self._kept.best, self._form
         start = cold_start(*form.shape, blocks=len(form.layout.schema.table))
         rows = np.flatnonzero(totals.entries > 0)
         slots = 0.0
@@ -174,22 +183,36 @@ class NamedTotals:
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""
-        return bytes([self._as_stated]) + self._totals.dump()
+        return bytes([self._as_stated]) + self._kept.dump()
 
     def load(self, dumped: bytes) -> None:
         """Back from packed."""
-        self._totals.load(dumped[1:])
+        self._kept.load(dumped[1:], self._read)
         self._as_stated = dumped[:1] == b"\x01"
 
     @property
     def slots(self) -> int:
         """In all windows (public), nulls included."""
-        return self._totals.slots
+        return self._kept.best.slots
 
     def released(self) -> tuple[FeatureLayout, Worth]:
         """See `FeatureTotals.released`: of rows that have had an item."""
-        rows = np.flatnonzero(self._totals.entries > 0)
-        return replace(self._form.layout, arms=int(rows.size)), self._totals.worth(rows)
+        totals = self._kept.best
+        rows = np.flatnonzero(totals.entries > 0)
+        return replace(self._form.layout, arms=int(rows.size)), totals.worth(rows)
+
+    def _foretold(self, window: Worth, entries: Int32, totals: ItemTotals) -> float:
+        """Of the rows that stand for the same items before and in the window."""
+        rows = np.flatnonzero((totals.entries > 0) & (totals.entries == entries))
+        if not rows.size:
+            return 0.0
+        layout = replace(self._form.layout, arms=int(rows.size))
+        return foretold(layout, totals.worth(rows), Worth(window.ones[rows], window.zeros[rows], window.variance))
+
+    def _read(self, dumped: bytes, fade: float) -> ItemTotals:
+        totals = ItemTotals(*self._form.shape, self._system.window_tree is not None, fade)
+        totals.load(dumped)
+        return totals
 
 
 def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:

@@ -6,15 +6,16 @@ is that of its slots between its first window and its newest one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
-from hushstream.engine.release_parts import PART, BadPart, PartSets, record_of
+from hushstream.engine.records import PART
+from hushstream.engine.release_parts import BadPart, PartSets, record_of
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -25,8 +26,9 @@ from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedT
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
 from hushstream.systems.p2b.planning.forecast import Forecast
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
-from hushstream.systems.p2b.server.effects import Int64, effects, log_likelihood, raw_effects
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.elementary import halving
+from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.half_lives import HALF_LIVES, SETTLING_WINDOWS, HalfLives, add_crowd
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 _DAY_MS = 86_400_000
@@ -35,7 +37,7 @@ _LEAST_DAYS = 1.0 / 24
 _WEEKS = (4, 12)
 _STEADY = 10_000
 """A day by which as many come as go."""
-_LEAST_WINDOWS = 4
+_LEAST_WINDOWS = SETTLING_WINDOWS + 2
 """Of which a drift can be told."""
 _LARGEST_EPSILON = 20.0
 
@@ -146,11 +148,17 @@ def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iter
     if half_life is None:
         yield "no drift is seen: windows of the past foretell the next one best when none is forgotten"
         return
+    if config.half_life == "auto":
+        yield (
+            f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}, and "
+            f"the model follows (model.half_life: auto)"
+        )
+        return
     each = half_life / config.partitions.shuffler
     set_to = "" if config.half_life is None else f" (it is {config.half_life:g})"
     yield (
         f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}; set "
-        f"model.half_life: {each:g} in the next deployment{set_to}"
+        f"model.half_life: {each:g} in the next deployment{set_to}, or auto"
     )
 
 
@@ -234,15 +242,6 @@ def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> t
     )
 
 
-HALF_LIVES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""In windows, the candidates."""
-
-MOST_WINDOWS = 48
-"""The newest so many are looked at."""
-
-_LEAST_GAIN = 5.0
-
-
 class Window(NamedTuple):
     """The sums of one window, the variance of the noise in each, and its slots."""
 
@@ -259,26 +258,8 @@ def measured_half_life(layout: FeatureLayout, windows: Sequence[Window]) -> floa
         layout: of the items that the sums are of.
         windows: with noise of their own, oldest first.
     """
-    newest = windows[-MOST_WINDOWS:]
-    found = {half_life: _foretold(layout, newest, half_life) for half_life in HALF_LIVES}
-    best = max(HALF_LIVES, key=lambda half_life: found[half_life])
-    return best if found[best] > _foretold(layout, newest, math.inf) + _LEAST_GAIN else None
-
-
-def _foretold(layout: FeatureLayout, windows: Sequence[Window], half_life: float) -> float:
-    """The log-likelihood of each window but the first, given those before it."""
-    totals = CrowdTotals(layout.arms, layout.cells, 2.0 ** (-1.0 / half_life))
-    together = 0.0
-    for number, window in enumerate(windows):
-        if number:
-            known = effects(layout, *totals.worth())
-            next_one = raw_effects(layout, window.ones, window.zeros, window.variance)
-            raw, spread = (
-                np.concatenate([one[place].reshape(layout.arms, -1) for one in next_one.blocks.values()], axis=1)
-                for place in range(2)
-            )
-            together += log_likelihood(raw - known.cells, spread + known.cell_variances, 0.0)
-            own, own_spread = next_one.arms
-            together += log_likelihood(own - known.arms, own_spread + known.arm_variances, 0.0)
-        totals.add(window.ones, window.zeros, window.variance, window.slots)
-    return together
+    fades = (1.0, *map(halving, HALF_LIVES))
+    kept = HalfLives(partial(CrowdTotals, layout.arms, layout.cells), fades)
+    for ones, zeros, variance, slots in windows:
+        add_crowd(kept, layout, ones, zeros, variance, slots)
+    return (None, *HALF_LIVES)[kept.place]

@@ -272,6 +272,11 @@ def _renewed(config: P2BConfig) -> tuple[str, ...]:
 
 
 def _forgotten(config: P2BConfig) -> tuple[str, ...]:
+    if config.half_life == "auto":
+        return (
+            "the model forgets as fast as released windows say that the world changes (model.half_life: auto); slots "
+            "are given as if nothing changed",
+        )
     if config.half_life is None:
         return ()
     windows = remembered(config, 1 << 40)

@@ -13,6 +13,7 @@ from hushstream.systems.p2b.deployment import reuse_after_ms
 from hushstream.systems.p2b.forgetting import remembered
 from hushstream.systems.p2b.form import FeaturesForm
 from hushstream.systems.p2b.promise import expected_windows, layout_of_slots, noise_variance
+from hushstream.systems.p2b.server.half_lives import HALF_LIVES
 
 _MOST_SLOTS = 10**12
 """What `expected_slots` takes."""
@@ -103,6 +104,15 @@ def _in_parts(parts: int, arms: int) -> Iterator[Fact]:
 
 
 def _forgetting(config: P2BConfig) -> Iterator[Fact]:
+    if config.half_life == "auto":
+        yield Fact(
+            "half_lives",
+            len(HALF_LIVES),
+            "The model forgets with the half-life that foretold the released windows so far best, or not at all "
+            "(`model.half_life: auto`). It costs nothing and refunds nothing: it reads what was released, and every "
+            "price here is as without it.",
+        )
+        return
     if config.half_life is None:
         return
     ever = 1 << 40

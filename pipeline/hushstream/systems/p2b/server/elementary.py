@@ -18,6 +18,7 @@ _LN2_HIGH = 0.693147180369123816490
 """ln 2 to 32 bits: its multiples by exponents are exact (as in FreeBSD's msun)."""
 
 _LN2_LOW = 1.90821492927058770002e-10
+_LN2 = 0.6931471805599453
 _INVERSE_LN2 = 1.44269504088896338700
 _SQRT_HALF = 0.70710678118654752440
 _LOG_TERMS = 12
@@ -69,3 +70,8 @@ def logit(values: Float64) -> Float64:
 def total(values: Float64) -> float:
     """The sum of all entries, rounded once."""
     return math.fsum(values.ravel().tolist())
+
+
+def halving(steps: float) -> float:
+    """2^(-1/steps): what so many steps of are one half."""
+    return float(exp(np.array([-_LN2 / steps]))[0])

@@ -48,7 +48,7 @@ from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
-from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
+from hushstream.systems.pdap.deployment import TRACK, PdapSystem
 from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
 
@@ -327,11 +327,8 @@ class PdapLearnerMachine(DecisionRole):
 
 
 def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
-    grid = system.config.grid
     found = decode_checked(part, system.requests, _OWN)
-    contexts = found.columns.contexts
-    # What is refused has no path; any stands for it.
-    paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
+    paths = system.paths(found.columns.contexts).tolist()
     return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
 
 

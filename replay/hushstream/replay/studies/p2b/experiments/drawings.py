@@ -23,7 +23,7 @@ MODE_PENS = {
     "paper": Pen(PURPLE, "-", "D"),
 }
 FEATURE_PENS = {"linear sums": Pen(BLUE, "-", "o"), "codes": Pen(PURPLE, "--", "D")}
-_HALF_LIFE_PENS = (Pen(GREY, ":", "s"), Pen(PURPLE, "--", "D"), Pen(BLUE, "-", "o"))
+_HALF_LIFE_PENS = (Pen(GREY, ":", "s"), Pen(PURPLE, "--", "D"), Pen(BLUE, "-", "o"), Pen(GREEN, "-.", "v"))
 _SWEEP = {0.5: SKY, 8.0: GREEN}
 _THRESHOLD_COLOURS = (SKY, PERIWINKLE, BLUE, BLACK)
 

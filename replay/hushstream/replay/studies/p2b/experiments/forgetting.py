@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
@@ -38,10 +38,11 @@ from hushstream.replay.worlds.mixed_table import FeatureWorld, MixedTable, Rotat
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.forgetting import fade_of_crowds, fade_of_windows
+from hushstream.systems.p2b.forgetting import fade_of_windows, fades_of_crowds
 from hushstream.systems.p2b.promise import guarantee_of, layout_of_slots, window_tree_of
 from hushstream.systems.p2b.running import open_running
 from hushstream.systems.p2b.server.effects import effects
+from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import cold_start, warm_start
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
@@ -59,8 +60,9 @@ SETTINGS = (
     " 0: of all users), with the same visits and coins in all deployments; intervals are over worlds.",
     "A half-life of 2 windows is one of 12,500 users, one of 8 windows one of 50,000.",
 )
-HALF_LIVES = (None, 2.0, 8.0)
+HALF_LIVES: tuple[float | Literal["auto"] | None, ...] = (None, 2.0, 8.0, "auto")
 EPSILON = 1.0
+_HALF_LIFE_WORDS = {None: "none", "auto": "auto", 2.0: "2 windows", 8.0: "8 windows"}
 
 Played = Mapping["Trial", tuple[float, ...]]
 
@@ -81,7 +83,7 @@ class Trial:
     """
 
     rotating: bool
-    half_life: float | None
+    half_life: float | Literal["auto"] | None
     sums: Literal["fresh", "counter"] = "fresh"
     window: int = 6_250
     generation: int = 50_000
@@ -132,7 +134,7 @@ def play(trial: Trial) -> tuple[float, ...]:
     """Mean expected reward of a visit, window by window."""
     world, config = world_of(trial), config_of(trial)
     layout = layout_of_slots(config)
-    totals = CrowdTotals(layout.arms, layout.cells, fade_of_crowds(config))
+    kept = HalfLives(partial(CrowdTotals, layout.arms, layout.cells), fades_of_crowds(config))
     start = cold_start(world.arms, layout.cells, len(world.schema.table))
     releases, rewards = _Releases(trial, config), []
     for low in range(0, trial.users, trial.window):
@@ -142,8 +144,8 @@ def play(trial: Trial) -> tuple[float, ...]:
         rewards.append(sum(part.earned for part in parts) / (trial.window * ROUNDS))
         rows = np.concatenate([part.rows for part in parts])
         arms, clicks = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
-        totals.add(*releases.of(rows, arms, clicks), trial.window)
-        start = warm_start(effects(layout, *totals.worth()), click_chance(world.click_rate), ROUNDS)
+        add_crowd(kept, layout, *releases.of(rows, arms, clicks), trial.window)
+        start = warm_start(effects(layout, *kept.best.worth()), click_chance(world.click_rate), ROUNDS)
     return tuple(rewards)
 
 
@@ -210,7 +212,7 @@ def _row(line: Trial, generation: int, played: Played, seeds: Sequence[int]) -> 
     row: Row = {
         "world": world_of(line).name,
         "items": line.arms,
-        "half_life": "none" if line.half_life is None else f"{line.half_life:g} windows",
+        "half_life": _HALF_LIFE_WORDS[line.half_life],
         "generation": generation,
     }
     columns = {"reward": _rewards(line, generation, played, seeds), "gain": _gains(line, generation, played, seeds)}
@@ -231,10 +233,10 @@ def _provenance(lines: Sequence[Trial]) -> tuple[Provenance, ...]:
 
 
 def _targets(played: Played, seeds: Sequence[int]) -> list[BenchRow]:
-    def reward(half_life: float) -> float:
+    def reward(half_life: float | Literal["auto"]) -> float:
         return float(_rewards(Trial(True, half_life), 0, played, seeds).mean())
 
-    def cost(half_life: float) -> float:
+    def cost(half_life: float | Literal["auto"]) -> float:
         return -float(_gains(Trial(False, half_life), 0, played, seeds).mean())
 
     gain = float(_gains(Trial(True, 8.0), 0, played, seeds).mean())
@@ -243,4 +245,6 @@ def _targets(played: Played, seeds: Sequence[int]) -> list[BenchRow]:
         at_most("still world, half-life of 12,500 users: what it costs", [cost(2.0)], "reward", 0.004),
         at_least("rotating world, half-life of 50,000 users: gain over forgetting nothing", [gain], "reward", 0.0),
         at_most("still world, half-life of 50,000 users: what it costs", [cost(8.0)], "reward", 0.004),
+        at_least("rotating world, chosen as it runs: reward", [reward("auto")], "reward", 0.118),
+        at_most("still world, chosen as it runs: what it costs", [cost("auto")], "reward", 0.001),
     ]
