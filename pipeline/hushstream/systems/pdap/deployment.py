@@ -106,19 +106,6 @@ class PdapSystem(Core[PdapConfig]):
             features=schema,
         )
 
-    def paths(self, contexts: NDArray[Any]) -> Int64:
-        """Where contexts of a learner's log lie on the deepest level of the grid; any path of those not `good`.
-
-        Args:
-            contexts: float32 (n, d), or rows of declared features, uint8 (n, row bytes).
-        """
-        grid, schema, good = self.config.grid, self.config.declared, self.requests.good(contexts)
-        if schema is None:
-            return grid.paths(np.where(good[:, None], contexts, np.float32(0)))
-        found = np.zeros(len(contexts), dtype=np.int64)
-        found[good] = grid.paths(schema.positions(schema.read(contexts[good].tobytes())))
-        return found
-
     @cached_property
     def owners(self) -> Int64:
         """The vendor of each arm."""

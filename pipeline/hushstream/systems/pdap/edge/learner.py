@@ -327,9 +327,15 @@ class PdapLearnerMachine(DecisionRole):
 
 
 def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
-    found = decode_checked(part, system.requests, _OWN)
-    paths = system.paths(found.columns.contexts).tolist()
-    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
+    found, schema = decode_checked(part, system.requests, _OWN), system.config.declared
+    contexts = found.columns.contexts
+    good = np.ones(len(contexts), dtype=np.bool_)
+    good[list(found.refused)] = False
+    # What is refused has no path; any stands for it.
+    paths = np.zeros(len(contexts), dtype=np.int64)
+    known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
+    paths[good] = system.config.grid.paths(known)
+    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths.tolist())
 
 
 def _past_of(row: OpenRow) -> PastDecision:
