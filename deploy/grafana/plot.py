@@ -35,8 +35,8 @@ RATE_WINDOW_SECONDS = 300.0
 """The longest over which a panel has a rate."""
 
 COLUMNS, DOTS_PER_INCH = 3, 72
-COLOURS = 64
-"""Of a picture, so that it is small."""
+COLOURS = 128
+"""Of a picture, so that it is small; chosen so that a limit's few red pixels have theirs."""
 WIDTH_INCHES, HEIGHT_INCHES = 4.6, 3.0
 MOST_NAMED = 8
 """A legend of more lines would leave no room for them."""
@@ -94,7 +94,7 @@ def draw(board: Board, ask: Ask, path: Path) -> None:
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", facecolor=CANVAS)
     plt.close(figure)
-    Image.open(drawn).convert("RGB").quantize(COLOURS).save(path, optimize=True)
+    Image.open(drawn).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
 def _draw_panel(axis: Axes, panel: Panel, board: Board, ask: Ask) -> None:
