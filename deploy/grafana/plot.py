@@ -10,6 +10,7 @@ rate that is still filling its window would look like a service whose load rises
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import signal
 import sys
@@ -22,6 +23,7 @@ from types import FrameType
 import matplotlib as mpl
 from live import LiveError, LiveRun, Series
 from panels import BOARDS, Board, Endpoint, Panel
+from PIL import Image
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -33,6 +35,8 @@ RATE_WINDOW_SECONDS = 300.0
 """The longest over which a panel has a rate."""
 
 COLUMNS, DOTS_PER_INCH = 3, 72
+COLOURS = 128
+"""Of a picture, so that it is small; chosen so that a limit's few red pixels have theirs."""
 WIDTH_INCHES, HEIGHT_INCHES = 4.6, 3.0
 MOST_NAMED = 8
 """A legend of more lines would leave no room for them."""
@@ -87,8 +91,10 @@ def draw(board: Board, ask: Ask, path: Path) -> None:
     for axis in axes[len(board.panels) :]:
         axis.set_visible(False)
     figure.suptitle(board.title, fontsize=13, color=TEXT, x=0.01, ha="left", weight="bold")
-    figure.savefig(path, facecolor=CANVAS, metadata={"Software": None})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", facecolor=CANVAS)
     plt.close(figure)
+    Image.open(drawn).convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
 def _draw_panel(axis: Axes, panel: Panel, board: Board, ask: Ask) -> None:
@@ -114,7 +120,16 @@ def _draw_stat(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) ->
         size = 24 if len(value) < MOST_NAMED else 15
         colour = BAD if _is_bad(panel, last) else LINES[0]
         axis.text(across, 0.52, value, color=colour, fontsize=size, ha="center", transform=axis.transAxes)
-        axis.text(across, 0.3, name, color=FAINT, fontsize=9, ha="center", transform=axis.transAxes)
+        axis.text(
+            across,
+            0.3,
+            name.replace(" ", "\n"),
+            color=FAINT,
+            fontsize=9,
+            ha="center",
+            va="top",
+            transform=axis.transAxes,
+        )
 
 
 def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -> None:

@@ -65,6 +65,17 @@ def test_live_waits_for_what_it_knows_to_be_in_another_log_and_not_for_what_may_
     assert ranges(live([lead, right], 9, {RIGHT: 2}).next_batch()) == [("lead", 0, 1), ("right", 0, 1)]
 
 
+def test_live_does_not_wait_for_records_that_are_lost_at_the_end_of_another_log() -> None:
+    """Clicks were deleted, an operator accepted that, and no click came: contexts waited for ever, as a click follows
+    a decision."""
+    lead, right = buffer(LEAD, [3, 4]), InputBuffer(RIGHT, 50, 1000, 1 << 20, begins=51)
+    right.sought()
+    assert ranges(live([lead, right], 9, {RIGHT: 51}).next_batch()) == [("lead", 0, 2)]
+    assert ranges(live([lead, right], 9, {RIGHT: 52}).next_batch()) == [], "a record behind them is there"
+    right.offer([InputRecord(51, 2, b"v")])
+    assert ranges(live([lead, right], 9, {RIGHT: 52}).next_batch()) == [("lead", 0, 2), ("right", 50, 52)]
+
+
 def test_live_takes_an_awaited_log_beyond_the_leading_one_as_far_as_the_record_that_it_waits_for() -> None:
     lead, left, right = buffer(LEAD, [1, 2, 2, 9]), buffer(LEFT, [3]), buffer(RIGHT, [3, 4, 4])
     schedule = live([lead, left, right], 3)

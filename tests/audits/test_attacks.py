@@ -16,19 +16,17 @@ import pytest
 from hushstream.agents.observe import metrics
 from hushstream.agents.recovery import journal
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import make_audit
 from hushstream.replay.audits.draws import fresh_address, fresh_key
 from hushstream.replay.studies.p2b.audits import attacks, releases
 from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import pack
 from hushstream.systems.p2b.shuffler.windows import Offer, SlotOutcome, Windows
 
-RUNS = {audit.name: audit.runs for audit in all_audits()}
-
 
 def attacked(name, attack):
     """The attack as it is made from the mutated parts, at the quick version's runs."""
-    result = attack()(RUNS[name], 1e-6)
+    result = attack()(make_audit(name).runs, 1e-6)
     assert result.claimed.epsilon_micro <= 1_500_000
     return result
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import audit_names, make_audit
 
 pytestmark = pytest.mark.slow
-
-AUDITS = {audit.name: audit for audit in all_audits()}
 
 
 @pytest.mark.slow_statistics(
@@ -43,8 +41,8 @@ AUDITS = {audit.name: audit for audit in all_audits()}
         "bgt-paper",
     ]
 )
-@pytest.mark.parametrize("name", AUDITS)
+@pytest.mark.parametrize("name", audit_names())
 def test_the_product_keeps_its_claim(name):
-    row = AUDITS[name]("quick", 1e-6)
+    row = make_audit(name)("quick", 1e-6)
     assert row.passed, row.cells()
     assert row.result.strongest <= row.result.claimed.epsilon_micro / 1e6

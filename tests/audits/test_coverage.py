@@ -24,11 +24,13 @@ from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, N
 from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.p2b.configuration import ReleaseConfig, ReleaseMode, SumsRelease
 
-SUBJECTS = [subject for audit in all_audits() for subject in audit.subjects]
+
+def every_subject():
+    return [subject for audit in all_audits() for subject in audit.subjects]
 
 
 def subjects(kind):
-    return [subject for subject in SUBJECTS if isinstance(subject, kind)]
+    return [subject for subject in every_subject() if isinstance(subject, kind)]
 
 
 def draws(function):
@@ -79,8 +81,8 @@ def test_every_module_that_draws_has_a_row():
         "hushstream.privacy.mechanisms.rewards",
         "hushstream.privacy.mechanisms.coins",
     } <= found
-    audited = {getattr(subject, "__module__", None) for subject in SUBJECTS}
-    assert found <= audited | {type(subject).__module__ for subject in SUBJECTS}
+    audited = {getattr(subject, "__module__", None) for subject in every_subject()}
+    assert found <= audited | {type(subject).__module__ for subject in every_subject()}
 
 
 def test_every_law_of_a_local_reward_has_a_row():
@@ -134,7 +136,7 @@ def test_every_section_with_an_epsilon_of_its_own_has_a_row():
         if any(field.name == "epsilon" for field in fields(section)) and section.__name__ != "BudgetConfig"
     }
     assert len(priced) == 8
-    assert priced <= {type(subject) for subject in SUBJECTS}
+    assert priced <= {type(subject) for subject in every_subject()}
 
 
 def test_every_calibration_of_a_paper_that_is_not_private_as_stated_has_a_row_that_must_break_it():

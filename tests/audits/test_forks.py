@@ -6,20 +6,31 @@ The forks are those of the table of audits, so a role without one fails here.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from hushstream.privacy.audits.structure import surprise_limit
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import all_audits, audit_names, make_audit
 from hushstream.replay.audits.draws import fresh_nonce
 from hushstream.replay.audits.roles.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, requesting_epoch
 from hushstream.systems.catalogue import kinds
 
-FORKS = {audit.name: fork for audit in all_audits() for fork in audit.subjects if isinstance(fork, Fork)}
+ATTACKS = ("forked-journal", "forked-counter-binary", "forked-counter-honaker", "forked-counter-blt")
+"""On forks, but of another kind."""
+FORKS = tuple(name for name in audit_names() if name.startswith("forked-") and name not in ATTACKS)
 SAME = 0.5
 """Independent noise of one place agrees with at most this probability: that of a lattice of one step at epsilon 1."""
+
+
+@cache
+def fork_of(name):
+    (fork,) = make_audit(name).subjects
+    assert isinstance(fork, Fork)
+    return fork
+
 
 AHEAD = ("forked-counted-windows", "forked-lift", "forked-node-negative-digit")
 """Protected by a suspected rollback alone."""
@@ -27,7 +38,7 @@ AHEAD = ("forked-counted-windows", "forked-lift", "forked-node-negative-digit")
 
 @pytest.fixture(scope="module", params=FORKS)
 def fork(request):
-    return request.param, FORKS[request.param]
+    return request.param, fork_of(request.param)
 
 
 def test_the_same_ids_and_contents_have_the_same_noise(fork):
@@ -63,9 +74,10 @@ def _agreed(fork, other):
 )
 def test_noise_that_is_named_by_ids_and_contents_needs_no_suspected_rollback(name):
     """The other branches of the audit each request an epoch. That changes nothing here: the names keep noise apart."""
+    one = fork_of(name)
     for branch in BRANCHES[1:]:
         nonce = fresh_nonce()
-        assert np.array_equal(FORKS[name].play(branch, nonce), FORKS[name].play(requesting_epoch(branch), nonce))
+        assert np.array_equal(one.play(branch, nonce), one.play(requesting_epoch(branch), nonce))
 
 
 def test_two_branches_that_share_noise_are_found():
@@ -76,12 +88,17 @@ def test_two_branches_that_share_noise_are_found():
 
 
 def test_a_fork_that_meets_its_noise_again_fails_its_audit():
-    honest = FORKS["forked-windows"]
+    honest = fork_of("forked-windows")
     blind = replace(honest, play=lambda branch, nonce: honest.play(AS_IT_WAS, nonce))
     found = blind(RUNS, 1e-6)
     assert not found.passed
     assert "branch" in found.structure
     assert "share noise" in found.structure
+
+
+def test_every_fork_is_among_them():
+    forks = {audit.name for audit in all_audits() if any(isinstance(subject, Fork) for subject in audit.subjects)}
+    assert forks == set(FORKS)
 
 
 @pytest.mark.parametrize("kind", kinds().values(), ids=lambda kind: kind.name)
@@ -90,5 +107,5 @@ def test_every_role_that_releases_with_noise_has_a_fork(kind):
     drawing = {role.name for role in kind.roles if any(topic.startswith("ledger") for topic in role.writes)}
     assert drawing
     assert {(kind.name, role) for role in drawing} == {
-        (fork.system, fork.role) for fork in FORKS.values() if fork.system == kind.name
+        (fork.system, fork.role) for fork in map(fork_of, FORKS) if fork.system == kind.name
     }

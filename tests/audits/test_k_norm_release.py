@@ -14,7 +14,7 @@ from scipy import stats
 from hushstream.counting import NegativeDigitTree, PureLength
 from hushstream.privacy.audits.audit import lower_confidence, upper_confidence
 from hushstream.privacy.audits.laws import length_pair
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import make_audit
 from hushstream.replay.audits.readings import reading_family, reading_of
 from hushstream.replay.audits.row import HORIZON
 from hushstream.replay.studies.colin.audits.rows import COLLABORATIVE_EPSILON, FEATURES
@@ -23,8 +23,13 @@ from hushstream.systems.colin.algorithm import noised_sums as collaborative_mome
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 
 NAMES = ("server-negative-digit-k-norm", "learner-negative-digit-k-norm")
-AUDITS = {audit.name: audit for audit in all_audits() if audit.name in NAMES}
-"""Made before anything is mutated: their claims are the product's."""
+
+
+@pytest.fixture(scope="module")
+def audits():
+    """Made before anything is mutated: their claims are the product's."""
+    return {name: make_audit(name) for name in NAMES}
+
 
 RELEASE = ContinualConfig(noise="k-norm", epsilon=COLLABORATIVE_EPSILON, horizon=HORIZON, rewards_per_user=HORIZON)
 
@@ -44,7 +49,7 @@ class FlatLength(NegativeDigitTree):
 @pytest.mark.slow_statistics(keep=["HalfLength-learner-negative-digit-k-norm"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [HalfLength, FlatLength])
-def test_half_the_noise_and_one_level_of_it_fail(name, kind, monkeypatch):
+def test_half_the_noise_and_one_level_of_it_fail(name, kind, audits, monkeypatch):
     honest = collaborative_release.plan_of
 
     def mutated(release, features):
@@ -53,7 +58,7 @@ def test_half_the_noise_and_one_level_of_it_fail(name, kind, monkeypatch):
         return kind(**{setting: getattr(plan, setting) for setting in settings})
 
     monkeypatch.setattr(collaborative_moments, "plan_of", lru_cache(mutated))
-    row = AUDITS[name]("quick", 1e-6)
+    row = audits[name]("quick", 1e-6)
     assert (row.passed, row.verdict) == (False, "EXCEEDS the claim"), row.cells()
 
 
@@ -62,7 +67,7 @@ def test_half_the_noise_is_found_with_the_quick_runs():
     plan = collaborative_release.plan_of(RELEASE, FeatureConfig(FEATURES))
     reading = reading_of(plan, HORIZON)
     assert (plan.levels, reading.times) == (2, (1,))
-    pair, runs = length_pair(2 * COLLABORATIVE_EPSILON * reading.share, FEATURES), AUDITS[NAMES[0]].runs
+    pair, runs = length_pair(2 * COLLABORATIVE_EPSILON * reading.share, FEATURES), make_audit(NAMES[0]).runs
     seen = pair.moved > pair.null
     few = int(stats.binom.ppf(5e-7, runs, float(pair.moved[seen].sum())))
     many = int(stats.binom.ppf(1 - 5e-7, runs, float(pair.null[seen].sum())))

@@ -16,7 +16,7 @@ from hushstream.privacy.mechanisms import exponential, rewards
 from hushstream.privacy.mechanisms.response import RandomisedResponse
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import all_audits, audit_names
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.experiments import noise as colin_noise
 from hushstream.systems.colin import release as collaborative_release
@@ -40,12 +40,15 @@ pytestmark = [
     ),
 ]
 
-AUDITS = {audit.name: audit for audit in all_audits()}
-"""Made before anything is mutated: their claims are the product's."""
+
+@pytest.fixture(scope="module", autouse=True)
+def audits():
+    """Made before anything is mutated: their claims are the product's."""
+    return all_audits()
 
 
 def named(name):
-    return AUDITS[name]
+    return next(audit for audit in all_audits() if audit.name == name)
 
 
 def quick(audit):
@@ -283,7 +286,7 @@ def drawn_at(monkeypatch, price):
 
 
 PLACES = ("server-", "learner-")
-COLLABORATIVE = [name for name in AUDITS if name.endswith(("-laplace", "-gaussian")) and name.startswith(PLACES)]
+COLLABORATIVE = [name for name in audit_names() if name.endswith(("-laplace", "-gaussian")) and name.startswith(PLACES)]
 
 
 @pytest.mark.parametrize("name", [*COLLABORATIVE, "server-binary-k-norm", "learner-honaker-k-norm"])

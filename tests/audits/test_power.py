@@ -14,7 +14,7 @@ from scipy import stats
 from hushstream.privacy.audits.audit import epsilon_lower_bound, lower_confidence, upper_confidence
 from hushstream.privacy.audits.laws import Family, Pair, gaussian_pair, laplace_pair, plane_pair, pure
 from hushstream.replay.audits import counters, mechanisms
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import make_audit
 from hushstream.replay.audits.readings import reading_family, reading_of
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.audits.rows import COLLABORATIVE_EPSILON, COUNTERS, FEATURES
@@ -24,8 +24,6 @@ from hushstream.replay.studies.p2b.audits.rows import LIFT, THRESHOLD, WORST_CRO
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import plan_of
 from hushstream.systems.p2b.lift import lift_tree
-
-RUNS = {audit.name: audit.runs for audit in all_audits()}
 
 
 def rates(pair):
@@ -71,32 +69,34 @@ TREE, DEEP = counters.NEGATIVE_DIGIT, counters.BINARY
     ],
 )
 def test_half_the_noise_is_found_with_the_quick_runs(name, pair, family):
-    assert found(*rates(pair), RUNS[name], family) > 1
+    assert found(*rates(pair), make_audit(name).runs, family) > 1
 
 
 def test_an_answer_at_twice_epsilon_is_found_with_the_quick_runs():
     pair = mechanisms.response_pair(2.0, mechanisms.CATEGORIES)
     family = mechanisms.response_family(mechanisms.CATEGORIES)
-    assert found(float(pair.moved[1]), float(pair.null[1]), RUNS["randomised-response"], family) > 1
+    assert found(float(pair.moved[1]), float(pair.null[1]), make_audit("randomised-response").runs, family) > 1
 
 
 def test_slots_that_are_kept_too_often_are_found_with_the_quick_runs():
     """Three in four in place of one in two, in the worst crowd of the threshold that is audited."""
     with_unit, without = (float(stats.binom.sf(THRESHOLD - 1, n, 0.75)) for n in (WORST_CROWD + 1, WORST_CROWD))
-    assert found(with_unit, without, RUNS["tuples"], releases.tuples_family(WORST_CROWD, THRESHOLD)) > np.log(2)
+    assert found(
+        with_unit, without, make_audit("tuples").runs, releases.tuples_family(WORST_CROWD, THRESHOLD)
+    ) > np.log(2)
 
 
 def test_half_of_gaussian_noise_is_found_with_the_quick_runs():
     claim = mechanisms.GAUSSIAN_COST.epsilon_micro / 1e6
     # A quarter of the variance, that is four times rho.
     pair = gaussian_pair(mechanisms.STEP**2 / (8 * 0.5), mechanisms.STEP)
-    assert found(*rates(pair), RUNS["discrete-gaussian"], mechanisms.GAUSSIAN_FAMILY) > claim
-    assert found(*normal_rates(2.0), RUNS["buffered-toeplitz"], counters.gaussian_family()) > claim
+    assert found(*rates(pair), make_audit("discrete-gaussian").runs, mechanisms.GAUSSIAN_FAMILY) > claim
+    assert found(*normal_rates(2.0), make_audit("buffered-toeplitz").runs, counters.gaussian_family()) > claim
     seen = counters.HONAKER
     left = seen.factorisation(counters.SEEN).left
     covariance = left @ left.T * seen.noise.variance / 4 + np.eye(counters.SEEN) / 12
     distance = float(np.sqrt(np.ones(counters.SEEN) @ np.linalg.solve(covariance, np.ones(counters.SEEN))))
-    assert found(*normal_rates(distance), RUNS["honaker-tree"], counters.honaker_family(seen)) > claim
+    assert found(*normal_rates(distance), make_audit("honaker-tree").runs, counters.honaker_family(seen)) > claim
 
 
 def test_an_audit_against_the_nominal_epsilon_would_miss_half_the_noise_of_a_deep_tree():
@@ -111,13 +111,13 @@ def test_half_the_noise_of_a_lift_is_found_with_the_quick_runs():
     tree = lift_tree(LIFT, 2)
     reading, step = reading_of(tree, tree.horizon), 2 * LIFT.decisions_per_user
     pair = laplace_pair(2 * LIFT.epsilon, 2 * tree.levels, step)
-    assert found(*rates(pair), RUNS["lift"], reading_family(tree, reading, 2)) > LIFT.epsilon
+    assert found(*rates(pair), make_audit("lift").runs, reading_family(tree, reading, 2)) > LIFT.epsilon
 
 
 def test_half_of_a_larger_rewards_laplace_noise_is_found_with_the_quick_runs():
     family = pure(lambda epsilon: laplace_pair(epsilon, 1, mechanisms.LEVELS).power)
     pair = laplace_pair(6.0, 1, mechanisms.LEVELS)
-    assert found(*rates(pair), RUNS["noisy-reward-laplace"], family) > 3
+    assert found(*rates(pair), make_audit("noisy-reward-laplace").runs, family) > 3
 
 
 def plan_and_reading(mechanism, noise):
@@ -141,7 +141,10 @@ def test_half_of_a_users_gaussian_noise_is_found_with_the_quick_runs(mechanism):
     told = float(reading.moves**2 @ (1 / reading.variances))
     distance = plan.sensitivity * np.sqrt(told / plan.noise.variance) * 2.0**fine
     family = reading_family(plan, reading, 1)
-    assert found(*normal_rates(2 * distance), RUNS[f"learner-{mechanism}-gaussian"], family) > COLLABORATIVE_EPSILON
+    assert (
+        found(*normal_rates(2 * distance), make_audit(f"learner-{mechanism}-gaussian").runs, family)
+        > COLLABORATIVE_EPSILON
+    )
     factor, runs = (plan.shape.squared_norm(plan.horizon), 16_000) if mechanism == "blt" else (plan.levels, 8_000)
     assert found(*normal_rates(float(factor) ** 0.5 * distance), runs, family) > COLLABORATIVE_EPSILON
 
@@ -151,7 +154,7 @@ def test_half_of_a_users_laplace_noise_is_found_with_the_quick_runs(mechanism):
     plan, reading = plan_and_reading(mechanism, "laplace")
     pair = laplace_pair(2 * COLLABORATIVE_EPSILON, plan.levels * FEATURES, 16)
     family = reading_family(plan, reading, FEATURES)
-    assert found(*rates(pair), RUNS[f"server-{mechanism}-laplace"], family) > COLLABORATIVE_EPSILON
+    assert found(*rates(pair), make_audit(f"server-{mechanism}-laplace").runs, family) > COLLABORATIVE_EPSILON
 
 
 def test_half_of_an_estimated_trees_laplace_noise_is_found_with_the_quick_runs():
@@ -166,7 +169,10 @@ def test_half_of_an_estimated_trees_laplace_noise_is_found_with_the_quick_runs()
         released = moved + np.array([first, (2 * above + first + second) / 3])
         seen.append(float(np.mean(reading.clipped_score(np.rint(released * step), step) > 0)))
     family = reading_family(plan, reading, FEATURES)
-    assert found(seen[0] - 0.002, seen[1] + 0.002, RUNS["server-honaker-laplace"], family) > COLLABORATIVE_EPSILON
+    assert (
+        found(seen[0] - 0.002, seen[1] + 0.002, make_audit("server-honaker-laplace").runs, family)
+        > COLLABORATIVE_EPSILON
+    )
 
 
 def sure(pair):
@@ -176,7 +182,7 @@ def sure(pair):
 
 
 def test_the_papers_claim_is_broken_with_the_quick_runs():
-    runs, true = RUNS["colin-paper"], paper_true_epsilon(colin_paper.EXPOSURE, "server", colin_paper.EPSILON)
+    runs, true = make_audit("colin-paper").runs, paper_true_epsilon(colin_paper.EXPOSURE, "server", colin_paper.EPSILON)
     chances = sure(colin_paper.pair(true))
     few, many = int(stats.binom.ppf(5e-7, runs, chances[0])), int(stats.binom.ppf(1 - 5e-7, runs, chances[1]))
     assert epsilon_lower_bound(few, many, runs, Fraction(0), 1e-6) > colin_paper.EPSILON

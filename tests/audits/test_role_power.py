@@ -15,7 +15,7 @@ from scipy import optimize, special, stats
 from hushstream.privacy.audits.audit import lower_confidence, upper_confidence
 from hushstream.privacy.audits.laws import gamma_sizes, half_normal_sizes, laplace_pair, lattice_sizes
 from hushstream.privacy.audits.structure import surprise_limit
-from hushstream.replay.audits.catalogue import all_audits
+from hushstream.replay.audits.catalogue import audit_names, make_audit
 from hushstream.replay.audits.mechanisms import GAUSSIAN_FAMILY, LAPLACE_FAMILY
 from hushstream.replay.audits.roles.noise import LEAVES, PARTITIONS
 from hushstream.replay.audits.unmixed import unmixed
@@ -27,7 +27,6 @@ from hushstream.replay.studies.p2b.audits.rows import LIFT_OF_ROLES as LIFT
 from hushstream.systems.colin.release import plan_of
 from hushstream.systems.p2b.lift import SUMS, lift_tree
 
-AUDITS = {audit.name: audit for audit in all_audits() if audit.kind == "role"}
 DRAWS = 2 * LEAVES * role_noise.ENTRIES
 LIFT_TREE = lift_tree(LIFT, 2)
 PLACES = {
@@ -76,13 +75,13 @@ def beyond(sizes, masses, mean, sign):
 
 
 def test_every_audit_of_places_has_its_power_stated():
-    assert set(PLACES) == {name for name in AUDITS if "-each-" in name}
+    assert set(PLACES) == {name for name in audit_names() if "-each-" in name}
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_half_the_noise_of_one_place_is_found(name):
     """There is a mean that is too small for the claim, and too large for half the noise, but for 1e-6."""
-    (law, claimed, halved), runs = law_of(name), AUDITS[name].runs
+    (law, claimed, halved), runs = law_of(name), make_audit(name).runs
     honest, mutant = law.law(claimed), law.law(halved)
     means = np.linspace(float(mutant[0] @ mutant[1]), float(honest[0] @ honest[1]), 60)[1:-1]
     alarm = math.log(5e-7 / PLACES[name]) / runs
@@ -97,7 +96,7 @@ def test_two_places_that_share_noise_are_found(name):
     law, claimed, _ = law_of(name)
     sizes, masses = law.law(claimed)
     nonzero = 1.0 if len(sizes) == 4_000 else 1 - float(masses[0])
-    agreed = int(stats.binom.ppf(1e-6, AUDITS[name].runs, nonzero))
+    agreed = int(stats.binom.ppf(1e-6, make_audit(name).runs, nonzero))
     assert agreed / 2 > surprise_limit(PLACES[name], 5e-7)
 
 
@@ -107,7 +106,7 @@ def test_two_places_that_share_noise_are_found(name):
 def test_half_the_noise_at_random_steps_is_found(name, noise_at):
     """Both rates, mixed over the steps, at their 5e-7 quantiles on the bad side."""
     plan, epsilon = plan_of(role_rows.target_release(noise_at), role_noise.FEATURES), role_rows.TARGET_EPSILON
-    solved, runs = unmixed(plan, role_rows.TARGETS), AUDITS[name].runs
+    solved, runs = unmixed(plan, role_rows.TARGETS), make_audit(name).runs
     rates = []
     for nodes in solved.holders.sum(axis=0).tolist():
         pair = laplace_pair(2 * epsilon * nodes / plan.levels, nodes, 16)

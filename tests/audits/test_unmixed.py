@@ -119,9 +119,48 @@ def test_a_calibration_counts_alarms(monkeypatch):
         return AuditResult(Cost(1_000_000), 0.0, runs, false_alarm, (0, 0), None, next(seen))
 
     monkeypatch.setattr(calibration, "make_audit", lambda name: Audit(name, "role", "told", 10, run))
-    (row,) = calibration.calibrate(7, ["counted-windows-each-draw"])
+    (row,) = calibration.calibrate(7, ["counted-windows-each-draw"], processes=1)
     assert (row.alarms, row.times, row.structure) == (2, 7, "one and other share noise")
     assert not row.as_stated
+
+
+def test_a_calibration_goes_on_where_it_was_stopped(monkeypatch, tmp_path):
+    """Runs are written as they come: after an interrupt in the eighth, five are there, and seven more are run."""
+    done, kept = [], tmp_path / "counts.json"
+
+    def run(runs, false_alarm):
+        done.append(len(done))
+        if len(done) == 8:
+            raise KeyboardInterrupt
+        return AuditResult(Cost(1_000_000), 0.0, runs, false_alarm, (0, 0), None, "two share" if len(done) == 2 else "")
+
+    monkeypatch.setattr(calibration, "make_audit", lambda name: Audit(name, "role", "told", 10, run))
+    names = ["counted-windows-each-draw"]
+    with pytest.raises(KeyboardInterrupt):
+        list(calibration.calibrate(12, names, processes=1, kept=kept))
+    (row,) = json.loads(kept.read_text(encoding="utf-8"))["counted"]
+    assert (row["name"], row["blas"], row["times"], row["alarms"]) == (*names, calibration.kernels(), 5, 1)
+    (found,) = calibration.calibrate(12, names, processes=1, kept=kept)
+    assert (found.times, found.alarms, found.structure, len(done)) == (12, 1, "two share", 15)
+    (again,) = calibration.calibrate(12, names, processes=1, kept=kept)
+    assert (again, len(done)) == (found, 15), "nothing is left to run"
+
+
+def test_counts_under_another_blas_are_others(monkeypatch, tmp_path):
+    kept = tmp_path / "counts.json"
+    for kernels, times in (("openblas One", 3), ("openblas Two", 4), ("openblas One", 5)):
+        monkeypatch.setattr(calibration, "kernels", lambda said=kernels: said)
+        list(calibration.calibrate(times, ["discrete-laplace-size"], processes=1, kept=kept))
+    counted = json.loads(kept.read_text(encoding="utf-8"))["counted"]
+    assert [(one["blas"], one["times"]) for one in counted] == [("openblas One", 5), ("openblas Two", 4)]
+
+
+def test_another_file_is_not_written_over(tmp_path):
+    kept = tmp_path / "other.json"
+    kept.write_text('{"rows": []}', encoding="utf-8")
+    with pytest.raises(HushstreamError, match=r"other\.json: expected counts of alarms, as audit --calibrate keeps"):
+        list(calibration.calibrate(1, ["discrete-laplace-size"], processes=1, kept=kept))
+    assert kept.read_text(encoding="utf-8") == '{"rows": []}'
 
 
 def test_the_command_counts_alarms_and_names_the_linear_algebra():
@@ -137,3 +176,5 @@ def test_the_command_counts_alarms_and_names_the_linear_algebra():
     answer = CliRunner().invoke(app, ["audit", "--calibrate", "2"])
     assert answer.exit_code != 0
     assert "expected --calibrate with --all or --only" in str(answer.exception)
+    answer = CliRunner().invoke(app, ["audit", *rows, "--counts", "counts.json"])
+    assert "expected --counts with --calibrate" in str(answer.exception)

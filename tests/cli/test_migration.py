@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hushstream.agents.migration import migrate
 from hushstream.agents.worker.deployment import parse_attributes, prepare, read_config
+from hushstream.agents.worker.migration import migrate
 from hushstream.engine.configuration import canonical_form
 from hushstream.systems.catalogue import kind_of
 

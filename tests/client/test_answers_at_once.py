@@ -114,6 +114,32 @@ async def test_what_a_room_declares_is_refused_before_it_is_sent_and_by_its_lear
         assert await _records(session, _topic(name, "dead-letters-edge")) == 1
 
 
+@pytest.mark.parametrize(
+    ("context", "said"),
+    [
+        ({"age": "forty"}, "age: expected a finite number, got a text"),
+        ({"age": float("nan")}, "age: expected a finite number"),
+        ({"member": 1}, "member: expected true or false, got a whole number"),
+        ({"country": "de"}, "expected names among age, member, got another"),
+        ([0.5, 0.5], "expected values by name"),
+    ],
+)
+async def test_vendors_that_declare_features_take_their_values_by_name(context, said):
+    features = {"age": {"kind": "number", "range": [16, 96]}, "member": {"kind": "boolean"}}
+    vendors = [{"name": name, "items": {"capacity": 2}} for name in ("north", "south")]
+    config = parse_config({"system": "pdap", "deployment": "mall", "vendors": vendors, "features": features})
+    system = declare_pdap(PdapSystem.of(config))
+    async with (
+        DirectSession(system, KeySource(seed=1)) as session,
+        Client(session.event_log("north"), rules=system.requests, party="north") as client,
+    ):
+        with pytest.raises(BadContext, match=said):
+            await client.decide("wrong", "ann", context, track="north", timeout=None)
+        assert not await _records(session, "contexts.north")
+        for event, good in (("all", {"age": 30, "member": True}), ("clipped", {"age": 1000}), ("missing", {})):
+            assert (await client.decide(event, "ann", good, track="north", timeout=60)).policy == "model"
+
+
 async def _records(session, topic):
     """How many there are."""
     return sum(len(part.records) for _, part in (await session.logs()).of_topic(topic))

@@ -26,7 +26,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of, kinds
 from hushstream.systems.colin.rows import Rows
 from machine_drive import PLAIN, ROTATED_AND_SUSPECTED, SPILLED, Rig, Scenario, require_undisturbed
-from recordings import VARIANTS, Variant, form_of, recorded, require_all
+from recordings import VARIANTS, Variant, form_of, recorded, require_all, unplayed
 
 pytestmark = pytest.mark.slow
 
@@ -135,11 +135,11 @@ CONSTANT = frozenset({"deployment", "config_digest", "partition"})
 
 def scenarios(variant: Variant) -> Iterator[tuple[int, str, int, Scenario]]:
     """(place among the roles, role, home, what happens) of all that has to be driven."""
-    for place, (role, home) in enumerate(recorded(variant).homes()):
+    for place, (role, home) in enumerate(unplayed(variant).homes()):
         yield place, role.name, home, PLAIN
         if role.marks is not None:
             yield place, role.name, home, ROTATED_AND_SUSPECTED
-        if spilling(Rig(recorded(variant), role, home).machine) is not None:
+        if spilling(Rig(unplayed(variant), role, home).machine) is not None:
             yield from ((place, role.name, home, spilled) for spilled in SPILLED)
 
 

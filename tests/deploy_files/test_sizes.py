@@ -1,4 +1,4 @@
-"""The script that the runbook's sizing comes from counts every topic of each system, and what its roles hold."""
+"""The script that the page on sizing comes from counts every topic of each system, and what its roles hold."""
 
 from __future__ import annotations
 

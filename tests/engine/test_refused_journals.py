@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.engine.records import OffChain, ReplayMismatch
+from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
+from hushstream.engine.learner.models import ModelReader
+from hushstream.engine.records import InputRecord, InputSlice, OffChain, ReplayMismatch
+from hushstream.engine.state.published import PUBLIC_RING
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
@@ -155,3 +159,16 @@ def test_a_journal_of_another_key_role_or_partition_is_not_continued(rigs):
     altered = rigs.changed(genesis, nonce=bytes(32))
     with pytest.raises(HushstreamError, match="altered"):
         LearnerMachine(system, 0, rigs.seeded_key(1, "edge")).start(altered)
+
+
+def test_who_follows_models_takes_an_operators_note_for_no_foreign_record(rigs):
+    """`topics repair --note` wrote one, and the alert about foreign records fired once more by that."""
+    system = rigs.make_system()
+    reader = ModelReader(system, 0, "private", system.form.model_record)
+    note = Note(FOREIGN, ("models", 0), 1, 2)
+    deployments = (system.config.deployment, "another")
+    ours, elsewhere = (NoteSeal(name, "aggregator", 0, PUBLIC_RING).pack(note) for name in deployments)
+    values = (AggregatorMachine(system, 0).genesis(bytes(32)), b"of nobody", ours, elsewhere)
+    records = tuple(InputRecord(offset, 0, value) for offset, value in enumerate(values))
+    assert list(reader.read(InputSlice("models", 0, 0, len(records), records))) == []
+    assert list(reader.foreign) == [(1, len(b"of nobody")), (3, len(elsewhere))]

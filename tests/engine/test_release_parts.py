@@ -10,8 +10,8 @@ import pytest
 from hushstream.engine import release_parts
 from hushstream.engine.learner.model_parts import CONTENT, PartReader, Version
 from hushstream.engine.learner.models import OnChain
-from hushstream.engine.records import InputRecord, InputSlice
-from hushstream.engine.release_parts import MOST_PARTS, PART, WHOLE_BYTES, BadPart, PartSets, parts_of, whole_digest
+from hushstream.engine.records import PART, InputRecord, InputSlice
+from hushstream.engine.release_parts import MOST_PARTS, WHOLE_BYTES, BadPart, PartSets, parts_of, whole_digest
 from hushstream.schemas import codec
 from hushstream.schemas.codec import MAX_VALUE_BYTES
 from hushstream.schemas.errors import HushstreamError

@@ -28,8 +28,7 @@ from hushstream.replay.studies.pdap.run import PdapOptions, configured
 from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
-from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.windows import Schedule
+from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,8 +11,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from hushstream.agents.migration import migrate
 from hushstream.agents.worker.deployment import parse_attributes, parse_config, read_config, written
+from hushstream.agents.worker.migration import migrate
 from hushstream.cli.configure.config_options import settings, shared
 from hushstream.engine import language
 from hushstream.engine.configuration import canonical_form, is_later

@@ -51,7 +51,7 @@ from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
 from hushstream.systems.p2b.reports.device_agreement import agreement_of
-from hushstream.systems.pdap.windows import Schedule
+from hushstream.systems.pdap.configuration import Schedule
 from offered import MEANARM, POLL, offered
 
 KEYS = KeySource(seed=7)
@@ -234,11 +234,11 @@ def _features(arms: int, dimension: int) -> Callable[[random.Random], Any]:
 
 
 class Variant(NamedTuple):
-    """A way to deploy a system, and how its loop is recorded, in a folder."""
+    """A way to deploy a system, and how its loop is recorded, in a folder: begun when it is given, then played."""
 
     kind: str
     name: str
-    record: Callable[[Path], Loop]
+    record: Callable[[Path], Iterator[Loop]]
     package: Path | None = None
     """Where the system is offered, if it is not registered in this process."""
 
@@ -253,7 +253,7 @@ class Variant(NamedTuple):
 
 
 def _p2b(name: str, **changes: Any) -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "p2b",
             "deployment": name,
@@ -273,13 +273,13 @@ def _p2b(name: str, **changes: Any) -> Variant:
         for key, value in changes.items():
             values[key] = value if key == "features" else {**values.get(key, {}), **value}
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS, public_dataset="synthetic"))
+        yield loop
         coded = "declared" not in name
         loop.junk("contexts", "clicks", "reports", "crowds", *(("interactions",) if coded else ()))
         exact = ("nonprivate",) if coded else ()
         tracks = (("cold", "private"), ("private", *exact, "cold"), ("private",))
         context, named = _histogram(4) if coded else _declared(), "named" in name
         asyncio.run(_Visitors(loop, context, 3, tracks, users=5, rounds=3, named=named).play())
-        return loop
 
     return Variant("p2b", name, record)
 
@@ -287,7 +287,7 @@ def _p2b(name: str, **changes: Any) -> Variant:
 def _p2b_in_parts(name: str, named: bool) -> Variant:
     """So many items that sums and models are larger than a record: they leave in parts."""
 
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "p2b",
             "deployment": name,
@@ -299,6 +299,7 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
             "release": {"form": "features", "window_units": 4, "sums": "fresh"},
         }
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
+        yield loop
         loop.junk("crowds", "model-parts")
         loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=0))
         loop.put("crowds", "ReleasePart", **part_of(loop, bytes(16), part=1))
@@ -308,7 +309,6 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
         tracks = (("private",), ("private", "cold"), ("private",))
         context = lambda source: {"vip": source.random() < 0.5}  # noqa: E731 - one line says it
         asyncio.run(_Visitors(loop, context, 16_400, tracks, users=4, rounds=2, named=named).play())
-        return loop
 
     return Variant("p2b", name, record)
 
@@ -316,7 +316,7 @@ def _p2b_in_parts(name: str, named: bool) -> Variant:
 def _p2b_devices(name: str) -> Variant:
     """Learners are agents on devices: their sealed slots come through a gateway, and models are signed for them."""
 
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "p2b",
             "deployment": name,
@@ -329,6 +329,7 @@ def _p2b_devices(name: str) -> Variant:
             "release": {"form": "features", "window_units": 4, "sums": "fresh"},
         }
         loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
+        yield loop
         loop.junk("reports", "crowds")
         source, context = random.Random(1), _declared()
         agreement = Agreement.read(agreement_of(loop.system.core))
@@ -345,7 +346,6 @@ def _p2b_devices(name: str) -> Variant:
             if number % 3 == 0:
                 loop.put("reports", SLOT_RECORD, **fields)
                 loop.put("reports", SLOT_RECORD, **{**fields, "report_id": source.randbytes(16)})
-        return loop
 
     return Variant("p2b", name, record)
 
@@ -365,7 +365,7 @@ def part_of(loop: Loop, whole: bytes, part: int) -> dict[str, Any]:
 
 
 def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "colin",
             "deployment": name,
@@ -384,19 +384,19 @@ def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Va
         users = [f"user-0-{number}" for number in range(5)]
         graph = SocialGraph.of_edges([(one, other, 1.0) for one, other in pairwise(users)], users)
         loop = Loop(prepare(folder, parse_config(values), inputs_of(graph)))
+        yield loop
         own = {"server": ("rewards",)}.get(release.get("noise_at", "server"), ())
         loop.junk("contexts", "clicks", "releases", *own)
         tracks = (("private",),) * 3
         context, rewards = _features(3, 2), (0.0, 0.4, 1.0)
         visitors = _Visitors(loop, context, 3, tracks, users=5, rounds=3, rewards=rewards, again=True, named=named)
         asyncio.run(visitors.play())
-        return loop
 
     return Variant("colin", name, record)
 
 
 def _pdap(name: str, **release: Any) -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         contexts, seed = 60, 5
         world = vendors(vendors=2, arms=6, seed=seed)
         settings = {
@@ -408,6 +408,7 @@ def _pdap(name: str, **release: Any) -> Variant:
         }
         config = parse_config(configured(PdapOptions(contexts=contexts, config=settings), world))
         loop = Loop(prepare(folder, config))
+        yield loop
         first = config.vendors[0].name
         outcomes = ("outcomes",) if release.get("placement") == "serving" else (f"outcomes.{first}",)
         loop.junk(f"contexts.{first}", f"clicks.{first}", *outcomes, "releases")
@@ -420,13 +421,12 @@ def _pdap(name: str, **release: Any) -> Variant:
         asyncio.run(PdapLoop(config, world, Visits.of(world, contexts, seed), plan).run(loop.log_of))
         loop.put(f"contexts.{first}", "ArmChange", offered=True, **change)
         loop.forget(f"contexts.{first}", "user-1")
-        return loop
 
     return Variant("pdap", name, record)
 
 
 def _pdol(name: str, **changes: Any) -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         gossips = "gossip" in changes
         nodes, phase = 3, 3 if gossips else 12
         stream = sparse_synthetic(records=36 if gossips else 72, dimension=8, features=3, nodes=nodes, seed=3)
@@ -445,19 +445,19 @@ def _pdol(name: str, **changes: Any) -> Variant:
         for key, value in changes.items():
             values[key] = {**values.get(key, {}), **value}
         loop = Loop(prepare(folder, parse_config(values)))
+        yield loop
         loop.junk("records", *(() if gossips else ("releases",)))
         loop.put("records", "Label", event_id="none", user="x", label=1)
         asyncio.run(RecordLoop(stream, loop.system.core, phase).run(loop.log_of()))
         loop.forget("records", "person-1")
         for present in (False, True, False):
             loop.put("records", "Membership", node=0, present=present, config_digest=bytes(16))
-        return loop
 
     return Variant("pdol", name, record)
 
 
 def _bgt(name: str, **release: Any) -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         world = tastes(users=16, items=30, ratings=6, seed=3)
         values = {
             "system": "bgt",
@@ -470,21 +470,22 @@ def _bgt(name: str, **release: Any) -> Variant:
         }
         config = parse_config(values)
         loop = Loop(prepare(folder, config))
+        yield loop
         loop.junk("ratings", "updates", "releases", "rounds")
         asyncio.run(RatingLoop(world.split(3), config).run(loop.log_of()))
         loop.forget("ratings", "user-1")
-        return loop
 
     return Variant("bgt", name, record)
 
 
 def _poll() -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "poll", "deployment": "poll", "epsilon": 0.5, "window_votes": 4, "window_seconds": 1.0,
             "votes_per_user": 2,
         }  # fmt: skip
         loop = Loop(prepare(folder, parse_config(values), {"options": ("options", "tea\ncoffee\nwater")}))
+        yield loop
         loop.junk("votes", "tallies")
         for number in range(24):
             name, option = f"user-{number % 9}", 7 if number % 8 == 7 else number % 3
@@ -492,18 +493,18 @@ def _poll() -> Variant:
             loop.put("votes", "Vote", config_digest=loop.system.digest, **vote)
             if number == 9:
                 loop.forget("votes", name)
-        return loop
 
     return Variant("poll", "poll", record, POLL)
 
 
 def _meanarm() -> Variant:
-    def record(folder: Path) -> Loop:
+    def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "meanarm", "deployment": "meanarm", "arms": 3, "epsilon": 2.0, "window_slots": 4,
             "rewards_per_user": 3,
         }  # fmt: skip
         loop = Loop(prepare(folder, parse_config(values)))
+        yield loop
         loop.junk("asks", "slots", "sums")
         for number in range(30):
             event = {"event_id": f"e{number}", "user": f"user-{number % 6}", "config_digest": loop.system.digest}
@@ -513,7 +514,6 @@ def _meanarm() -> Variant:
             if number == 16:
                 loop.forget("asks", "user-3")
         loop.put("asks", "ArmClick", reward=1, **event)
-        return loop
 
     return Variant("meanarm", "meanarm", record, MEANARM)
 
@@ -589,7 +589,15 @@ VARIANTS = (
 def recorded(variant: Variant) -> Recording:
     """Its recording; made once a process."""
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
-        loop = variant.record(Path(folder) / "deployment")
+        (loop,) = variant.record(Path(folder) / "deployment")
+    return Recording(variant.name, loop.system, dict(loop.log.partitions()))
+
+
+@cache
+def unplayed(variant: Variant) -> Recording:
+    """Its deployment, with the beginnings of its journals: what tests are named by, and no test compares with."""
+    with tempfile.TemporaryDirectory(prefix="recording-") as folder:
+        loop = next(variant.record(Path(folder) / "deployment"))
     return Recording(variant.name, loop.system, dict(loop.log.partitions()))
 
 

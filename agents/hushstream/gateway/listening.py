@@ -200,12 +200,12 @@ async def _without_long_collections(make: Callable[[], ListeningGateway]) -> Non
 
 
 async def _until_signal(make: Callable[[], ListeningGateway]) -> None:
-    told = asyncio.Event()
+    end_asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, end_asked.set)
     gateway = make()
     starting = asyncio.create_task(gateway.__aenter__())
-    stopping = asyncio.create_task(told.wait())
+    stopping = asyncio.create_task(end_asked.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()

@@ -67,9 +67,9 @@ class Connection:
         """An admin client; errors become one-line errors that name what it was used for.
 
         Raises:
-            BrokerUnreachable, AccessDenied, BrokerRefused: see `told`.
+            BrokerUnreachable, AccessDenied, BrokerRefused: see `client_errors`.
         """
-        async with told(self, doing):
+        async with client_errors(self, doing):
             client = AIOKafkaAdminClient(
                 **self.settings().client_options(), request_timeout_ms=round(self.timeout_seconds * 1000)
             )
@@ -83,7 +83,7 @@ class Connection:
 
 
 @asynccontextmanager
-async def told(connection: Connection, doing: str) -> AsyncIterator[None]:
+async def client_errors(connection: Connection, doing: str) -> AsyncIterator[None]:
     """Turn the Kafka client's errors into ours.
 
     Raises:
@@ -107,7 +107,7 @@ def guard_code(doing: str, code: int, message: str | None, make: Callable[[int],
     """Raise what an error code of a response stands for; 0 is fine.
 
     Raises:
-        AccessDenied, BrokerRefused: as in `told`.
+        AccessDenied, BrokerRefused: as in `client_errors`.
     """
     if not code:
         return

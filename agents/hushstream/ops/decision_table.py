@@ -11,7 +11,8 @@ came of it. A row is taken where what it says is known and was drawn as it says:
 
 Where items have names arms are items: all that there ever were, in the order in which they came, each under its id. A
 row of the catalogue had several of them in its time, so what a decision meant is told by the version that it was made
-under; its eligible ones are those that were on offer then.
+under; its eligible ones are those that were on offer then. So are features of each item, where contexts have them:
+those of item n stand in the columns of n, and are 0 where a context gave none.
 
 The table is exact content of persons: it belongs into the edge zone, where contexts and clicks are.
 """
@@ -183,7 +184,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
     (told,) = conversation.told
-    items = None if rules.catalogue is None else _Items(rules.catalogue, logs.part((ITEMS, 0)))
+    items = None if rules.catalogue is None else _Items(rules.catalogue, logs.part((ITEMS, 0)), rules.item_numbers)
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
     left_out: Counter[str] = Counter()
@@ -203,7 +204,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
                 left_out[why or ""] += 1
     if not rows:
         raise HushstreamError(f"log: expected decisions that were shown, got none ({dict(left_out)} left out)")
-    columns = [f"x{entry}" for entry in range(len(rows[0][0].features))]
+    columns = [f"x{entry}" for entry in range(len(rows[0].context.features))]
     if items is None:
         return DecisionTable(rows, left_out, rules.arms, columns, system.config.deployment)
     return DecisionTable(rows, left_out, len(items.ids), columns, system.config.deployment, items.ids)
@@ -216,8 +217,9 @@ class _Items:
         ids: in the order in which they came.
     """
 
-    def __init__(self, rules: CatalogueRules, part: PartitionCopy) -> None:
-        """Read the catalogue's changes, from their beginning."""
+    def __init__(self, rules: CatalogueRules, part: PartitionCopy, item_numbers: int | None) -> None:
+        """Read the catalogue's changes, from their beginning; so many numbers of a context are of each item."""
+        self._item_numbers = item_numbers
         reader = ItemReader(rules)
         self._catalogue = reader.catalogue
         self._highs: list[int] = []
@@ -237,10 +239,17 @@ class _Items:
         version = bisect_right(self._highs, position)
         offered, mask = self._offered[version], row.context.eligible
         eligible = np.flatnonzero(offered & eligible_mask(mask, len(offered)) if mask else offered)
-        among = mask_of([self._number(int(one), version) for one in eligible])
+        of_rows = {int(one): self._number(int(one), version) for one in np.flatnonzero(offered)}
+        among = mask_of([of_rows[int(one)] for one in eligible])
         answer = row.answer._replace(arm=self._number(row.answer.arm, version))
         shown = self._number(row.shown, version)
-        return Row(row.context._replace(eligible=among), answer, shown, row.reward)
+        features = row.context.features
+        if self._item_numbers is not None:
+            given = features.reshape(-1, self._item_numbers)
+            by_item = np.zeros((len(self.ids), self._item_numbers), dtype=features.dtype)
+            by_item[list(of_rows.values())] = given[list(of_rows)]
+            features = by_item.ravel()
+        return Row(row.context._replace(eligible=among, features=features), answer, shown, row.reward)
 
     def _number(self, row: int, version: int) -> int:
         return self._numbers[self._catalogue.of_row(row, version).item]

@@ -11,9 +11,9 @@ from hushstream.agents.errors import PartitionCountWrong, TopicMissing
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.kafka.logs import partition_counts as counts_on_broker
 from hushstream.engine.records import InputRecord, TopicPartition
-from hushstream.ops.connection import Connection, told
+from hushstream.ops.connection import Connection, client_errors
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.progress import Progress, Steps, unheard
+from hushstream.ops.progress import Progress, Steps, unreported
 from hushstream.schemas.topics import physical
 
 _OFFSETS_AT_ONCE = 512
@@ -57,7 +57,7 @@ class LiveLogs:
         for start in range(low, high, _OFFSETS_AT_ONCE):
             yield await self._reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE))
 
-    async def copy(self, progress: Progress = unheard) -> LogCopy:
+    async def copy(self, progress: Progress = unreported) -> LogCopy:
         """All of it in memory; ``progress`` is told how many offsets were read."""
         steps = Steps(progress, sum(high - low for low, high in self.cut.bounds.values()), "reading the logs")
         parts = {}
@@ -84,11 +84,11 @@ async def open_logs(
 
     Raises:
         TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     wanted = {topic: count for topic, count in counts.items() if topics is None or topic in topics}
     sources = [(topic, partition) for topic, count in wanted.items() for partition in range(count)]
-    async with told(connection, _DOING):
+    async with client_errors(connection, _DOING):
         async with asyncio.timeout(connection.timeout_seconds):
             await _require(connection, wanted)
         async with LogReader(connection.settings()) as reader:
@@ -100,7 +100,7 @@ async def copy_async(
     counts: Mapping[str, int],
     topics: Collection[str] | None = None,
     quiet: Quiet | None = None,
-    progress: Progress = unheard,
+    progress: Progress = unreported,
 ) -> LogCopy:
     """Copy topics into memory; for logs that do not fit, export them and open the export.
 
@@ -114,7 +114,7 @@ def copy(
     connection: Connection,
     counts: Mapping[str, int],
     topics: Collection[str] | None = None,
-    progress: Progress = unheard,
+    progress: Progress = unreported,
 ) -> LogCopy:
     """`copy_async`, for code without an event loop."""
     return asyncio.run(copy_async(connection, counts, topics, progress=progress))

@@ -22,7 +22,7 @@ from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal, read_without_key
 from hushstream.engine.records import TopicPartition
-from hushstream.ops.connection import Connection, told
+from hushstream.ops.connection import Connection, client_errors
 from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
@@ -139,7 +139,7 @@ async def accepted_losses_async(connection: Connection, system: System, keys: Ke
     """The same within an event loop."""
     found: list[LostInput | LostJournal] = []
     begun_later = []
-    async with told(connection, "read logs"), LogReader(connection.settings()) as reader:
+    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
         for role in system.roles:
             for home in range(system.homes(role)):
                 journal = (role.journal, home)

@@ -11,7 +11,7 @@ Progress = Callable[[int, int, str], None]
 _TIMES_TOLD = 500
 
 
-def unheard(_done: int, _total: int, _what: str) -> None:
+def unreported(_done: int, _total: int, _what: str) -> None:
     """Nobody waits."""
 
 

@@ -27,7 +27,7 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of
 from hushstream.engine.journal.marks import Mark, MarkSeal, Standing
-from hushstream.ops.connection import Connection, told
+from hushstream.ops.connection import Connection, client_errors
 from hushstream.ops.repair import journal_walk
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
@@ -95,7 +95,7 @@ async def _plan(connection: Connection, system: System, keys: KeySource, name: s
     ledgers = [topic for topic in topics.writes if topic in system.ledgers]
     settings = connection.settings().model_copy(update={"group": group})
     found = []
-    async with told(connection, "read logs"), LogReader(settings) as reader:
+    async with client_errors(connection, "read logs"), LogReader(settings) as reader:
         for home in range(system.homes(role)):
             place = (role.marks, home)
             read = await read_marks(
@@ -143,7 +143,7 @@ def write(connection: Connection, system: System, keys: KeySource, planned: Rebu
 async def _write(connection: Connection, system: System, keys: KeySource, planned: Rebuild) -> None:
     make = role_work(planned.role, system, keys).make_machine
     writer = os.urandom(_WRITER_BYTES).hex()
-    async with told(connection, "write marks"):
+    async with client_errors(connection, "write marks"):
         producer = AIOKafkaProducer(**connection.settings().client_options(), enable_idempotence=True)
         await producer.start()
         try:

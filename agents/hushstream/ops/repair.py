@@ -26,7 +26,7 @@ from hushstream.engine.journal.marks import MarkSeal
 from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
-from hushstream.ops.connection import Connection, told
+from hushstream.ops.connection import Connection, client_errors
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError, fingerprint_of
@@ -153,7 +153,7 @@ def find(connection: Connection, system: System, keys: KeySource, roles: Collect
 async def _find(connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None) -> Repair:
     wanted = system.roles if roles is None else [role_of(system, name) for name in roles]
     found: list[Found] = []
-    async with told(connection, "read logs"), LogReader(connection.settings()) as reader:
+    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
         for role in wanted:
             make = role_work(role.name, system, keys).make_machine
             for home in range(system.homes(role)):
@@ -246,7 +246,7 @@ def note(connection: Connection, system: System, keys: KeySource, repair: Repair
 
 async def _note(connection: Connection, system: System, keys: KeySource, found: Sequence[Found]) -> int:
     notes = list(_ranges(found))
-    async with told(connection, "write notes"):
+    async with client_errors(connection, "write notes"):
         producer = AIOKafkaProducer(**connection.settings().client_options(), enable_idempotence=True)
         await producer.start()
         try:

@@ -29,7 +29,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.journal.chain import Digester, PublicDigester
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD
-from hushstream.ops.connection import Connection, told
+from hushstream.ops.connection import Connection, client_errors
 from hushstream.ops.dead_letters import Letter
 from hushstream.ops.live import Quiet, open_logs
 from hushstream.schemas import codec
@@ -93,7 +93,7 @@ async def requeue_async(connection: Connection, system: System, letter: Letter, 
         RecordGone: retention deleted it, or the topic was replaced.
         HushstreamError: its topic is a journal, which its role alone writes.
         TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     if letter.reason == Reason.COMPRESSED:
         raise HushstreamError(
@@ -109,7 +109,7 @@ async def requeue_async(connection: Connection, system: System, letter: Letter, 
     async with open_logs(connection, system.partitions, {letter.topic}, _NOW) as logs:
         low, high = logs.cut.bounds[source]
     require_there(letter, low, high)
-    async with told(connection, _DOING), LogReader(connection.settings()) as reader:
+    async with client_errors(connection, _DOING), LogReader(connection.settings()) as reader:
         reader.open({source: letter.offset})
         found = await reader.read(source, letter.offset, letter.offset + 1)
         value = _wanted(letter, _verified(letter, found, _digesters(letter, system, keys)))
@@ -255,7 +255,7 @@ def _digesters(letter: Letter, system: System, keys: KeySource) -> tuple[Digeste
 
 async def _append(connection: Connection, source: TopicPartition, value: bytes) -> int:
     topic, partition = source
-    async with told(connection, _DOING):
+    async with client_errors(connection, _DOING):
         producer = AIOKafkaProducer(**connection.cluster.client_options(), acks="all", enable_idempotence=True)
         await producer.start()
         try:

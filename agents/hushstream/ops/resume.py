@@ -21,7 +21,7 @@ from aiokafka.structs import TopicPartition as BrokerPartition
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.engine.records import TopicPartition
-from hushstream.ops.connection import Connection, told
+from hushstream.ops.connection import Connection, client_errors
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -76,7 +76,7 @@ def plan(connection: Connection, source: TopicPartition, folded: int) -> Resume:
 
 async def plan_async(connection: Connection, source: TopicPartition, folded: int) -> Resume:
     """The same within an event loop."""
-    async with told(connection, "read logs"), LogReader(connection.settings()) as reader:
+    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
         first = (await reader.first_offsets([source]))[source]
         end = (await reader.end_offsets([source]))[source]
         if first > folded:
@@ -101,7 +101,7 @@ async def resume_async(connection: Connection, planned: Resume) -> None:
     """The same within an event loop."""
     source, until = (planned.topic, planned.partition), planned.folded + 1
     name = physical(connection.prefix, planned.topic)
-    async with told(connection, f"write {planned.topic}"), LogReader(connection.settings()) as reader:
+    async with client_errors(connection, f"write {planned.topic}"), LogReader(connection.settings()) as reader:
         producer = AIOKafkaProducer(
             **connection.settings().client_options(), enable_idempotence=True, compression_type="gzip",
             max_batch_size=_BATCH_BYTES, max_request_size=_BATCH_BYTES,

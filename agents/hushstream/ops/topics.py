@@ -120,7 +120,7 @@ async def describe_async(connection: Connection, system: System) -> dict[str, Ex
     """Which of a deployment's topics exist, by logical name, with their settings.
 
     Raises:
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     names = {physical(connection.prefix, topic.name): topic.name for topic in system.topics}
     doing = "describe topics"
@@ -158,7 +158,7 @@ async def apply_async(
 
     Raises:
         HushstreamError: more copies must have a record than there are.
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     if min_in_sync is not None and replication != ANY_REPLICATION and min_in_sync > replication:
         raise HushstreamError(
@@ -200,7 +200,7 @@ async def check_async(connection: Connection, system: System, one_in_sync: bool 
             count: the loss of one broker can then roll a journal back.
 
     Raises:
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     there = await describe_async(connection, system)
     least = LASTING_IN_SYNC if not one_in_sync and await _brokers(connection) > 1 else 1
@@ -218,7 +218,7 @@ async def warnings_async(connection: Connection, system: System) -> tuple[str, .
     Nothing is said of a broker on this machine, which is for development.
 
     Raises:
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     if connection.cluster.on_loopback:
         return ()

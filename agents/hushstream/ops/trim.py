@@ -176,7 +176,7 @@ async def trim_async(connection: Connection, planned: Trim) -> None:
     """Delete what was planned.
 
     Raises:
-        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     places = {
         BrokerPartition(physical(connection.prefix, topic), partition): RecordsToDelete(before)

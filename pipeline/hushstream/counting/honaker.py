@@ -107,7 +107,7 @@ class HonakerTree(Plan):
                             left[t - 1, column[level, index]] = 2**level / (2 ** (top + 1) - 1)
         return Factorisation(left, right)
 
-    def _counter(self, nodes: NodeSource) -> Counter:
+    def open_on(self, nodes: NodeSource) -> Counter:
         return HonakerCounter(self, nodes)
 
 

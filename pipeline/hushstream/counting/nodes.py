@@ -8,6 +8,7 @@ its place alone, and draw small blocks of neighbouring nodes ahead.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
@@ -69,7 +70,7 @@ class KeyedNodes:
     once.
     """
 
-    __slots__ = ("_address", "_dimension", "_head", "_key", "_noise")
+    __slots__ = ("_address", "_cell", "_dimension", "_head", "_key", "_noise")
 
     def __init__(
         self,
@@ -94,9 +95,10 @@ class KeyedNodes:
         self._address = replace(
             address, purpose=PURPOSE, mechanism=mechanism, parameters={**address.parameters, **parameters}
         )
+        self._cell = address.cell
         self._noise = noise
         self._dimension = dimension
-        whole, tail = self._address.encode(), self._tail(self._address.cell, (), b"")
+        whole, tail = self._address.encode(), self._tail(self._cell, (), b"")
         self._head = whole.removesuffix(tail)
         if self._address.node or self._address.content:
             raise BadPlan("counter: expected an address without a node or content, got one that names some")
@@ -104,10 +106,16 @@ class KeyedNodes:
     @property
     def identity(self) -> bytes:
         """The encoded address without a node: names the counter among all others."""
-        return self._address.encode()
+        return self._head + self._tail(self._cell, (), b"")
+
+    def of_cell(self, cell: int) -> KeyedNodes:
+        """The source of a counter whose address differs from this one in the cell alone."""
+        other = copy(self)
+        other._cell = cell
+        return other
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
-        return self.draw_cells([self._address.cell] * len(blocks), blocks, nodes)
+        return self.draw_cells([self._cell] * len(blocks), blocks, nodes)
 
     def draw_cells(
         self, cells: Sequence[int | None], blocks: Sequence[tuple[int, ...]], nodes: int
@@ -121,8 +129,7 @@ class KeyedNodes:
         return self._noise.draw(self.streams(places, histories), self._dimension)
 
     def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> list[_NodeStream]:
-        cell = self._address.cell
-        return [self._stream(cell, place, history) for place, history in zip(places, histories, strict=True)]
+        return [self._stream(self._cell, place, history) for place, history in zip(places, histories, strict=True)]
 
     def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
         found = []

@@ -167,7 +167,7 @@ class NegativeDigitTree(Plan):
             right[column, node * self.base**level : (node + 1) * self.base**level] = 1
         return Factorisation(left, right)
 
-    def _counter(self, nodes: NodeSource) -> Counter:
+    def open_on(self, nodes: NodeSource) -> Counter:
         return TreeCounter(self, nodes)
 
 
@@ -186,7 +186,7 @@ class BinaryTree(NegativeDigitTree):
         """With base and levels; every node has a stream of its own."""
         return {**Plan.parameters.__get__(self), "base": self.base, "levels": self.levels}
 
-    def _counter(self, nodes: NodeSource) -> Counter:
+    def open_on(self, nodes: NodeSource) -> Counter:
         return BinaryCounter(self, nodes)
 
     def _check(self) -> None:

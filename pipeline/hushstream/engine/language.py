@@ -22,6 +22,7 @@ EACH = "*"
 
 ITEMS = "items.capacity"
 NAMED_ITEMS = "items.named"
+FEATURES = "features"
 DIMENSION = "features.dimension"
 EPSILON = "privacy.epsilon"
 DELTA = "privacy.delta"
@@ -44,6 +45,7 @@ SHARED: Mapping[str, str] = {
     "deployment": "its name; topics and consumer groups begin with it",
     ITEMS: "how many items there may be, or how many one context shows",
     NAMED_ITEMS: "whether items have names, and come and go in a catalogue while the deployment runs",
+    FEATURES: "what describes a visit, by name, each with its kind and settings",
     DIMENSION: "numbers that describe a visit, an item or a record",
     EPSILON: "what one unit pays, over all releases that one epoch of noise serves",
     DELTA: "the probability beside epsilon",

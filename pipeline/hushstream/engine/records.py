@@ -13,6 +13,12 @@ from hushstream.schemas.errors import HushstreamError
 TopicPartition = tuple[str, int]
 """A logical topic name (without the deployment's prefix) and a partition number."""
 
+PART = "ReleasePart"
+"""The schema of a part."""
+
+MODEL_PARTS = "model-parts"
+"""The topic of parts of models, whose journal is a topic of their own; parts of other releases lie where these lie."""
+
 
 class InputRecord(NamedTuple):
     """One record of an input log, as the broker stored it."""

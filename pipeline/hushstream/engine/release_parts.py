@@ -14,16 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hushstream.engine.journal.chain import Chain, PublicDigester
+from hushstream.engine.records import PART
 from hushstream.engine.values import MAX_RECORD_BYTES
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
-
-PART = "ReleasePart"
-"""The schema of a part."""
-
-MODEL_PARTS = "model-parts"
-"""The topic of parts of models, whose journal is a topic of their own; parts of other releases lie where these lie."""
 
 WHOLE_BYTES = MAX_RECORD_BYTES - 4096
 """What of a release one record holds, beside its other fields: a larger one leaves in parts, none of them longer."""

@@ -332,6 +332,11 @@ class ReleasingRole(OneInput, ABC):
         gathered.step(journal, outputs, key_rotated)
         return key_rotated
 
+    def debited(self, entry_id: bytes, asked: Asked, topic: str = "ledger") -> Output:
+        """The ledger's copy of what a release was charged, or of nothing, where its price was refused."""
+        entry = self.system.ledger_entry(entry_id, asked.debit, self.system.as_stated(self.releases.key.reproducible))
+        return Output(topic, self.partition, self.chain.encode("LedgerEntry", entry))
+
     def tick_record(self) -> Output:
         """What goes into the home input where log time must go on while what is gathered waits for its end."""
         return Output(*self.inputs[0], self.chain.encode("Tick", {"config_digest": self.system.digest}))

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, ledger_fields
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, debit_fields
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter
@@ -121,9 +121,15 @@ class Core(ABC, Generic[ConfigT_co]):
         """The fields in which a release or a model says its price, by whether it is as private as that."""
         return {as_stated: {**self.price_fields, "private_as_stated": as_stated} for as_stated in (False, True)}
 
-    def ledger_entry(self, entry_id: bytes, debit: Debit, reproducible: bool) -> dict[str, Any]:
-        """The ledger's copy of a debit, sent with the release that it pays for."""
-        return ledger_fields(self.config.deployment, self.digest, entry_id, debit, self.as_stated(reproducible))
+    def ledger_entry(self, entry_id: bytes, debit: Debit, as_stated: bool) -> dict[str, Any]:
+        """The ledger's copy of a debit, sent with the release that it pays for, private as stated or not."""
+        return {
+            "deployment": self.config.deployment,
+            "entry_id": entry_id,
+            "debit": debit_fields(debit),
+            "config_digest": self.digest,
+            "private_as_stated": as_stated,
+        }
 
     def noise_address(
         self,

@@ -188,6 +188,10 @@ class Feature(ABC):
         """(n,) the level of each value of a valid column, -1 where there is none."""
         raise BadDeclaration(f"cross: expected a feature with levels, got a {self.kind}")
 
+    def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        """(n,) where each value of a valid column lies on [0, 1]; of the kinds that have levels."""
+        raise BadDeclaration(f"positions: expected a feature with levels, got a {self.kind}")
+
 
 @dataclass(frozen=True, slots=True)
 class Category(Feature):
@@ -246,6 +250,9 @@ class Category(Feature):
 
     def levels(self, column: NDArray[Any]) -> Int64:
         return np.minimum(column.astype(np.int64), CROSS_LEVELS - 1)
+
+    def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray((column + 0.5) / self.cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +347,9 @@ class Number(Feature):
     def levels(self, column: NDArray[Any]) -> Int64:
         return column.astype(np.int64) * (CROSS_LEVELS - 1) // _MISSING_STEP
 
+    def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        return np.where(column == _MISSING_STEP, 0.5, column / STEPS)
+
 
 @dataclass(frozen=True, slots=True)
 class Boolean(Feature):
@@ -378,6 +388,9 @@ class Boolean(Feature):
 
     def levels(self, column: NDArray[Any]) -> Int64:
         return column.astype(np.int64)
+
+    def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(np.array([1 / 6, 5 / 6, 0.5])[column])
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +456,9 @@ class TimeOfDay(Feature):
     def levels(self, column: NDArray[Any]) -> Int64:
         return np.where(column == _MISSING_STEP, -1, column.astype(np.int64) * _TIME_NODES // _DAY_STEPS)
 
+    def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        return np.where(column == _MISSING_STEP, 0.5, column / _DAY_STEPS)
+
 
 @dataclass(frozen=True, slots=True)
 class DayOfWeek(Feature):
@@ -499,6 +515,9 @@ class DayOfWeek(Feature):
 
     def levels(self, column: NDArray[Any]) -> Int64:
         return np.where(column < len(_DAYS), column.astype(np.int64), -1)
+
+    def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
+        return np.where(column < len(_DAYS), (column + 0.5) / len(_DAYS), 0.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,6 +232,30 @@ class FeatureSchema:
                 )
         return rows
 
+    def readable(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """(n,) which of (n, row bytes) hold values that `encode` gives; each is looked at alone where one does not."""
+        try:
+            self.read(rows.tobytes())
+        except BadRows:
+            return np.array([self._reads(row.tobytes()) for row in rows], dtype=np.bool_)
+        return np.ones(len(rows), dtype=np.bool_)
+
+    def _reads(self, row: bytes) -> bool:
+        try:
+            self.read(row)
+        except BadRows:
+            return False
+        return True
+
+    def positions(self, rows: Rows) -> NDArray[np.float64]:
+        """(n, features) where each value of checked rows lies on [0, 1], a feature a column, by name.
+
+        A number lies where it is in its range (on its scale), an hour in its day, a day in its week, a category's
+        entries side by side in the order of the vocabulary with unknown and missing last, false at 1/6 and true at
+        5/6; what else is missing lies in the middle.
+        """
+        return np.stack([self.features[name].positions(rows[name]) for name in self.layout.names or ()], axis=1)
+
     def blocks(self, rows: Rows) -> SparseBlocks:
         """The blocks of checked rows."""
         size = len(rows)

@@ -68,6 +68,8 @@ def exact(value: Number, name: str = "amount") -> Fraction:
     try:
         if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
             raise BadAmount(f"{name}: expected a number, got {type(value).__name__}")
+        if isinstance(value, Fraction):
+            return value
         if isinstance(value, float):
             return Fraction(Decimal(repr(float(value))))
         if isinstance(value, str):
@@ -84,9 +86,9 @@ def epsilon_micro(value: Number) -> int:
         BadAmount: negative or not finite.
     """
     epsilon = exact(value, "epsilon")
-    if epsilon < 0:
+    if epsilon.numerator < 0:
         raise BadAmount(f"epsilon: expected a number >= 0, got {value!r}")
-    return math.ceil(epsilon * MICRO)
+    return -(-epsilon.numerator * MICRO // epsilon.denominator)
 
 
 def delta_units(value: Number) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -134,6 +134,15 @@ def print_json(value: Any) -> None:
     """Print a value as JSON with stable order."""
     json.dump(value, sys.stdout, indent=2, sort_keys=True, default=str)
     sys.stdout.write("\n")
+
+
+def print_and_exit(found: Any, json: bool) -> NoReturn:
+    """Print what a check found, as text or as JSON, and end with its exit code."""
+    if json:
+        print_json(found.as_json())
+    else:
+        typer.echo(found.as_text(), nl=False)
+    raise typer.Exit(found.exit_code)
 
 
 def show(document: Any, json: bool, *shown: str | RenderableType) -> None:

@@ -22,8 +22,7 @@ from hushstream.replay.studies.pdap.closed_loop import PdapLoop, PdapPlan, Visit
 from hushstream.replay.studies.pdap.run import PdapOptions, configured
 from hushstream.replay.studies.pdap.worlds.vendors import vendors
 from hushstream.schemas import codec
-from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.windows import Schedule
+from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
 KEY_SEED = 7
 START_MS = 1_700_000_000_000

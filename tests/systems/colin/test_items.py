@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from hushstream.gateway.conversation.translation import Translation
 from hushstream.gateway.problems import Problem
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
+from hushstream.ops.decision_table import decision_table
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.schemas import codec
 from hushstream.systems.colin.artefacts import inputs_of
@@ -127,6 +129,44 @@ def test_a_row_has_another_item_when_no_decision_of_its_last_one_waits(tmp_path:
                 await other.decide("first", "ann", {"d": FACES["c"]}, timeout=None)
 
     played(loop, play)
+
+
+def test_a_table_of_decisions_has_features_by_item_and_not_by_row(tmp_path: Path) -> None:
+    """Items c and d had one row; each has columns of its own, 0 in contexts that did not describe it."""
+    loop, faces = loop_of(tmp_path), {**FACES, "d": [0.2, 0.4]}
+    asked: dict[str, set[str]] = {}
+
+    async def visit(client: Client, event: str, *items: str) -> None:
+        decision = await client.decide(event, "ann", {item: faces[item] for item in items}, timeout=None)
+        assert decision.item is not None
+        asked[event] = set(items)
+        await client.shown(event, "ann", decision.item)
+        await client.reward(event, "ann", decision.item, 1.0)
+
+    async def play(client: Client) -> None:
+        await client.items.add_all([Item(name) for name in FACES])
+        for number in range(6):
+            await visit(client, f"c{number}", "b", "c")
+        await client.items.retire("c")
+        for number in range(500):
+            await visit(client, f"e{number}", "a")
+            with contextlib.suppress(CatalogueFull):
+                await client.items.add("d")
+                break
+        for number in range(20):
+            await visit(client, f"d{number}", "d", "a")
+
+    played(loop, play)
+    logs = LogCopy({source: whole(records) for source, records in loop.log.partitions()})
+    table = decision_table(logs, loop.system)
+    assert table.items == ("a", "b", "c", "d")
+    seen: set[str] = set()
+    for context, answer, _, _ in table.rows:
+        described = context.features.reshape(4, 2)
+        seen |= asked[answer.event_id]
+        for item, numbers in zip(table.items, described.tolist(), strict=True):
+            assert numbers == pytest.approx(faces[item] if item in asked[answer.event_id] else [0.0, 0.0], abs=1e-6)
+    assert seen == {"a", "b", "c", "d"}
 
 
 def test_bad_contexts_and_items_are_refused_at_the_client(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from hushstream.engine.configuration import PartitionConfig
+from hushstream.agents.worker.deployment import parse_as
+from hushstream.engine.configuration import PartitionConfig, canonical_form
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.pdap.configuration import (
@@ -53,6 +54,7 @@ BAD = {
 }
 CASES = [(kind, name, value) for kind, named in BAD.items() for name, values in named.items() for value in values]
 VENDORS = (VendorConfig("a", 5), VendorConfig("b", 7))
+AGE = {"age": {"kind": "number", "range": [16, 96]}}
 
 
 def settings(**values):
@@ -84,6 +86,17 @@ def test_every_setting_has_a_bad_value_here():
         ({"vendors": tuple(VendorConfig(f"v{place}", 1 << 20) for place in range(2))}, "arms in all"),
         ({"dimension": 0}, "dimension: expected"),
         ({"dimension": 11}, "dimension: expected"),
+        ({"declared": AGE}, "dimension: expected none beside declared features"),
+        ({"dimension": 0, "declared": {"age": {"kind": "number"}}}, "features.age: expected the key range"),
+        (
+            {"dimension": 0, "declared": {"likes": {"kind": "tags", "vocabulary": ["a"], "most": 1}}},
+            "features.likes.kind",
+        ),
+        (
+            {"dimension": 0, "declared": {f"f{one}": {"kind": "boolean"} for one in range(11)}},
+            "features: expected at most 10",
+        ),
+        ({"dimension": 0, "declared": {**AGE, "both": {"kind": "cross", "of": ["age", "age"]}}}, "features"),
         ({"dimension": 10, "cells": CellConfig(levels=6)}, r"at most 2\^57 cells"),
         ({"release": BlockConfig(epsilon=5.0, level_growth=1.0)}, "level_growth that keeps"),
         ({"budget": BudgetConfig(1.0, 1e-6, lift=0.5)}, "budget.lift"),
@@ -144,3 +157,21 @@ def test_every_setting_is_in_the_digest():
     ]
     digests = {pdap_digest(one) for one in [base, *changed]} | {pdap_digest(base, public_dataset=True)}
     assert len(digests) == len(changed) + 2
+
+
+def test_declared_features_are_in_the_file_and_the_digest_and_no_digest_of_numbers_moves():
+    text = {"system": "pdap", "deployment": "mall", "vendors": [{"name": "a", "items": {"capacity": 5}}]}
+    found = {
+        name: parse_as(PdapConfig, {**text, "features": features})
+        for name, features in {
+            "age": AGE,
+            "hour": {"hour": {"kind": "time_of_day"}},
+            "numbers": {"dimension": 1},
+        }.items()
+    }
+    assert len({pdap_digest(one) for one in found.values()}) == 3
+    assert found["age"].grid == found["numbers"].grid
+    assert KIND.language.written(found["age"])["features"] == {
+        "age": {"kind": "number", "range": [16.0, 96.0], "scale": "linear", "nodes": 8}
+    }
+    assert b"declared" not in canonical_form(found["numbers"], False)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushstream.features.schema import declare
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.pdap.edge.learner import cold_serving
@@ -46,6 +47,71 @@ def test_the_arm_is_the_tickets_before_and_after_a_model(shops, rig):
             assert answer.propensity == expected.propensities[0] * 10**9 // 256
             assert (answer.model_version, answer.policy) == (version, 0)
     assert len(rig.machine.serving.dump()["cells"]) > 8, "cells have opened"
+
+
+VISITS = {
+    "age": {"kind": "number", "range": [0, 1]},
+    "spend": {"kind": "number", "range": [0, 1]},
+}
+
+
+def _visit(rig, event_id, values, **changes):
+    """A context of declared features, as the client sends it."""
+    schema = declare(VISITS)
+    fields = {"event_id": event_id, "user": "ann", "line": rig.vendor, "row": schema.encode(values).row}
+    fields = {**fields, "features_digest": schema.digest, **changes}
+    rig.put(f"contexts.{rig.vendor}", codec.encode("FeatureContext", fields), rig.partition)
+
+
+def test_declared_features_are_answered_as_the_numbers_where_they_lie(shops):
+    """Two features from 0 to 1 are the very context of two numbers: the same cells, tickets and outcomes."""
+    rig = shops.VendorLearnerRig(shops.make_system(dimension=0, declared=VISITS))
+    serving, grid = cold_serving(rig.system, rig.key), rig.system.config.grid
+    values = shops.models_of(rig.system, [shops.some_rewards(number, 60) for number in range(4)])
+    for value in values:
+        rig.model(value)
+    for value in values[1:]:
+        serving.apply(parse_model(codec.decode(value)[1], rig.system.config.arms))
+    draw = np.random.default_rng(3)
+    for number in range(20):
+        at, event = draw.random(2), f"e{number}"
+        _visit(rig, event, {"age": at[0], "spend": at[1]})
+        arm = rig.fold().arms[event]
+        assert arm == serving.choose(at[None], [b"ann"], [event.encode()]).arms[0]
+    _visit(rig, "missing", {})
+    middle = int(grid.paths(np.full((1, 2), 0.5))[0])
+    rig.fold()
+    assert rig.machine.open.get("missing").arrival == grid.cell_at(middle, grid.levels)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"row": b"\x00" * 3}, "wrong_dimension"),
+        ({"features_digest": bytes(16)}, "other_features"),
+    ],
+)
+def test_rows_of_other_features_are_refused_and_lose_nothing(shops, changes, reason):
+    rig = shops.VendorLearnerRig(shops.make_system(dimension=0, declared=VISITS))
+    _visit(rig, "bad", {"age": 0.5}, **changes)
+    _visit(rig, "good", {"age": 0.5})
+    seen = rig.fold()
+    assert list(seen.arms) == ["good"]
+    assert seen.reasons == [reason]
+
+
+def test_a_forged_row_is_refused_among_good_ones(shops):
+    declared = {"hour": {"kind": "time_of_day"}, "member": {"kind": "boolean"}}
+    rig = shops.VendorLearnerRig(shops.make_system(dimension=0, declared=declared))
+    schema = declare(declared)
+    row, forged = schema.encode({"hour": 12, "member": True}).row, b"\xff\xfe\x09"
+    for event, content in (("one", row), ("two", forged), ("three", row)):
+        fields = {"event_id": event, "user": "ann", "line": rig.vendor, "row": content}
+        value = codec.encode("FeatureContext", {**fields, "features_digest": schema.digest})
+        rig.put(f"contexts.{rig.vendor}", value, rig.partition)
+    seen = rig.fold()
+    assert list(seen.arms) == ["one", "three"]
+    assert seen.reasons == ["malformed_features"]
 
 
 def test_only_eligible_arms_are_shown(rig):

@@ -116,7 +116,8 @@ class LiveSchedule:
 
     def _more(self, buffer: InputBuffer, parts: Mapping[TopicPartition, InputSlice | None]) -> bool:
         part = parts[buffer.source]
-        taken_to = buffer.low if part is None else part.high
+        # Where nothing waits, what lies below the next offset is lost, by an operator's word: it will never come.
+        taken_to = buffer.next_offset if part is None else part.high
         return taken_to < max(buffer.next_offset, self._ends(buffer.source))
 
     def _last_key(self, part: InputSlice | None, source: TopicPartition) -> OrderKey:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, TypeAlias
+from types import TracebackType
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -82,25 +85,39 @@ class Call:
 Answer: TypeAlias = Callable[[Any], Awaitable[Answered]]
 
 
-class Answers(Protocol):
-    """Answers the calls of one conversation, over a client."""
+class Answers(ABC):
+    """Answers the calls of one conversation, over a client.
+
+    Attributes:
+        calls: which calls those are.
+    """
 
     calls: tuple[Call, ...]
+    _client: AbstractAsyncContextManager[Any]
+    _by_call: Mapping[Call, Answer]
 
     def answer_of(self, call: Call) -> Answer:
         """Who answers a call: from its body to the answer.
 
         The answer raises `Problem`, or an error of the client.
         """
+        return self._by_call[call]
 
+    @abstractmethod
     def items(self) -> list[dict[str, Any]]:
         """What may be asked for."""
 
+    @abstractmethod
     def schema(self) -> Mapping[str, Any]:
         """What the deployment takes."""
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Self:
         """Connect."""
+        await self._client.__aenter__()
+        return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Flush and close."""
+        await self._client.__aexit__(kind, error, trace)

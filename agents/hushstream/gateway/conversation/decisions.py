@@ -19,7 +19,7 @@ from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
+from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
 from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
@@ -190,10 +190,11 @@ async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> No
         await items.add(item, features=features)
 
 
-class DecisionAnswers:
+class DecisionAnswers(Answers):
     """See `Answers`."""
 
     calls = (DECIDE, RANK, SHOWN, REWARD)
+    _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
         """Over a log of the deployment, of the settings' party where each has its own."""
@@ -207,16 +208,12 @@ class DecisionAnswers:
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._stated: Any = None if settings.baseline is None else self._translation.arm(settings.baseline)
-        self._by_call: Mapping[Call, Answer] = {
+        self._by_call = {
             DECIDE: self.decide,
             RANK: self.rank,
             SHOWN: self.shown,
             REWARD: self.reward,
         }
-
-    def answer_of(self, call: Call) -> Answer:
-        """See `Answers`."""
-        return self._by_call[call]
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""
@@ -250,7 +247,7 @@ class DecisionAnswers:
 
     async def __aenter__(self) -> Self:
         """See `Answers`."""
-        await self._client.__aenter__()
+        await super().__aenter__()
         if self._client.items.named:
             await self._client.items.refresh()
             self._following = asyncio.create_task(self._follow_items())
@@ -265,7 +262,7 @@ class DecisionAnswers:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
-        await self._client.__aexit__(kind, error, trace)
+        await super().__aexit__(kind, error, trace)
 
     @property
     def _default(self) -> Any:

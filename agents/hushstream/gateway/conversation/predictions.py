@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -11,7 +10,7 @@ from pydantic import Field, model_validator
 from hushstream.client import BadContext, RecordClient
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
-from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
+from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
 from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.problems import Problem
@@ -90,10 +89,11 @@ LABEL = Call(
 _TAKEN = Taken(logged=True)
 
 
-class PredictionAnswers:
+class PredictionAnswers(Answers):
     """See `Answers`."""
 
     calls = (PREDICT, LABEL)
+    _client: RecordClient
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
         """Over a log of the deployment."""
@@ -102,11 +102,7 @@ class PredictionAnswers:
         self._client = RecordClient(log, rules.nodes, rules.dimension, schema_generation=schema_generation)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
-        self._by_call: Mapping[Call, Answer] = {PREDICT: self.predict, LABEL: self.label}
-
-    def answer_of(self, call: Call) -> Answer:
-        """See `Answers`."""
-        return self._by_call[call]
+        self._by_call = {PREDICT: self.predict, LABEL: self.label}
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`: the nodes."""
@@ -120,17 +116,6 @@ class PredictionAnswers:
             "label": {"expected": "1 or -1"},
             "remembered_seconds": self._remembered.wait_seconds,
         }
-
-    async def __aenter__(self) -> Self:
-        """See `Answers`."""
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """See `Answers`."""
-        await self._client.__aexit__(kind, error, trace)
 
     async def predict(self, asked: PredictionAsked) -> PredictionAnswered:
         """Answer `PREDICT`."""

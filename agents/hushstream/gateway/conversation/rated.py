@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -12,7 +11,7 @@ from pydantic import Field, model_validator
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.ratings import Predicted, RatingClient
 from hushstream.engine.declare.declaration import System
-from hushstream.gateway.conversation.calls import Answer, Answered, Asked, Call, EventId, Taken, User
+from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
 from hushstream.gateway.conversation.feedback import in_time
 from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.problems import Problem
@@ -76,10 +75,11 @@ PREDICT = Call(
 )
 
 
-class RatingAnswers:
+class RatingAnswers(Answers):
     """See `Answers`."""
 
     calls = (RATE, PREDICT)
+    _client: RatingClient
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
         """Over a log of the deployment."""
@@ -89,11 +89,7 @@ class RatingAnswers:
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._asking: dict[str, asyncio.Task[Predicted]] = {}
-        self._by_call: Mapping[Call, Answer] = {RATE: self.rate, PREDICT: self.predict}
-
-    def answer_of(self, call: Call) -> Answer:
-        """See `Answers`."""
-        return self._by_call[call]
+        self._by_call = {RATE: self.rate, PREDICT: self.predict}
 
     def items(self) -> list[dict[str, Any]]:
         """See `Answers`."""
@@ -106,17 +102,6 @@ class RatingAnswers:
             "ratings": {"lowest": scale.lowest, "highest": scale.highest},
             "remembered_seconds": self._remembered.wait_seconds,
         }
-
-    async def __aenter__(self) -> Self:
-        """See `Answers`."""
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """See `Answers`."""
-        await self._client.__aexit__(kind, error, trace)
 
     async def rate(self, told: RatingsTold) -> Taken:
         """Answer `RATE`."""

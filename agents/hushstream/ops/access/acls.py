@@ -45,7 +45,7 @@ async def enforced_async(connection: Connection) -> tuple[Enforced, ...] | None:
 
     Raises:
         AccessDenied: the rules may not be listed.
-        BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     async with connection.admin("list access rules") as admin:
         return await _enforced(admin)
@@ -62,7 +62,7 @@ async def apply_async(connection: Connection, system: System, principals: Princi
 
     Raises:
         AccessDenied: rules may not be created.
-        BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.told`.
+        BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     wanted = await plan_async(connection, system, principals)
     if not wanted:

@@ -100,7 +100,7 @@ def walk(
     topics: Mapping[str, Topic],
     notes: NoteSeal,
     begun: Begun | None = None,
-    heard: Callable[[], None] = lambda: None,
+    on_record: Callable[[], None] = lambda: None,
 ) -> Walk:
     """Follow the journal of one machine through a copy of the logs.
 
@@ -112,10 +112,10 @@ def walk(
         topics: how those that the role reads and writes are declared.
         notes: opens the notes of operators that stand in the journal.
         begun: the checkpoint to begin behind; None for the journal's first record.
-        heard: called when a record of the journal was gone over.
+        on_record: called when a record of the journal was gone over.
     """
     walker = Walker(role, machine, digesters, topics, notes, copy, begun)
-    return walker.run(heard)
+    return walker.run(on_record)
 
 
 def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
@@ -199,8 +199,8 @@ class Walker:
         """Why the machine cannot follow any more; empty while it can."""
         return self._lost
 
-    def run(self, heard: Callable[[], None]) -> Walk:
-        """Go over the whole journal that the copy holds; ``heard`` is called behind each record."""
+    def run(self, on_record: Callable[[], None]) -> Walk:
+        """Go over the whole journal that the copy holds; ``on_record`` is called behind each record."""
         journal = self.copy.part(self._machine.journal)
         if journal.low > 0 and self.walk.begun is None:
             why = f"the journal begins at offset {journal.low}: {NO_GENESIS}"
@@ -213,7 +213,7 @@ class Walker:
         self._tally.count(Status.SKIPPED, skipped)
         for index in range(skipped, len(journal.records)):
             self._record(journal.records[index])
-            heard()
+            on_record()
         self.walk.sequence = self._sequence
         lost = [note for note in self._notes.values() if note.kind == LOST]
         if lost:

@@ -36,7 +36,7 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.export import open_export
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
-from hushstream.ops.progress import Progress, Steps, unheard
+from hushstream.ops.progress import Progress, Steps, unreported
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path
@@ -53,7 +53,7 @@ def verify(
     keys: KeySource,
     roles: Collection[str] | None = None,
     start: From = From.GENESIS,
-    progress: Progress = unheard,
+    progress: Progress = unreported,
 ) -> Verified:
     """Verify what roles published.
 
@@ -99,7 +99,7 @@ def verify_export(
     keys: KeySource,
     roles: Collection[str] | None = None,
     start: From = From.GENESIS,
-    progress: Progress = unheard,
+    progress: Progress = unreported,
 ) -> Verified:
     """Verify an export (`hushstream.ops.export`), or several that continue one another, the oldest first.
 
@@ -127,7 +127,7 @@ def verify_live(
     keys: KeySource,
     roles: Collection[str] | None = None,
     start: From = From.GENESIS,
-    progress: Progress = unheard,
+    progress: Progress = unreported,
 ) -> Verified:
     """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
 
@@ -225,7 +225,7 @@ class _RoleWalker:
     digester: Digester
     logs: LogCopy
     topics: Mapping[str, Topic]
-    heard: Callable[[], None]
+    on_record: Callable[[], None]
 
     def walk(self, home: int, start: From) -> Walk:
         """Follow one journal from where it can begin."""
@@ -235,7 +235,7 @@ class _RoleWalker:
         if begun is not None:
             seal = self._notes(home)
             found = walk(
-                self.role.name, begun.machine, self._digesters(), self.logs, self.topics, seal, begun, self.heard
+                self.role.name, begun.machine, self._digesters(), self.logs, self.topics, seal, begun, self.on_record
             )
             said = [found.tally.note] if found.tally.note else []
             said = [described(begun, self.logs, self.role.key_zone is not None), *passed_over, *said]
@@ -252,7 +252,9 @@ class _RoleWalker:
         if self.role.key_zone is None or journal.low > 0 or not journal.records:
             digesters = (self.digester,)
             seal = self._notes(home)
-            return walk(self.role.name, self.make(home), digesters, self.logs, self.topics, seal, heard=self.heard)
+            return walk(
+                self.role.name, self.make(home), digesters, self.logs, self.topics, seal, on_record=self.on_record
+            )
         try:
             machine = self.make.of_journal(home, genesis_in(journal))
         except (RetiredKey, KeyFileError, CodecError) as error:
@@ -261,7 +263,7 @@ class _RoleWalker:
             tally.find(status, journal.low, str(error), len(journal.records))
             return Walk(tally, complete=False)
         seal = self._notes(home)
-        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics, seal, heard=self.heard)
+        return walk(self.role.name, machine, self._digesters(), self.logs, self.topics, seal, on_record=self.on_record)
 
     def _notes(self, home: int) -> NoteSeal:
         return NoteSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())

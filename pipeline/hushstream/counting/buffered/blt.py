@@ -162,7 +162,7 @@ class BufferedToeplitz(Plan):
         left = np.linalg.solve(right.T, np.tril(np.ones((leaves, leaves))).T).T
         return Factorisation(np.asarray(left, dtype=np.float64), right)
 
-    def _counter(self, nodes: NodeSource) -> Counter:
+    def open_on(self, nodes: NodeSource) -> Counter:
         return BltCounter(self, nodes)
 
 

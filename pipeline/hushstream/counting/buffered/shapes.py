@@ -101,6 +101,7 @@ def lower_bound(leaves: int) -> float:
     return total / leaves
 
 
+@lru_cache(maxsize=256)
 def _dyadic(decimal: str) -> tuple[int, int]:
     """The nearest mantissa / 2^bits to a number from 2^-60 to 1, with a mantissa below 2^31 and at least 31 bits."""
     value = Fraction(decimal)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 from hushstream.engine.catalogue import ITEMS
-from hushstream.engine.release_parts import MODEL_PARTS, PART
+from hushstream.engine.records import MODEL_PARTS, PART
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.schemas.topics import (
     DAY_MS,

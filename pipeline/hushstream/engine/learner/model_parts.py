@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from hushstream.engine.journal.chain import DIGEST_BYTES
 from hushstream.engine.learner.models import OnChain
-from hushstream.engine.records import InputSlice, TopicPartition
-from hushstream.engine.release_parts import MODEL_PARTS, PART, BadPart, PartSets, packed, unpacked
+from hushstream.engine.records import MODEL_PARTS, PART, InputSlice, TopicPartition
+from hushstream.engine.release_parts import BadPart, PartSets, packed, unpacked
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 

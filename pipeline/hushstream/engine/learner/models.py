@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hushstream.engine.journal.chain import AlteredGenesis, Chain, Identity, NewerJournal, PublicDigester, UnknownRecord
+from hushstream.engine.journal.notes import read_without_key
 from hushstream.engine.records import InputRecord, InputSlice, OffChain, TopicPartition
 from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas.codec import CodecError
@@ -39,7 +40,9 @@ class ModelReader:
         """Log time of the newest version that was read since a start; 0 before (not part of the state: for gauges)."""
         self.foreign: deque[tuple[int, int]] = deque(maxlen=_NOTED)
         """(offset, bytes) of the last records that were skipped since a start, as no chain holds them; for gauges."""
-        self._chain = Chain(aggregator_identity(system, track), PublicDigester(), schema)
+        owner = aggregator_identity(system, track)
+        self._owner = (owner.deployment, owner.role, track)
+        self._chain = Chain(owner, PublicDigester(), schema)
         self._highs: dict[TopicPartition, int] = {}
 
     def read(self, part: InputSlice) -> Iterator[OnChain]:
@@ -83,7 +86,9 @@ class ModelReader:
         except OffChain:
             return None
         except (CodecError, UnknownRecord, AlteredGenesis):
-            self.foreign.append((record.offset, len(record.value)))
+            # Whether an operator's note is theirs is for the owner of the journal to tell, who counts it.
+            if read_without_key(record.value, *self._owner) is None:
+                self.foreign.append((record.offset, len(record.value)))
             return None
         for part in fields["head"]["inputs"]:
             self._highs[part["topic"], part["partition"]] = part["high"]

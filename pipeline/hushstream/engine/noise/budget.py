@@ -273,19 +273,6 @@ def debit_fields(debit: Debit) -> dict[str, Any]:
     }
 
 
-def ledger_fields(
-    deployment: str, digest: bytes, entry_id: bytes, debit: Debit, private_as_stated: bool
-) -> dict[str, Any]:
-    """The ledger's copy of a debit, sent with the release that it paid for."""
-    return {
-        "deployment": deployment,
-        "entry_id": entry_id,
-        "debit": debit_fields(debit),
-        "config_digest": digest,
-        "private_as_stated": private_as_stated,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetFacts:
     """What a configuration's budget allows, before anything runs.

@@ -308,6 +308,7 @@ def _real(value: Fraction) -> Any:
     return _CONTEXT.mpf(value.numerator) / value.denominator
 
 
+@lru_cache(maxsize=256, typed=True)
 def gaussian_reach(variance_numerator: int, variance_denominator: int) -> int:
     """No draw is larger in size."""
     return _reach(_variance_of(variance_numerator, variance_denominator))

@@ -39,7 +39,7 @@ LITTLE = 0.5
 
 _COUNTER_KB, _LEARNER_KB, _STATE_KB = (3.8, 9.5), (6.3, 18.0), (1.4, 2.6)
 _RELEASE_BYTES, _MODEL_BYTES = 14, 45
-"""Measured (deploy/docs/runbook.md, colin): bytes a user and feature of a step and of a model, at d = 10."""
+"""Measured (deploy/docs/sizing.md, colin): bytes a user and feature of a step and of a model, at d = 10."""
 
 
 def sum_noise(config: CollaborativeConfig, rewards: int) -> float:

@@ -596,7 +596,7 @@ def configuration_digest(
 KEYS: Mapping[str, str | None] = {
     "arms": language.ITEMS,
     "context": "features",
-    "context.declared": "features",
+    "context.declared": language.FEATURES,
     "expected_items": "items.expected",
     "click_rate": "feedback.click_rate",
     "named_items": language.NAMED_ITEMS,

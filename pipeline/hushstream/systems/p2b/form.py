@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.values import ConfigurationError, require
-from hushstream.features.errors import BadRows
 from hushstream.learners.sparse import SparseModel
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
@@ -261,7 +260,7 @@ class FeaturesForm:
         return ContextRules(
             arms=self.config.arms,
             width=schema.row_bytes,
-            good=self._good,
+            good=schema.readable,
             refusal=Refusal.MALFORMED_FEATURES,
             expected="values of the declared features",
             tracks=tracks,
@@ -306,15 +305,6 @@ class FeaturesForm:
             "features": layout.schema.digest.hex(),
         }
 
-    def _good(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Which rows hold values that the schema gives; each is looked at alone only where one does not."""
-        schema = self.layout.schema
-        try:
-            schema.read(rows.tobytes())
-        except BadRows:
-            return np.array([_reads(schema.read, row.tobytes()) for row in rows], dtype=np.bool_)
-        return np.ones(len(rows), dtype=np.bool_)
-
 
 def _require_start(start: ExportedModel, config: P2BConfig) -> None:
     """Refuse a start that no user of this deployment could begin with.
@@ -340,11 +330,3 @@ def layout_digest(layout: FeatureLayout) -> bytes:
     }
     plain = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.blake2b(plain, digest_size=16, person=b"hush-layout").digest()
-
-
-def _reads(read: Any, row: bytes) -> bool:
-    try:
-        read(row)
-    except BadRows:
-        return False
-    return True

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +41,12 @@ from hushstream.engine.values import (
     seconds,
     whole,
 )
+from hushstream.features.errors import FeatureError
+from hushstream.features.kinds import Feature
+from hushstream.features.schema import FeatureSchema, declare
 from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
-from hushstream.systems.pdap.cells import Grid
+from hushstream.systems.pdap.cells import LARGEST_DIMENSION, Grid
 from hushstream.systems.pdap.errors import PdapError
-from hushstream.systems.pdap.windows import Schedule
 
 Placement = Literal["serving", "home"]
 PLACEMENTS: tuple[Placement, ...] = ("serving", "home")
@@ -209,13 +213,53 @@ def steps_to(levels: int, given: tuple[float, ...]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """Windows close when n0 ratio^w outcomes are in, rounded up, w = 0, 1, ...
+
+    Attributes:
+        first: n0.
+        ratio: how much larger each total is than the one before.
+    """
+
+    first: int = 500
+    ratio: float = 1.5
+
+    def __post_init__(self) -> None:
+        """Refuse totals that do not grow.
+
+        Raises:
+            PdapError: n0 below 1, or a ratio of 1 or less.
+        """
+        if self.first < 1 or not exact(self.ratio) > 1:
+            raise PdapError(f"windows: expected a first total >= 1 and a ratio above 1, got {self.first}, {self.ratio}")
+
+    def closes_at(self, window: int) -> int:
+        """Total number ``window``; strictly above the one before."""
+        ratio = exact(self.ratio)
+        # Rounding up alone could give two windows one total where n0 is small.
+        return max(math.ceil(Fraction(self.first) * ratio**window), self.first + window)
+
+    def windows(self, total: int) -> int:
+        """How many of the totals are reached when ``total`` outcomes are in."""
+        most = 1
+        # Powers of a ratio are long numbers: none is taken far beyond the one that is looked for.
+        while self.closes_at(most) <= total:
+            most *= 2
+        return bisect_right(range(most), total, key=self.closes_at)
+
+    def after(self, total: int) -> int:
+        """Where a window closes that opens when ``total`` outcomes are in."""
+        return self.closes_at(self.windows(total))
+
+
+@dataclass(frozen=True, slots=True)
 class PdapConfig:
     """Everything that decides what a P-DAP deployment computes.
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
         vendors: at least one, by name.
-        dimension: d, numbers of a context, each from 0 to 1.
+        dimension: d, numbers of a context, each from 0 to 1; none where features are declared.
         cells: how contexts are partitioned.
         release: what leaves a counter.
         estimate: how the model is made of it.
@@ -226,13 +270,16 @@ class PdapConfig:
         mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
             digest follows from it, so a deployment goes live by this word alone.
         system: which system this is a configuration of.
+        declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`), 1 to 10 of
+            category, number, boolean, time_of_day and day_of_week: each is one side of the space that cells cut
+            (`FeatureSchema.positions`). Without them contexts are numbers.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     deployment: str
     vendors: tuple[VendorConfig, ...]
-    dimension: int
+    dimension: int = 0
     cells: CellConfig = field(default_factory=CellConfig)
     release: BlockConfig = field(default_factory=BlockConfig)
     estimate: EstimateConfig = field(default_factory=EstimateConfig)
@@ -242,6 +289,7 @@ class PdapConfig:
     privacy: PrivacyConfig = said_aside()
     mode: Mode = mode_said_aside()
     system: Literal["pdap"] = "pdap"
+    declared: Any = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
@@ -256,7 +304,10 @@ class PdapConfig:
         require(
             held < self.arms, "vendors.items.reserved", "an arm at least that is not reserved", f"{held} of {self.arms}"
         )
-        whole("features.dimension", self.dimension, 1, 10)
+        if self.declared is None:
+            whole("features.dimension", self.dimension, 1, LARGEST_DIMENSION)
+        else:
+            self._declare()
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         require(self.system == "pdap", "system", "pdap", self.system)
@@ -269,6 +320,21 @@ class PdapConfig:
         largest = self.level_epsilons[deepest]
         expected = f"level_growth that keeps the deepest level's epsilon at most {LARGEST_EPSILON:g}"
         require(largest <= LARGEST_EPSILON, "release.level_growth", expected, self.release.level_growth)
+
+    def _declare(self) -> None:
+        """Check the declared features; what has several places at once is in no single cell."""
+        require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
+        if not isinstance(self.declared, FeatureSchema):
+            try:
+                object.__setattr__(self, "declared", declare(self.declared))
+            except FeatureError as error:
+                raise ConfigurationError(str(error)) from None
+        found: Mapping[str, Feature] = self.declared.features
+        for name, feature in found.items():
+            expected = "a category, number, boolean, time_of_day or day_of_week, as each context is in one cell"
+            require(bool(feature.level_names), f"features.{name}.kind", expected, feature.kind)
+        most = f"at most {LARGEST_DIMENSION}, as each halves every cell"
+        require(len(found) <= LARGEST_DIMENSION, "features", most, len(found))
 
     @property
     def arms(self) -> int:
@@ -318,7 +384,8 @@ class PdapConfig:
         Raises:
             CellsExhausted: the cells of the deepest level do not fit their numbers.
         """
-        return Grid(self.dimension, self.cells.branching, self.cells.levels)
+        dimension = self.dimension if self.declared is None else len(self.declared.features)
+        return Grid(dimension, self.cells.branching, self.cells.levels)
 
     @property
     def level_epsilons(self) -> tuple[float, ...]:
@@ -348,6 +415,7 @@ KEYS: Mapping[str, str | None] = {
     "vendors.*.arms": f"vendors.*.{language.ITEMS}",
     "vendors.*.reserved": "vendors.*.items.reserved",
     "dimension": language.DIMENSION,
+    "declared": language.FEATURES,
     "release.epsilon": language.EPSILON,
     "release.events_per_person": language.UNITS_PER_PERSON,
     "release.reward_levels": language.REWARD_LEVELS,

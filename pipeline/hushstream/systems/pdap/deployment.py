@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.system import NO_NONCE, Core
 from hushstream.engine.values import MAX_RECORD_BYTES, ConfigurationError
@@ -75,9 +77,13 @@ class PdapSystem(Core[PdapConfig]):
 
     @cached_property
     def requests(self) -> ContextRules:
-        """See `System.requests`: contexts are numbers from 0 to 1, and the track is the user's home vendor."""
+        """See `System.requests`: contexts are numbers from 0 to 1 or values of the declared features.
+
+        The track is the user's home vendor.
+        """
         levels = self.config.release.reward_levels
-        return ContextRules(
+        schema = self.config.declared
+        numbers = ContextRules(
             arms=self.config.arms,
             width=self.config.grid.dimension,
             good=inside,
@@ -88,6 +94,16 @@ class PdapSystem(Core[PdapConfig]):
             good_reward=lambda reward: self.within_levels(reward) is not None,
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (feedback.reward_levels)",
             shadow=self.config.mode == "shadow",
+        )
+        if schema is None:
+            return numbers
+        return replace(
+            numbers,
+            width=schema.row_bytes,
+            good=schema.readable,
+            refusal=Refusal.MALFORMED_FEATURES,
+            expected="values of the declared features",
+            features=schema,
         )
 
     @cached_property

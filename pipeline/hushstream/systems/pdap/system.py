@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
@@ -17,7 +17,6 @@ from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
-from hushstream.systems.pdap import artefacts as files
 from hushstream.systems.pdap import plan as deployment_plan
 from hushstream.systems.pdap.algorithm.plan import notes, plan
 from hushstream.systems.pdap.configuration import KEYS, PdapConfig
@@ -113,8 +112,13 @@ def declare(core: PdapSystem) -> System:
     )
 
 
+def _prepare(config: PdapConfig, given: Given) -> Mapping[str, bytes]:
+    """No file is made: all that is public follows from the configuration."""
+    return {}
+
+
 def _assemble(config: PdapConfig, artefacts: Artefacts) -> System:
-    return declare(files.assemble(config, artefacts))
+    return declare(PdapSystem.of(config, artefacts.public_dataset is not None))
 
 
 def _priced(config: PdapConfig, artefacts: Artefacts) -> Priced:
@@ -170,7 +174,7 @@ KIND = Kind(
     topics=TOPICS,
     roles=ROLES,
     artefacts=(),
-    prepare=files.prepare,
+    prepare=_prepare,
     assemble=_assemble,
     priced=_priced,
     check=require_publishable,

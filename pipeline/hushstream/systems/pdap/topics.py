@@ -44,7 +44,7 @@ FORWARDS = Topic(
 )
 """Who was sent to a vendor, for it to read: whose arm was chosen, and in which cell; never the context."""
 
-_CONTEXTS = topics.contexts(EDGE_ZONE, "learner", each=True)
+_CONTEXTS = topics.contexts(EDGE_ZONE, "learner", each=True, declared=True)
 
 CONTEXTS = replace(_CONTEXTS, schemas=(*_CONTEXTS.schemas, "ArmChange"))
 """What a vendor's application asks, and which of its items it withdraws or offers."""

@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges, spending_gauges
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role
 from hushstream.engine.system import Priced
-from hushstream.systems.pdol import artefacts as files
 from hushstream.systems.pdol import plan
 from hushstream.systems.pdol.advice import Advice, advise
 from hushstream.systems.pdol.aggregator import AggregatorMachine
@@ -93,8 +92,19 @@ def declare(core: PdolSystem) -> System:
     )
 
 
+def _prepare(config: PdolConfig, given: Given) -> Mapping[str, bytes]:
+    """Refuse what cannot be deployed; there is nothing to make, as graph and counters follow from the configuration.
+
+    Raises:
+        ConfigurationError: see `PdolSystem.of`.
+        BadGraph: see `PdolSystem.of`.
+    """
+    PdolSystem.of(config)
+    return {}
+
+
 def _assemble(config: PdolConfig, artefacts: Artefacts) -> System:
-    return declare(files.assemble(config, artefacts))
+    return declare(PdolSystem.of(config, artefacts.public_dataset is not None))
 
 
 def _priced(config: PdolConfig, artefacts: Artefacts) -> Priced:
@@ -199,7 +209,7 @@ KIND = Kind(
     topics=TOPICS,
     roles=ROLES,
     artefacts=(),
-    prepare=files.prepare,
+    prepare=_prepare,
     assemble=_assemble,
     priced=_priced,
     check=_check,

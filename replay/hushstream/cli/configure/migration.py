@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hushstream.agents.migration import migrate
 from hushstream.agents.worker.deployment import write_artefact
+from hushstream.agents.worker.migration import migrate
 from hushstream.cli.configure.deployments import config_app
 from hushstream.cli.options import AsJson, ConfigFile, config_file, print_json
 

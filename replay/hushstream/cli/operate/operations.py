@@ -20,6 +20,7 @@ from hushstream.cli.options import (
     OneInSync,
     PrincipalsOf,
     key_source,
+    print_and_exit,
     print_json,
     show,
 )
@@ -216,11 +217,7 @@ def verify_command(
             found = verify_export(log, system, source, roles, start, progress)
         else:
             found = verify_live(connection, system, source, roles, start, progress)
-    if json:
-        print_json(found.as_json())
-    else:
-        typer.echo(found.as_text(), nl=False)
-    raise typer.Exit(found.exit_code)
+    print_and_exit(found, json)
 
 
 @at_place
@@ -240,11 +237,7 @@ def budget(
     _, system, connection = place
     with working("reading the ledger", json):
         found = read(copy(connection, system.partitions, budget_topics(system)), system)
-    if json:
-        print_json(found.as_json())
-    else:
-        typer.echo(found.as_text(), nl=False)
-    raise typer.Exit(found.exit_code)
+    print_and_exit(found, json)
 
 
 @at_place
@@ -307,11 +300,7 @@ def _tell_released(place: Place, view: HoldoutView, json: bool) -> None:
     logs = copy(place.connection, place.system.partitions, view.topics)
     parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
     found = view.read(record.value for part in parts for record in part.records)
-    if json:
-        print_json(found.as_json())
-    else:
-        typer.echo(found.as_text(), nl=False)
-    raise typer.Exit(found.exit_code)
+    print_and_exit(found, json)
 
 
 @letters_app.command(name="list")

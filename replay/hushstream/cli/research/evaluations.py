@@ -169,12 +169,18 @@ def audit(
     calibrate: Annotated[
         int | None, typer.Option(help="Of --all or --only: run each row so many times, and count how often it fails.")
     ] = None,
+    counts: Annotated[
+        Path | None,
+        typer.Option(help="Of --calibrate: a JSON file that counts are kept in as they come, by row and BLAS; go on."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.
 
     Without a name, --config, --all or --only it lists what can be attacked.
     """
+    if counts is not None and calibrate is None:
+        raise HushstreamError("audit: expected --counts with --calibrate, got it alone")
     if everything or only:
         if mechanism is not None or any(value is not None for value in (config, epsilon, levels, runs)):
             raise HushstreamError("audit: expected --all or --only alone, got settings of one mechanism beside it")
@@ -182,7 +188,7 @@ def audit(
             raise HushstreamError("audit: expected --quick or --thorough, got both")
         effort: Effort = "quick" if quick else "thorough" if thorough else "full"
         if calibrate is not None:
-            _calibrate(only or [], calibrate, effort, false_alarm, json)
+            _calibrate(only or [], calibrate, effort, false_alarm, counts, json)
         _audit_all(only or [], effort, false_alarm, json)
     if calibrate is not None:
         raise HushstreamError("audit: expected --calibrate with --all or --only, got it alone")
@@ -222,14 +228,16 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
     raise typer.Exit(0 if all(row.passed for row in rows) else 1)
 
 
-def _calibrate(names: list[str], times: int, effort: Effort, false_alarm: float, json: bool) -> NoReturn:
+def _calibrate(
+    names: list[str], times: int, effort: Effort, false_alarm: float, kept: Path | None, json: bool
+) -> NoReturn:
     from hushstream.replay.audits.calibration import calibrate, calibration_json, calibration_table
     from hushstream.replay.audits.catalogue import count_audits
 
     rows = []
     with progress_bar(json) as bar:
         task = bar.add_task("counting alarms", total=count_audits(names))
-        for row in calibrate(times, names, effort, false_alarm):
+        for row in calibrate(times, names, effort, false_alarm, kept=kept):
             rows.append(row)
             bar.update(task, advance=1, description=row.name)
     if json:

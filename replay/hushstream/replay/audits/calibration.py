@@ -2,15 +2,19 @@
 
 An audit states the largest probability with which an honest mechanism fails it. That statement rests on exact
 arithmetic: where something is solved for in floats, the linear algebra of a machine may break it. So the rate is
-measured, under one implementation of BLAS a process (``OPENBLAS_CORETYPE`` chooses the kernels of OpenBLAS).
+measured, under one implementation of BLAS a process (``OPENBLAS_CORETYPE`` chooses the kernels of OpenBLAS). That takes
+hours for all rows, so what is counted can be kept in a file, by row and BLAS, and gone on with.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -28,6 +32,9 @@ SURPRISING = 1e-3
 MOST_TIMES = 100_000
 
 _UPPER_ERROR = 0.05
+
+_PART = 5
+"""Runs of a row between two writes of what was counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,11 @@ class Calibration:
     alarms: int
     false_alarm: float
     structure: str = ""
+
+    def __add__(self, more: Calibration) -> Calibration:
+        """This and more runs of the same row."""
+        times, alarms = self.times + more.times, self.alarms + more.alarms
+        return Calibration(self.name, times, alarms, self.false_alarm, self.structure or more.structure)
 
     @property
     def upper(self) -> float:
@@ -71,12 +83,56 @@ class Calibration:
         }
 
 
+class Counts:
+    """What was counted until now, in a file: one row for each audit, BLAS, effort and stated rate.
+
+    One process at a time may count into it.
+    """
+
+    def __init__(self, path: Path, effort: Effort, false_alarm: float) -> None:
+        """Go on with a file, or begin one.
+
+        Raises:
+            HushstreamError: the file holds something else.
+        """
+        self._path, self._kind = path, {"blas": kernels(), "effort": effort, "false_alarm": false_alarm}
+        self._others: list[dict[str, Any]] = []
+        self._rows: dict[str, Calibration] = {}
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))["counted"] if path.exists() else []
+            for one in kept:
+                if {key: one[key] for key in self._kind} == self._kind:
+                    parts = (one[key] for key in ("name", "times", "alarms", "false_alarm", "structure"))
+                    self._rows[one["name"]] = Calibration(*parts)
+                else:
+                    self._others.append(one)
+        except (ValueError, KeyError, TypeError):
+            raise HushstreamError(f"{path}: expected counts of alarms, as audit --calibrate keeps them") from None
+
+    def of(self, name: str) -> Calibration | None:
+        """What was counted of a row under the BLAS of this process."""
+        return self._rows.get(name)
+
+    def keep(self, row: Calibration) -> None:
+        """Write a row in place of what was counted of it before; the file is whole at any time."""
+        self._rows[row.name] = row
+        ours = [
+            {**self._kind, "name": row.name, "times": row.times, "alarms": row.alarms, "structure": row.structure}
+            for row in self._rows.values()
+        ]
+        counted = sorted([*self._others, *ours], key=lambda one: (one["name"], one["blas"], one["effort"]))
+        beside = self._path.with_name(f"{self._path.name}.new")
+        beside.write_text(json.dumps({"counted": counted}, indent=1) + "\n", encoding="utf-8")
+        os.replace(beside, self._path)
+
+
 def calibrate(
     times: int,
     names: Sequence[str] = (),
     effort: Effort = "quick",
     false_alarm: float = FALSE_ALARM,
     processes: int | None = None,
+    kept: Path | None = None,
 ) -> Iterator[Calibration]:
     """Run the named audits, or all, so many times each.
 
@@ -85,21 +141,33 @@ def calibrate(
         names: which; all unless given.
         effort: how many runs each takes each time.
         false_alarm: as in `hushstream.replay.audits.catalogue.run_audits`.
-        processes: how many rows run abreast.
+        processes: how many run abreast.
+        kept: a file that counts are written to as they come; what it holds already is not run again.
 
     Raises:
-        HushstreamError: an unknown name, or a number out of range.
+        HushstreamError: an unknown name, a number out of range, or a file that holds something else.
     """
     if not 1 <= times <= MOST_TIMES or not 0 < false_alarm < 1:
         raise HushstreamError(
             f"audit: expected to calibrate with 1 to {MOST_TIMES} times and a false alarm in (0, 1), got {times} and "
             f"{false_alarm}"
         )
-    count = partial(_count, times=times, effort=effort, false_alarm=false_alarm)
-    return abreast(count, chosen_audits(names), processes)
+    counts = None if kept is None else Counts(kept, effort, false_alarm)
+    rows = {name: Calibration(name, 0, 0, false_alarm) for name in chosen_audits(names)}
+    if counts is not None:
+        rows |= {name: counts.of(name) or row for name, row in rows.items()}
+    parts = [(name, min(_PART, times - done)) for name, row in rows.items() for done in range(row.times, times, _PART)]
+    found = abreast(partial(_count, effort=effort, false_alarm=false_alarm), parts, processes)
+    for row in rows.values():
+        while row.times < times:
+            row += next(found)
+            if counts is not None:
+                counts.keep(row)
+        yield row
 
 
-def _count(name: str, times: int, effort: Effort, false_alarm: float) -> Calibration:
+def _count(part: tuple[str, int], effort: Effort, false_alarm: float) -> Calibration:
+    name, times = part
     audit = make_audit(name)
     results = [audit(effort, false_alarm).result for _ in range(times)]
     failed = [result for result in results if not result.passed]
@@ -108,7 +176,8 @@ def _count(name: str, times: int, effort: Effort, false_alarm: float) -> Calibra
 
 def kernels() -> str:
     """The BLAS of this process, and which kernels it chose."""
-    found = {f"{one['internal_api']} {one.get('architecture', '')}".strip() for one in threadpool_info()}
+    libraries = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    found = {f"{one['internal_api']} {one.get('architecture', '')}".strip() for one in libraries}
     return ", ".join(sorted(found))
 
 

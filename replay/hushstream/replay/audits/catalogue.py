@@ -26,8 +26,9 @@ from hushstream.replay.audits.row import Audit, Effort, Recipe, Row, Run, made
 from hushstream.replay.study import studies, study_of
 from hushstream.schemas.errors import HushstreamError
 
+Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""What was found of one row."""
+"""What is to be done of one row, and what was found of it."""
 
 
 @cache
@@ -58,15 +59,15 @@ def run_audits(
     yield from abreast(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
 
 
-def abreast(work: Callable[[str], Done], names: Sequence[str], processes: int | None = None) -> Iterator[Done]:
+def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
     """What some work gives of each row, in their order, rows side by side in so many processes."""
-    count = min(len(names), processes or os.cpu_count() or 1)
-    if count == 1:
-        yield from map(work, names)
+    count = min(len(asked), processes or os.cpu_count() or 1)
+    if count <= 1:
+        yield from map(work, asked)
         return
     # Fresh interpreters: a forked one would share locks with threads of this process.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        yield from pool.map(work, names)
+        yield from pool.map(work, asked)
 
 
 def count_audits(names: Sequence[str] = ()) -> int:
@@ -131,7 +132,7 @@ def _known() -> Mapping[str, Recipe]:
 
 
 def _recipes() -> tuple[Recipe, ...]:
-    shared = map(made, (*_mechanisms(), *_counters()))
+    shared = (*map(made, _mechanisms()), *_k_norm(), *map(made, _counters()))
     return (*shared, *(recipe for study in studies().values() for recipe in study.audits()))
 
 
@@ -149,8 +150,6 @@ def _mechanisms() -> tuple[Audit, ...]:
         _size("discrete-laplace-size", size(mechanisms.laplace_draw, laplace[0], mechanisms.laplace_sizes())),
         _mechanism("discrete-gaussian", discrete_gaussian, 1_000, ratio(mechanisms.gaussian_score(), *gaussian)),
         _size("discrete-gaussian-size", size(mechanisms.gaussian_draw, gaussian[0], mechanisms.gaussian_sizes())),
-        _mechanism("k-norm", discrete_k_norm_joint, 2_000, mechanisms.audit_k_norm()),
-        _size("k-norm-size", size(mechanisms.k_norm_draw, mechanisms.k_norm_cost(), mechanisms.k_norm_sizes()), 5_000),
         _mechanism(
             "randomised-response",
             response,
@@ -174,6 +173,19 @@ def _mechanisms() -> tuple[Audit, ...]:
             2_000,
             ratio(mechanisms.choice_score(), choice, mechanisms.choice_family()),
         ),
+    )
+
+
+def _k_norm() -> tuple[Recipe, ...]:
+    """Whose tables take a second to make."""
+
+    def size() -> Audit:
+        run = mechanisms.sizes(mechanisms.k_norm_draw, mechanisms.k_norm_cost(), mechanisms.k_norm_sizes())
+        return _size("k-norm-size", run, 5_000)
+
+    return (
+        Recipe("k-norm", lambda: _mechanism("k-norm", discrete_k_norm_joint, 2_000, mechanisms.audit_k_norm())),
+        Recipe("k-norm-size", size),
     )
 
 

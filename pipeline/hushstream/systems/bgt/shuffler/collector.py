@@ -312,10 +312,7 @@ class CollectorMachine(ReopeningRole):
 
     def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
         """The ledger's copy of what the round adds to the price, or of nothing, where that was refused."""
-        if not asked.opens:
-            return ()
-        entry = self.system.ledger_entry(self._release_id(number), asked.debit, self.releases.key.reproducible)
-        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+        return (self.debited(self._release_id(number), asked),) if asked.opens else ()
 
     def _passed_on(self, number: int) -> tuple[Output, ...]:
         """The end of the round, for the server."""

@@ -9,6 +9,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,7 +198,7 @@ class CounterMoments(NoisedRewardSums):
             self._noise = group = BlockPlan(plan=plan, blocks=nodes)
             self._arena = group.open(key, address)
         else:
-            self._counters = [self._open_counter(node) for node in range(nodes)]
+            self._counters = self._open_counters(range(nodes))
 
     @property
     def mechanism(self) -> str:
@@ -245,12 +246,12 @@ class CounterMoments(NoisedRewardSums):
         if self._arena is not None:
             self._arena.erase(node)
         else:
-            self._counters[node] = self._open_counter(node)
+            (self._counters[node],) = self._open_counters([node])
 
-    def _open_counter(self, node: int) -> DrawingCounter:
-        counter = self._plan.open(self._key, replace(self._address, cell=node))
-        assert isinstance(counter, DrawingCounter)
-        return counter
+    def _open_counters(self, nodes: Sequence[int]) -> list[DrawingCounter]:
+        counters = self._plan.open_cells(self._key, self._address, nodes)
+        assert all(isinstance(counter, DrawingCounter) for counter in counters)
+        return cast("list[DrawingCounter]", counters)
 
     def _dump_noise(self) -> bytes:
         if self._arena is not None:

@@ -247,10 +247,7 @@ class CounterMachine(ReopeningRole):
 
     def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
         """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
-        if not asked.opens:
-            return ()
-        entry = self.system.ledger_entry(release_id, asked.debit, self.releases.key.reproducible)
-        return (Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)),)
+        return (self.debited(release_id, asked),) if asked.opens else ()
 
     # Its noise.
 

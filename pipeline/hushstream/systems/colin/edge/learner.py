@@ -433,7 +433,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         )
         batch.releases.append(Output("releases", 0, self.chain.encode("Release", record)))
         if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
+            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
             batch.releases.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.sent += len(allowed)
         batch.counts[Outcome.RELEASE] += 1

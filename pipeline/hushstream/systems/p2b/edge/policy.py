@@ -110,6 +110,13 @@ class _OnCodes:
 
     context_type: type[np.generic] = np.float32
     _encoder: Encoder
+    _models: SharedModels[Any]
+
+    def shared(self, track: str) -> SharedModel[Any]:
+        return self._models.newest(track)
+
+    def end(self, track: str, version: int) -> None:
+        self._models.let_go(track, version)
 
     def prepare(self, contexts: NDArray[np.float32]) -> None:
         """See `SharedPolicy.prepare`: there is nothing to do beforehand."""
@@ -143,9 +150,6 @@ class LinUCBPolicy(_OnCodes):
         cold = LinUCBModel.cold(arms, dimension, ridge).state()
         self._models: SharedModels[LinUCBState] = SharedModels((COLD, *tracks), cold)
 
-    def shared(self, track: str) -> SharedModel[LinUCBState]:
-        return self._models.newest(track)
-
     def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
         """See `SharedPolicy.adopt`: gram (K, D, D) and moment (K, D)."""
         gram, moment = arrays
@@ -154,9 +158,6 @@ class LinUCBPolicy(_OnCodes):
     def begin(self, track: str) -> tuple[int, LearnerState]:
         model = self._models.hold(track)
         return model.version, OwnUpdates.none(model.state)
-
-    def end(self, track: str, version: int) -> None:
-        self._models.let_go(track, version)
 
     def choose(
         self,
@@ -202,9 +203,6 @@ class OneHotPolicy(_OnCodes):
         cold = OneHotModel.cold(arms, codes, ridge).state(alpha)
         self._models: SharedModels[OneHotState] = SharedModels((COLD, *tracks), cold)
 
-    def shared(self, track: str) -> SharedModel[OneHotState]:
-        return self._models.newest(track)
-
     def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
         """See `SharedPolicy.adopt`: gram holds the diagonals, (K, k), moment is (K, k)."""
         gram, moment = arrays
@@ -213,9 +211,6 @@ class OneHotPolicy(_OnCodes):
     def begin(self, track: str) -> tuple[int, LearnerState]:
         model = self._models.hold(track)
         return model.version, model.state.fork()
-
-    def end(self, track: str, version: int) -> None:
-        self._models.let_go(track, version)
 
     def choose(
         self,

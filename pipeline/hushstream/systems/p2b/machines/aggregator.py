@@ -19,17 +19,9 @@ from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
-from hushstream.engine.records import InputSlice, Output, Step
+from hushstream.engine.records import MODEL_PARTS, PART, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
-from hushstream.engine.release_parts import (
-    MODEL_PARTS,
-    PART,
-    BadPart,
-    PartSets,
-    parts_of,
-    record_of,
-    whole_digest,
-)
+from hushstream.engine.release_parts import BadPart, PartSets, parts_of, record_of, whole_digest
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.deployment import TRACKS, P2BSystem

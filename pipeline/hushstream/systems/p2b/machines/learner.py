@@ -38,7 +38,6 @@ from hushstream.engine.learner.batch import (
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import PartReader
 from hushstream.engine.learner.models import ModelReader
-from hushstream.engine.noise.budget import ledger_fields
 from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, Several, Single, State, after, optional_record, own_part
@@ -621,8 +620,7 @@ class LearnerMachine(DecisionRole):
         step = self.lift.release(self.now_ms)
         record = lift_record(self.system, step, self.lift_id(), self.lift_id(step.leaf), self.key.reproducible)
         batch.releases.append(Output("lift", self.partition, self.chain.encode("Lift", record)))
-        name, digest, stated = self.system.config.deployment, self.system.digest, record["private_as_stated"]
-        entry = ledger_fields(name, digest, record["release_id"], asked.debit, stated)
+        entry = self.system.ledger_entry(record["release_id"], asked.debit, record["private_as_stated"])
         batch.releases.append(Output("ledger-edge", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.counts[Outcome.RELEASE] += 1
 

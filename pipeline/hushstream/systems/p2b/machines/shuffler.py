@@ -173,7 +173,6 @@ class ShufflerMachine(ReleasingRole):
         release = release_window(self.system, key, nonce, self.partition, closed, running, epoch)
         if release.forged:
             gathered.counts[Outcome.FORGED_SLOT] += release.forged
-        entry = self.system.ledger_entry(release.window_id, asked.debit, key.reproducible)
         form, encode = self.system.form, self.chain.encode
         if form.parts == 1:
             crowd = [encode(form.crowd_record, release.crowd)]
@@ -181,7 +180,7 @@ class ShufflerMachine(ReleasingRole):
             crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, self.system.digest)
         return (
             *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
-            Output("ledger", self.partition, encode("LedgerEntry", entry)),
+            self.debited(release.window_id, asked),
         )
 
     def open_noise(self) -> None:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
-from hushstream.engine.release_parts import PART, BadPart, PartSets, record_of
+from hushstream.engine.records import PART
+from hushstream.engine.release_parts import BadPart, PartSets, record_of
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError

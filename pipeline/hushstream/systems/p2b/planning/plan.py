@@ -56,7 +56,7 @@ LEAST_GAIN = 0.02
 """Of cold learners' reward: a gain below this share of it is none."""
 
 _LEARNER_MB, _USER_KB, _OTHER_MB, _STATE_KB = 130, 5, 124, 1.0
-"""Measured (deploy/docs/runbook.md, *Memory* and *State on disk*): a learner and each of its users in memory, each
+"""Measured (deploy/docs/sizing.md, *Memory* and *State on disk*): a learner and each of its users in memory, each
 other role, and a user on disk."""
 
 _CONTEXT, _NUMBER, _CLICK, _DECISION, _BROKER, _REPORT, _WINDOW = 55, 4, 56, 36, 16, 82, 489

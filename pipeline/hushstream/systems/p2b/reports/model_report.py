@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.learner.model_parts import CONTENT
-from hushstream.engine.release_parts import MODEL_PARTS, PART, PartSets
+from hushstream.engine.records import MODEL_PARTS, PART
+from hushstream.engine.release_parts import PartSets
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError

@@ -258,9 +258,7 @@ class BlockCounterMachine(ReopeningRole):
         """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
         if not asked.opens:
             return ()
-        entry = self.system.ledger_entry(self._release_id(window, 0), asked.debit, self.releases.key.reproducible)
-        topic = of_party("ledger", self.vendor)
-        return (Output(topic, self.partition, self.chain.encode("LedgerEntry", entry)),)
+        return (self.debited(self._release_id(window, 0), asked, of_party("ledger", self.vendor)),)
 
     def _passed_on(self, closed: Closing) -> tuple[Output, ...]:
         """The end of a phase, or a change of the catalogue, for the aggregator."""

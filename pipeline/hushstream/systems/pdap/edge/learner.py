@@ -48,7 +48,7 @@ from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
-from hushstream.systems.pdap.deployment import TRACK, PdapSystem, inside
+from hushstream.systems.pdap.deployment import TRACK, PdapSystem
 from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
 
@@ -327,12 +327,15 @@ class PdapLearnerMachine(DecisionRole):
 
 
 def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
-    grid = system.config.grid
-    found = decode_checked(part, system.requests, _OWN)
+    found, schema = decode_checked(part, system.requests, _OWN), system.config.declared
     contexts = found.columns.contexts
+    good = np.ones(len(contexts), dtype=np.bool_)
+    good[list(found.refused)] = False
     # What is refused has no path; any stands for it.
-    paths = grid.paths(np.where(inside(contexts)[:, None], contexts, np.float32(0))).tolist()
-    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths)
+    paths = np.zeros(len(contexts), dtype=np.int64)
+    known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
+    paths[good] = system.config.grid.paths(known)
+    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths.tolist())
 
 
 def _past_of(row: OpenRow) -> PastDecision:

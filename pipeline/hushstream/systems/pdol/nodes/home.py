@@ -717,7 +717,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         batch.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
         # The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused.
         if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.key.reproducible)
+            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
             batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
 
     def _refuse(self, reason: str, one: Incoming, batch: Batch, row: int = WHOLE_RECORD) -> None:

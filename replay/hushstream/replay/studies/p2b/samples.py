@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +40,7 @@ def sample(
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
-    """Contributors of a shop and a tenth as many others at so many interactions a second; windows close in seconds.
-
-    The folder is made in a process of its own, which gives its memory back.
-    """
+    """Contributors of a shop and a tenth as many others at so many interactions a second; windows close in seconds."""
     plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
     world = shop(users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
     values = {
@@ -58,8 +53,7 @@ def live(folder: Path, users: int, pace: float) -> Sample:
         "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
     }
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        pool.submit(make_folder, folder, parse_config(values), public_dataset="shop").result()
+    make_folder(folder, parse_config(values), public_dataset="shop")
     system = load(folder)
     return Sample(system, world.users * world.rounds, ClosedLoop(world, plan, rules=system.requests).run)
 

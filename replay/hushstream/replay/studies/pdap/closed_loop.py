@@ -24,8 +24,7 @@ from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float64, Int
 from hushstream.replay.worlds.draws import Draws
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.windows import Schedule
+from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
 MODEL_TIMEOUT_SECONDS = 60.0
 _ANSWER_SECONDS = 180.0

@@ -33,9 +33,8 @@ from hushstream.replay.studies.pdap.worlds.vendors import Float64, Int64, Vendor
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes
-from hushstream.systems.pdap.configuration import PdapConfig
+from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.windows import Schedule
 
 WORLDS = (Vendors, FilmVendors, OwnVendors)
 _NEVER_OUTCOMES = 1 << 40

@@ -168,8 +168,4 @@ class TallyMachine(ReleasingRole):
             "variance": laplace_variance(*system.scale),
             **system.stated[system.as_stated(key.reproducible)],
         }
-        entry = system.ledger_entry(name, asked.debit, key.reproducible)
-        return (
-            Output("tallies", 0, self.chain.encode("Tally", tally)),
-            Output("spent-on-votes", self.partition, self.chain.encode("LedgerEntry", entry)),
-        )
+        return Output("tallies", 0, self.chain.encode("Tally", tally)), self.debited(name, asked, "spent-on-votes")

@@ -203,7 +203,7 @@ class Abreast:
     def _cells(self) -> tuple[int, int]:
         """The cell of the level in a corner of the space, and where contexts arrive in it."""
         grid = self.config.grid
-        path = int(grid.paths(np.zeros((1, self.config.dimension)))[0])
+        path = int(grid.paths(np.zeros((1, grid.dimension)))[0])
         return grid.cell_at(path, self.level), grid.cell_at(path, min(self.level + 1, grid.levels))
 
 
