@@ -7,7 +7,6 @@ of ``deploy/prometheus``, with other targets and a scrape every second. Everythi
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import json
 import os
@@ -184,17 +183,22 @@ class LiveRun:
         self._pages[name] = f"http://127.0.0.1:{port}/-/ready"
 
     def _spawn(self, name: str, arguments: list[str], program: str = sys.executable) -> None:
-        """Start a process, and hold SIGTERM back until it is noted: nobody would stop one that is not."""
+        """Start a process, and hold SIGTERM back until it is noted: nobody would stop one that is not.
+
+        It is held back by its handler, not by the mask of this thread: another thread could be told in its place.
+        """
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        told: list[int] = []
+        before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
         try:
             with (self._folder / f"{name}.log").open("wb") as log:
                 self._processes[name] = subprocess.Popen(
-                    [program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment,
-                    preexec_fn=functools.partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
-                )  # fmt: skip
+                    [program, *arguments], stdout=log, stderr=subprocess.STDOUT, env=environment
+                )
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.signal(signal.SIGTERM, before)
+        if told:
+            signal.raise_signal(signal.SIGTERM)
 
     def _await(self, name: str, ready: Any) -> None:
         deadline = time.monotonic() + START_SECONDS
