@@ -79,7 +79,7 @@ class HalfLives(Generic[T]):
             partitions: P, whose windows come one after another; all figures here are of one partition's windows.
         """
         self._fades, self._kept = fades, halving(_SCORED_WINDOWS * partitions)
-        self._unscored = SETTLING_WINDOWS * partitions
+        self._unscored = SETTLING_WINDOWS * partitions if len(fades) > 1 else 0
         self._totals = [make(fade) for fade in fades]
         self._scores = [0.0] * len(fades)
 
