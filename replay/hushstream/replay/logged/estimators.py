@@ -8,8 +8,8 @@ and q(x, pi) = sum_a pi(a) q(x, a), all as means over rows:
 * SNDR: DR with the second term over mean w (Thomas, Brunskill, ICML 2016).
 * Switch-DR: DR with the second term only where w is at most tau (Wang, Agarwal, Dudik, ICML 2017).
 
-IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Intervals are those of the means,
-of SNDR by the delta method; they take the estimate of rewards as given.
+IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Intervals are those of the
+means, of SNDR by the delta method; they take the estimate of rewards as given.
 """
 
 from __future__ import annotations

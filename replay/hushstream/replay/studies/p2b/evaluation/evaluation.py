@@ -37,8 +37,8 @@ class PolicyRow:
             rewards) or ``logged`` (the log's own).
         estimator: see `PolicyValue`.
         value: estimated mean reward; None below `LEAST_EFFECTIVE` effective rows.
-        ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal, since
-            their spread then says nothing of the true one.
+        ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
+            since their spread then says nothing of the true one.
         bootstrap95: its percentile bootstrap interval; None as ``ci95``.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
         rows: rows played.
