@@ -14,6 +14,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeGuard
 
@@ -147,7 +148,7 @@ class Client:
         self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Future[Any]] = set()
         self._answers: OrderedDict[str, Decision] = OrderedDict()
         self._last_click: OrderedDict[str, int] = OrderedDict()
         self._last_click_of_partition: dict[int, int] = {}
@@ -430,7 +431,7 @@ class Client:
         await self._log.append(self._asked, 0, codec.encode("ArmChange", fields, self._generation))
 
     def _ask(self, event_id: str, user: str, home: _Home, value: bytes) -> _Question:
-        """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
+        """Send a context; the sending has no part in the caller's timeout."""
         position = self.items.position
         question = self._waiting[event_id] = _Question(user, home, Awaited(), value, position, home.learner_knows)
         home.circuit.on_request(asyncio.get_running_loop().time())
@@ -439,25 +440,34 @@ class Client:
         return question
 
     def _start_sending(self, event_id: str, question: _Question) -> None:
-        task = asyncio.create_task(self._send(event_id, question))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
-    async def _send(self, event_id: str, question: _Question) -> None:
-        home = question.home
         try:
-            offset = await self._log.append(self._asked, home.partition, question.value)
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
-            # It never reached the log: it may be asked again, and it says nothing of learners.
-            home.circuit.on_answer()
-            self._fail(event_id, error)
+            sending = asyncio.ensure_future(self._log.append(self._asked, question.home.partition, question.value))
+        except HushstreamError as error:
+            self._on_unsent(event_id, question, error)
+            return
+        self._sending.add(sending)
+        sending.add_done_callback(partial(self._on_sent, event_id, question))
+
+    def _on_unsent(self, event_id: str, question: _Question, error: BaseException) -> None:
+        """It never reached the log: it may be asked again, and it says nothing of learners."""
+        question.home.circuit.on_answer()
+        self._fail(event_id, error)
+
+    def _on_sent(self, event_id: str, question: _Question, sending: asyncio.Future[int]) -> None:
+        self._sending.discard(sending)
+        if sending.cancelled():
+            return
+        error = sending.exception()
+        if error is not None:
+            self._on_unsent(event_id, question, error)
             return
         if self._waiting.get(event_id) is not question:
             return
-        early = home.passed.early(event_id, offset)
+        passed, offset = question.home.passed, sending.result()
+        early = passed.early(event_id, offset)
         if early is not None:
             self._settle(question, *early)
-        elif home.passed.sent(event_id, offset):
+        elif passed.sent(event_id, offset):
             self._on_refusal(event_id)
 
     def _on_refusal(self, event_id: str) -> None:
@@ -484,7 +494,7 @@ class Client:
                 again = self._waiting[event_id] = question._replace(learner_knew=home.learner_knows)
                 self._start_sending(event_id, again)
 
-    def _fail(self, event_id: str, error: Exception) -> None:
+    def _fail(self, event_id: str, error: BaseException) -> None:
         """End a question that has no answer."""
         question = self._waiting.get(event_id)
         self._drop(event_id)
