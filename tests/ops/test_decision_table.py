@@ -83,7 +83,7 @@ def judged(rig: Any) -> dict[str, Any]:
         internal=True,
     )
     target = np.eye(5)[TARGET[contexts.argmax(axis=1)]]
-    return {one.estimator: one for one in policy_values(log, target, np.full((len(log), 5), 0.35), seed=1)}
+    return {one.estimator: one for one in policy_values(log, target, np.full((len(log), 5), 0.35))}
 
 
 def covered(rigs: Any, runs: int, decisions: int, exploration: ExplorationConfig) -> dict[str, int]:
