@@ -154,9 +154,9 @@ class Arrivals:
         return cut(part, next(later, part.high))
 
 
-def decode_checked(part: InputSlice, rules: ContextRules, own: frozenset[str] = frozenset()) -> DecodedContexts:
-    """Decode a slice of contexts, and records of ``own`` schemas; with the rules' refusal of rows that are not good."""
-    columns = gather_contexts(part.records, rules.width, rules.arms, own, rules.form)
+def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
+    """Decode a slice of contexts, with the rules' refusal of rows that are not good."""
+    columns = gather_contexts(part.records, rules.width, rules.arms, rules.form)
     decoded = DecodedContexts(part.low, part.high, columns)
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
