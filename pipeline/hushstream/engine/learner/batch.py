@@ -181,6 +181,9 @@ class Batch(AnsweredBatch):
         for piece in self._pieces:
             rows = piece.rows_of(part)
             done = rows.start
+            for missing, at_end in piece.losses[rows.start : rows.stop]:
+                self.counts[Outcome.VALUE_MISSING] += missing
+                self.counts[Outcome.VALUE_AT_END] += at_end
             for mark in _marks_of(piece, part):
                 now_ms = yield from self._runs(piece, range(done, mark.position), now_ms)
                 done = mark.position

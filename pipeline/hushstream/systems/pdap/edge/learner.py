@@ -388,7 +388,9 @@ def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
     paths = np.zeros(len(contexts), dtype=np.int64)
     known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
     paths[good] = system.config.grid.paths(known)
-    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths.tolist())
+    return PathContexts(
+        found.low, found.high, found.columns, found.refused, found.oversized, found.losses, paths=paths.tolist()
+    )
 
 
 def _past_of(row: OpenRow) -> PastDecision:
