@@ -185,11 +185,11 @@ class LiveRun:
     def _spawn(self, name: str, arguments: list[str], program: str = sys.executable) -> None:
         """Start a process, and hold SIGTERM back until it is noted: nobody would stop one that is not.
 
-        It is held back by its handler, not by the mask of this thread: another thread could be told in its place.
+        It is held back by its handler, not by the mask of this thread: another thread could get it in its place.
         """
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        told: list[int] = []
-        before = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+        held_back: list[int] = []
+        before = signal.signal(signal.SIGTERM, lambda number, _: held_back.append(number))
         try:
             with (self._folder / f"{name}.log").open("wb") as log:
                 self._processes[name] = subprocess.Popen(
@@ -197,7 +197,7 @@ class LiveRun:
                 )
         finally:
             signal.signal(signal.SIGTERM, before)
-        if told:
+        if held_back:
             signal.raise_signal(signal.SIGTERM)
 
     def _await(self, name: str, ready: Any) -> None:

@@ -382,6 +382,43 @@ def test_a_plan_of_a_deployment_needs_one_that_has_released_windows(cli, refused
     assert "or --deployment" in refused("plan", tmp_path / "ahead")
 
 
+@pytest.mark.parametrize("form", ["features", "codes"])
+def test_a_plan_of_a_deployment_follows_from_the_windows_it_has_released(cli, bootstrap, tmp_path, form):
+    """Three windows of 2,000 slots that see four items alike; two of them are liked, the others not."""
+    from hushstream.agents.worker.deployment import parse_config, prepare
+    from hushstream.systems.p2b.release import terms_of
+
+    name, coded = f"ahead-{form}", form == "codes"
+    features = {"dimension": 4} if coded else {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
+    values = {"deployment": name, "items": {"capacity": 4}, "features": features, "expected_slots": 6000}
+    values |= {"release": {"form": form, "sums": "fresh", "window_units": 2000}}
+    core = prepare(tmp_path / name, parse_config(values)).core
+    place = ("--deployment", tmp_path / name, "--bootstrap", bootstrap)
+    assert cli("topics", "apply", *place).code == 0
+    seen = np.zeros(core.form.shape[::-1] if coded else core.form.shape)
+    if coded:
+        seen[:] = 500 / core.codes
+    else:
+        for block, budget in zip(core.linear.layout.blocks, core.linear.layout.budgets, strict=True):
+            cells = slice(block.first_cell, block.first_cell + (2 if block.name else 1))
+            seen[:, cells] = 500 * budget / (2 if block.name else 1)
+    ones = seen * np.array([0.4, 0.3, 0.1, 0.05])[:, None]
+    sums = {"ones": ones, "zeros": seen - ones}
+    packed = {key: np.rint(one.T if coded else one).astype("<i8").tobytes() for key, one in sums.items()}
+    for window in range(3):
+        own = {"window_id": bytes([window]) * 16, "slots": 2000, "variance": 4.0, "private_as_stated": True, **packed}
+        fields = {**terms_of(core).crowd, **own, **core.price_fields}
+        _append(bootstrap, f"{name}.crowds", encode(core.form.crowd_record, fields))
+    found = cli("plan", *place, "--users", "20000", "--visits-per-user", "12")
+    assert found.code == 0
+    assert found.out.startswith("It will beat no learning")
+    assert "What more would bring" in found.out
+    facts = cli("plan", *place, "--users", "20000", "--visits-per-user", "12", "--json").json
+    assert facts["facts"]["released"]["slots"] == 6000
+    assert facts["facts"]["spreads"]["items"] > 0.5
+    assert facts["facts"]["spreads"]["context" if coded else "country"] < 0.2
+
+
 def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, rigs, bootstrap, tmp_path):
     from hushstream.agents.worker.deployment import parse_config, prepare
 

@@ -77,7 +77,7 @@ async def test_a_partition_whose_end_nobody_tells_holds_up_no_other(tmp_path, mo
         monkeypatch.setattr(log._consumer, "end_offsets", some)
         monkeypatch.setattr(following, "END_SECONDS", 2.0)
         try:
-            without = asyncio.create_task(log.append("contexts", 1, b"a question"))
+            without = log.append("contexts", 1, b"a question")
             for partition in (0, 2):
                 await log.append("contexts", partition, b"a question")
                 await answering.send_and_wait("small.decisions", b"an answer", partition=partition)

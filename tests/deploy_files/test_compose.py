@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from hushstream.systems.catalogue import builtin
 MARKED = {role.name: role.marks is not None for kind in builtin() for role in kind.roles}
 """Every role that a deployment may have, and whether it has release marks."""
 ALL_ROLES = tuple(MARKED)
+ACCOUNTS = "/var/lib/hushstream/accounts"
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_everything_named_is_declared(file: str, compose: Any, deploy: Path, doc
         for mount in service.get("volumes", ()):
             source = mount.partition(":")[0]
             if source.startswith("."):
-                assert (deploy / "compose" / source).is_dir(), f"{name}: {source}"
+                assert (deploy / "compose" / source).exists(), f"{name}: {source}"
             elif not source.startswith("$"):
                 assert source in project["volumes"], f"{name}: {source}"
     containerfile = compose["services"]["learner"]["build"]["dockerfile"]
@@ -118,7 +120,72 @@ def test_secrets_come_from_files_and_not_from_the_environment(compose: Any, zone
         for key, value in service.get("environment", {}).items():
             if re.search("PASSWORD|SECRET|TOKEN", key):
                 assert key.endswith(("_FILE", "__FILE")), f"{name}: {key}"
-                assert value.startswith("/run/secrets/"), f"{name}: {key}"
+                assert value.startswith(("/run/secrets/", f"{ACCOUNTS}/{name}/")), f"{name}: {key}"
+
+
+def test_every_worker_has_an_account_of_its_own_and_no_other_can_read_its_password(compose: Any) -> None:
+    holders: dict[str, set[str]] = {}
+    for name, service in compose["services"].items():
+        for mount in service.get("volumes", ()):
+            if mount.startswith("account-"):
+                holders.setdefault(mount.partition(":")[0], set()).add(name)
+    jobs = {"passwords", "accounts"}
+    assert holders == {"account-client": jobs, **{f"account-{role}": {*jobs, role} for role in ALL_ROLES}}
+    for role in ALL_ROLES:
+        worker = compose["services"][role]
+        assert worker["environment"]["HUSHSTREAM_SECURITY__USERNAME"] == role
+        assert worker["environment"]["HUSHSTREAM_SECURITY__PASSWORD_FILE"] == f"{ACCOUNTS}/{role}/password"
+        assert f"account-{role}:{ACCOUNTS}/{role}:ro" in worker["volumes"]
+    for job, place in (("passwords", ACCOUNTS), ("accounts", "/accounts")):
+        mounts = [mount.removesuffix(":ro") for mount in compose["services"][job]["volumes"]]
+        of_accounts = {mount for mount in mounts if mount.startswith("account-")}
+        assert of_accounts == {f"account-{name}:{place}/{name}" for name in ("client", *ALL_ROLES)}
+
+
+def test_whoever_administers_is_in_the_network_of_the_broker_and_nobody_else_is(
+    compose: Any, gateway: Any, auditor: Any
+) -> None:
+    files = (compose, gateway, auditor)
+    beside = {name for file in files for name, one in file["services"].items() if "network_mode" in one}
+    in_it = {n for f in files for n, one in f["services"].items() if one.get("network_mode") == "service:kafka"}
+    assert in_it == {"accounts", "topics", "rights-gateway", "rights-auditor"}
+    assert beside - in_it == {"passwords", "targets", "keys-edge", "keys-shuffler", "keys-counter"}
+    listeners = compose["services"]["kafka"]["environment"]["KAFKA_LISTENERS"].split(",")
+    assert [one for one in listeners if "://127.0.0.1:" not in one] == ["STREAM://:9092"]
+
+
+def test_a_password_is_made_once_and_its_file_is_for_its_owner_alone(deploy: Path, tmp_path: Path, script: Any) -> None:
+    source = deploy / "container" / "accounts.py"
+    assert script(source, "folders", tmp_path / "accounts").returncode == 0
+    folders = {folder.name for folder in (tmp_path / "accounts").iterdir()}
+    assert {*ALL_ROLES, "client", "gateway", *(f"verify-{role}" for role in ALL_ROLES)} <= folders
+    # No volume is mounted here: a password would be lost with its container.
+    assert script(source, "passwords", tmp_path / "accounts").stdout == "passwords made: none\n"
+    spec = importlib.util.spec_from_file_location("accounts", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    two = [tmp_path / "accounts" / name for name in ("client", "learner")]
+    assert module.make_passwords(two) == ["client", "learner"]
+    first, second = (folder / "password" for folder in two)
+    assert len(first.read_text(encoding="utf-8")) == 32
+    assert first.read_bytes() != second.read_bytes()
+    assert first.stat().st_mode & 0o777 == 0o600
+    kept = first.read_bytes()
+    assert module.make_passwords(two) == []
+    assert first.read_bytes() == kept
+    refused = script(source, "words")
+    assert (refused.returncode, refused.stderr) == (
+        2, "accounts.py: expected folders FOLDER or passwords FOLDER\n",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def auditor(deploy: Path, documents: Any) -> Any:
+    """What the file of an auditor adds to the project."""
+    (found,) = documents(deploy / "compose" / "auditor.yaml")
+    return found
 
 
 @pytest.fixture
@@ -135,7 +202,8 @@ def test_a_gateway_is_confined_published_on_loopback_and_takes_tokens(compose: A
         assert service[name] == worker[name], name
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert set(service["networks"]) <= {*compose["networks"], *gateway["networks"]}
-    assert set(service["depends_on"]) <= set(compose["services"])
+    assert set(service["depends_on"]) <= {*compose["services"], *gateway["services"]}
+    assert service["environment"]["HUSHSTREAM_SECURITY__PASSWORD_FILE"] == f"{ACCOUNTS}/gateway/password"
     assert gateway["networks"] == {"zone-gateway": {"internal": True}}
     assert not [mount for mount in service["volumes"] if mount.startswith("keys-")], "it needs no key"
     settings = {
@@ -152,9 +220,9 @@ def test_a_gateway_is_confined_published_on_loopback_and_takes_tokens(compose: A
 
 
 def test_an_auditor_is_confined_has_one_key_and_is_scraped(
-    compose: Any, deploy: Path, documents: Any, targets: Any
+    compose: Any, auditor: Any, deploy: Path, targets: Any
 ) -> None:
-    (found,) = documents(deploy / "compose" / "auditor.yaml")
+    found = auditor
     service, worker = found["services"]["auditor"], compose["services"]["learner"]
     for name in ("image", "read_only", "cap_drop", "security_opt", "restart", "tmpfs", "stop_grace_period"):
         assert service[name] == worker[name], name

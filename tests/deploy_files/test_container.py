@@ -45,7 +45,7 @@ def test_the_base_is_pinned_and_only_the_last_stage_is_shipped(recipe: list[tupl
     copied = [rest for word, rest in last if word == "COPY"]
     assert copied == [
         "--from=build /opt/hushstream /opt/hushstream",
-        "deploy/container/health.py deploy/container/targets.py /opt/hushstream/",
+        "deploy/container/accounts.py deploy/container/health.py deploy/container/targets.py /opt/hushstream/",
     ]
     assert not any("pip" in rest for word, rest in last if word == "RUN"), "the shipped stage installs nothing"
 

@@ -92,7 +92,7 @@ def covered(rigs: Any, runs: int, decisions: int, exploration: ExplorationConfig
     for seed in range(runs):
         values = judged(live(rigs, seed, decisions, exploration))
         for name in found:
-            low, high = values[name].normal
+            low, high = values[name].interval
             found[name] += low <= TRUTH <= high
     return found
 
@@ -108,10 +108,10 @@ def test_the_truth_lies_within_the_interval_of_a_deployments_own_log(rigs: Any) 
 
 @pytest.mark.slow_statistics
 def test_of_200_own_logs_95_percent_cover_the_truth(rigs: Any) -> None:
-    """Between 180 and 199 of 200: honest 95 % intervals leave that with a chance of .0015, those of 88 % miss it in 3
-    of 4 cases. Runs are seeded, so this has one outcome; learners adapt to rewards all the while."""
+    """Between 183 and 199 of 200: honest 95 % intervals miss that with a chance of .013, those of 88 % in 19 of 20
+    cases. Runs are seeded, so this has one outcome (190, 190, 189); learners adapt to rewards all the while."""
     for name, runs in covered(rigs, 200, 480, HALF).items():
-        assert 180 <= runs <= 199, name
+        assert 183 <= runs <= 199, name
 
 
 def test_a_propensity_that_is_stated_and_not_drawn_is_seen(rigs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.stats import f as f_law
 
 from hushstream.replay.logged.evaluate import PolicyValue, importance_sampling, replay_value, thinned
+from hushstream.replay.logged.intervals import likelihood_interval
 from hushstream.replay.logged.log import LogError, LoggedDataset, concatenate
 
 ARMS = 4
@@ -65,19 +68,60 @@ def _replay(log: LoggedDataset, policy: _Fixed, seed: int = 0, least_propensity:
 
 @pytest.mark.parametrize("self_normalised", [True, False])
 def test_intervals_cover_the_true_value_as_often_as_they_say(self_normalised):
-    # 400 logs of 400 rows. The normal interval covers 95 %; the share has standard deviation 1.1 %, so
+    # 400 logs of 400 rows. The interval covers 95 %; the share has standard deviation 1.1 %, so
     # [.915, .985] is crossed by chance with probability below .002 each way, and an interval that is 20 % too
     # short (coverage .883) is found with probability .97. The bootstrap gets 1 % more room below.
-    normal = bootstrap = 0
+    likelihood = bootstrap = 0
     for seed in range(400):
         log = _log(400, seed)
         result = importance_sampling(
             log, _new_probabilities(log), self_normalised=self_normalised, seed=seed, resamples=200
         )
-        normal += result.normal.low <= TRUE_VALUE <= result.normal.high
+        likelihood += result.interval.low <= TRUE_VALUE <= result.interval.high
         bootstrap += result.bootstrap.low <= TRUE_VALUE <= result.bootstrap.high
-    assert 0.915 <= normal / 400 <= 0.985
+    assert 0.915 <= likelihood / 400 <= 0.985
     assert 0.905 <= bootstrap / 400 <= 0.985
+
+
+def test_large_weights_do_not_leave_the_truth_above_the_interval():
+    """Of 500 means of 800 terms that are 60 in one row of 100 and else 1 in one of 10, at most 28 end below the truth.
+
+    An interval that leaves at most 3.6 % there has more with a chance of .01; one of 1.96 standard errors, which leaves
+    8.4 %, has so few with one of .01. Seeded.
+    """
+    truth = 0.01 * 60 + 0.99 * 0.1
+    below = normal = 0
+    for seed in range(500):
+        draw = np.random.default_rng(seed)
+        terms = np.where(draw.random(800) < 0.01, 60.0, (draw.random(800) < 0.1).astype(np.float64))
+        below += likelihood_interval(terms).high < truth
+        normal += terms.mean() + 1.96 * terms.std(ddof=1) / np.sqrt(800) < truth
+    assert below <= 28 < normal
+
+
+def test_an_interval_is_what_the_likelihood_ratio_says():
+    """Its ends are where minus twice the logarithm, found by its Lagrange multiplier, is F's quantile; of a mean and of
+    a ratio whose last rows do not count."""
+    draw = np.random.default_rng(2)
+    weights = np.where(draw.random(60) < 0.3, 0.0, draw.choice([0.5, 3.0, 9.0], 60))
+    earned = weights * draw.random(60)
+
+    def ratio(theta: float, below: np.ndarray) -> float:
+        terms = earned - theta * below
+        ends = (-1 / terms.max() + 1e-9, -1 / terms.min() - 1e-9)
+        multiplier = brentq(lambda one: (terms / (1 + one * terms)).sum(), *ends, xtol=1e-15)
+        return float(2 * np.log1p(multiplier * terms).sum())
+
+    for below, rows in ((np.ones(60), 60), (weights, np.count_nonzero(weights))):
+        for end in likelihood_interval(earned, below):
+            assert ratio(end, below) == pytest.approx(f_law.ppf(0.95, 1, rows - 1), rel=1e-4)
+    assert likelihood_interval(earned) == likelihood_interval(earned, np.ones(60))
+
+
+def test_one_row_tells_of_no_interval_and_equal_ones_of_a_point():
+    assert likelihood_interval(np.array([0.5])) == (-np.inf, np.inf)
+    assert likelihood_interval(np.array([0.5, 0.0]), np.array([1.0, 0.0])) == (-np.inf, np.inf)
+    assert likelihood_interval(np.full(9, 0.5)) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("logging", [UNIFORM, SKEWED])
@@ -93,10 +137,10 @@ def test_estimates_meet_the_true_value_on_a_long_log(logging):
     ]
     assert abs(log.rewards.mean() - TRUE_VALUE) > 0.15
     for result in results:
-        error = (result.normal.high - result.value) / 1.96
+        error = (result.interval.high - result.value) / 1.96
         assert 0 < 5 * error < 0.041
         assert abs(result.value - TRUE_VALUE) < 5 * error
-        assert result.normal.low < result.value < result.normal.high
+        assert result.interval.low < result.value < result.interval.high
         assert result.bootstrap.low < result.value < result.bootstrap.high
         assert result.warnings == ()
 
@@ -140,7 +184,7 @@ def test_results_repeat_with_their_seed():
     first, again, other = (importance_sampling(log, _new_probabilities(log), seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.bootstrap != other.bootstrap
-    assert first.normal == other.normal
+    assert first.interval == other.interval
 
 
 def test_few_effective_rows_few_clicks_and_wrong_propensities_are_warned_of():

@@ -599,6 +599,16 @@ VARIANTS = (
         privacy={"renew_every_seconds": 4.0},
         model={"half_life": 2},
     ),
+    # Windows of one slot, so that those after the first eight are scored and scores are part of the state.
+    _p2b(
+        "p2b-declared-auto",
+        features=FEATURES,
+        release={"form": "features", "window_units": 1, "sums": "fresh"},
+        slot={"period_seconds": 3.0},
+        feedback={"settle_seconds": 1.0, "click_rate": 0.2},
+        privacy={"renew_every_seconds": 4.0},
+        model={"half_life": "auto"},
+    ),
     _p2b_devices("p2b-declared-devices"),
     _p2b_in_parts("p2b-declared-in-parts", named=False),
     _p2b_in_parts("p2b-declared-named-in-parts", named=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discrete_laplace, laplace_scale
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
+from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
@@ -152,8 +154,67 @@ def test_nothing_released_and_no_pace_are_said() -> None:
     assert facts["more"]["now"]["share"] < facts["more"]["4 weeks more"]["share"]
 
 
-def test_codes_have_no_such_plan(rigs) -> None:
-    assert declare_system(rigs.make_system()).ahead is None
+def coded_system(codes: int = 8, **release: Any) -> P2BSystem:
+    release = {"form": "codes", "sums": "fresh", "window_slots": EACH, "epsilon": 4.0, **release}
+    return P2BSystem.fitted(
+        P2BConfig(
+            "coded",
+            ITEMS,
+            ContextConfig(4, 1),
+            4 * EACH,
+            release=ReleaseConfig(**release),
+            encoder=EncoderConfig(codes),
+        )
+    )
+
+
+def coded(system: P2BSystem, windows: int, spread: float, seed: int = 1) -> list[ReleasedAt]:
+    """As `released`, of visits with one code each: items differ by .3 on log-odds, and by code with another spread."""
+    draw, shape = np.random.default_rng(seed), system.form.shape
+    own, liked = draw.normal(0, 0.3, ITEMS), draw.normal(0, spread, shape)
+    found = []
+    for window in range(windows):
+        visits = draw.multinomial(EACH, np.full(shape[0] * ITEMS, 1 / shape[0] / ITEMS)).reshape(shape)
+        ones = draw.binomial(visits, 1 / (1 + np.exp(1.0 - own - liked)))
+        numbers = laplace_scale(str(system.config.release.epsilon), 1)
+        address = NoiseAddress("release-noise", "test", bytes(32), "p2b", "codes", {"seed": seed}, b"test", 0, window)
+        noise = discrete_laplace(KeyedStream(seeded_key(seed, "shuffler"), address), *numbers, 2 * visits.size)
+        noised = np.stack([ones, visits - ones]) + noise.reshape(2, *shape)
+        fields = {
+            "window_id": bytes([window]) * 16,
+            "slots": EACH,
+            "variance": noise_variance(system.config, 1),
+            "private_as_stated": True,
+            "ones": noised[0].astype("<i8").tobytes(),
+            "zeros": noised[1].astype("<i8").tobytes(),
+            **system.price_fields,
+        }
+        value = codec.encode("Crowd", {**terms_of(system).crowd, **fields})
+        found.append((1_700_000_000_000 + window * DAY_MS, value))
+    return found
+
+
+@pytest.mark.parametrize("spread", [0.4, 0.8])
+def test_spreads_of_codes_are_those_of_contexts(spread: float) -> None:
+    """64 cells tell a spread within 30 % but for 1e-3. Eight codes in three directions keep 3/4 of the variance, so
+    contexts differ by more: by spread / sqrt(3/4)."""
+    system = coded_system()
+    plan = planned(system, coded(system, 4, spread))
+    assert plan.facts["spreads"]["context"] == pytest.approx(spread / np.sqrt(0.75), rel=0.3)
+    assert plan.facts["spreads"]["items"] == pytest.approx(0.3, rel=0.7)
+    assert plan.facts["half_life_measured"] is None
+    more = plan.facts["more"]
+    assert 0 < more["now"]["share"] < more["12 weeks more"]["share"] <= 1
+    assert "from 4 windows of 24,000 slots" in plan.as_text()
+
+
+def test_codes_that_say_nothing_are_found_to_say_next_to_nothing() -> None:
+    system = coded_system()
+    assert planned(system, coded(system, 4, 0.0)).facts["spreads"]["context"] < 0.12
+
+
+def test_tuples_have_no_such_plan() -> None:
+    assert declare_system(coded_system(mode="tuples", epsilon=None, sampling=0.5, sums="auto")).ahead is None
 
 
 def outlook_after(system: P2BSystem, windows: int, country: float) -> dict[str, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from hushstream.engine.noise.budget import ChargeKey, OwnScope
@@ -39,6 +39,9 @@ EPOCH = record(
 )
 """Avro schema of `NoiseEpoch.dump`, for snapshots."""
 
+_ON_DISK = {"last_nonce": "doubt", "incarnations": "lives"}
+"""Attributes that a state has under another name."""
+
 
 @dataclass(slots=True)
 class NoiseEpoch:
@@ -48,44 +51,43 @@ class NoiseEpoch:
         number: of the epoch; it never falls.
         redraws: how many epochs draw noise again over units that were released before, and so are paid for again. An
             epoch that a key rotation begins is not among them.
-        doubt: nonce of the last epoch that was requested and opened; empty before the first. (A state on disk has it
-            under this name.)
+        last_nonce: of the last epoch that was requested and opened; empty before the first.
         due: whether the next release opens an epoch: what was released cannot be released again, or something else
             may have been released.
         pending: nonce of the epoch that is requested and due; empty where an epoch is due for another reason.
-        lives: how many incarnations of this journal have paid before, as far as the request says; the epoch that opens
-            pays for one more. (Named as on disk.)
+        incarnations: how many of this journal have paid before, as far as the request says; the epoch that opens pays
+            for one more.
         opened: number of the journal record that opened the last requested epoch; 0 before the first.
     """
 
     number: int = 0
     redraws: int = 0
-    doubt: bytes = b""
+    last_nonce: bytes = b""
     due: bool = False
     pending: bytes = b""
-    lives: int = 0
+    incarnations: int = 0
     opened: int = 0
 
     def nonce(self, genesis_nonce: bytes) -> bytes:
         """32 bytes that name its noise: the genesis nonce, or one made of the nonce of the last request."""
-        if not self.doubt:
+        if not self.last_nonce:
             return genesis_nonce
-        return hashlib.sha256(encode("hushstream epoch", genesis_nonce, self.doubt)).digest()
+        return hashlib.sha256(encode("hushstream epoch", genesis_nonce, self.last_nonce)).digest()
 
     def charge_key(self, window: int = 0) -> ChargeKey:
         """The charge of what is released in this epoch."""
-        return ChargeKey(self.number, window, self.redraws, self.doubt.hex())
+        return ChargeKey(self.number, window, self.redraws, self.last_nonce.hex())
 
     def next_charge_key(self, window: int = 0) -> ChargeKey:
         """The charge of the next release."""
         if not self.due:
             return self.charge_key(window)
-        return ChargeKey(self.number + 1, window, self._redraws_with_next, (self.pending or self.doubt).hex())
+        return ChargeKey(self.number + 1, window, self._redraws_with_next, (self.pending or self.last_nonce).hex())
 
     @property
     def _redraws_with_next(self) -> int:
         """How many redraws the next epoch makes."""
-        return max(self.redraws + 1, self.lives)
+        return max(self.redraws + 1, self.incarnations)
 
     def opened_epoch_since(self, sequence: int) -> bool:
         """Whether a requested epoch was opened behind a journal record; one that the budget refused counts, too."""
@@ -106,7 +108,7 @@ class NoiseEpoch:
         """
         if len(nonce) != EPOCH_NONCE_BYTES:
             raise HushstreamError(f"epoch: expected a nonce of {EPOCH_NONCE_BYTES} random bytes, got {len(nonce)}")
-        self.due, self.pending, self.lives = True, nonce, incarnations
+        self.due, self.pending, self.incarnations = True, nonce, incarnations
 
     def follow(self, number: int, scope: str, kind: str) -> None:
         """Follow a journal record in a replay: the next release opens an epoch if the record is of a later one.
@@ -119,8 +121,8 @@ class NoiseEpoch:
         found = OwnScope.of(scope, kind)
         requested = bytes.fromhex(found.nonce)
         self.due = number > self.number
-        self.pending = requested if self.due and requested != self.doubt else b""
-        self.lives = found.redraw if self.due else 0
+        self.pending = requested if self.due and requested != self.last_nonce else b""
+        self.incarnations = found.redraw if self.due else 0
 
     def adopt(self, number: int, scope: str, kind: str, sequence: int) -> None:
         """Take over the epoch of a journal record whose release cannot be made again; the next release opens another.
@@ -129,18 +131,18 @@ class NoiseEpoch:
         """
         found = OwnScope.of(scope, kind)
         requested = bytes.fromhex(found.nonce)
-        self.due, self.pending, self.lives = True, b"", 0
+        self.due, self.pending, self.incarnations = True, b"", 0
         if number > self.number:
             self.number, self.redraws = number, max(self.redraws + 1, found.redraw)
-        if requested != self.doubt:
-            self.doubt, self.opened = requested, sequence
+        if requested != self.last_nonce:
+            self.last_nonce, self.opened = requested, sequence
 
     def redraw(self, sequence: int) -> None:
         """Open the epoch that is due; ``sequence`` is the number of the journal record that opens it."""
         self.number, self.redraws = self.number + 1, self._redraws_with_next
         if self.pending:
-            self.doubt, self.opened = self.pending, sequence
-        self.due, self.pending, self.lives = False, b"", 0
+            self.last_nonce, self.opened = self.pending, sequence
+        self.due, self.pending, self.incarnations = False, b"", 0
 
     def rotate(self) -> None:
         """Begin the epoch that follows on a key rotation; nobody pays again for it."""
@@ -148,12 +150,12 @@ class NoiseEpoch:
 
     def dump(self) -> dict[str, Any]:
         """The state in packed form."""
-        return asdict(self)
+        return {_ON_DISK.get(name, name): value for name, value in asdict(self).items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over a packed state."""
-        for name, value in state.items():
-            setattr(self, name, value)
+        for field in fields(self):
+            setattr(self, field.name, state[_ON_DISK.get(field.name, field.name)])
 
 
 EPOCH_FIELD = own_part(EPOCH)

@@ -68,7 +68,7 @@ def declare(core: P2BSystem) -> System:
 
 
 def _ahead(core: P2BSystem) -> PlanView | None:
-    if core.config.release.form != "features":
+    if core.config.release.mode != "slot-sums":
         return None
     return PlanView(("crowds",), partial(released_plan, core))
 

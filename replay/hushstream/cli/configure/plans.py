@@ -108,7 +108,7 @@ def _released(place: Place, audience: Audience | None, rate: float | None) -> Pl
     view = place.system.ahead
     if view is None:
         raise HushstreamError(
-            f"plan: expected a deployment of p2b with declared features, whose releases tell how far effects differ, "
+            f"plan: expected a deployment of p2b that releases noised sums, which tell how far effects differ, "
             f"got one of {place.system.kind}; plan its configuration instead"
         )
     logs = copy(place.connection, place.system.partitions, view.topics)

@@ -8,7 +8,7 @@ and q(x, pi) = sum_a pi(a) q(x, a), all as means over rows:
 * SNDR: DR with the second term over mean w (Thomas, Brunskill, ICML 2016).
 * Switch-DR: DR with the second term only where w is at most tau (Wang, Agarwal, Dudik, ICML 2017).
 
-IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Standard errors are those of the
+IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Intervals are those of the
 means, of SNDR by the delta method; they take the estimate of rewards as given.
 """
 
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from hushstream.replay.logged.intervals import Interval, likelihood_interval
 
 Float64 = npt.NDArray[np.float64]
 
@@ -29,10 +31,13 @@ MODELLED = ("dm", "dr", "sndr", "switch-dr")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its standard error."""
+    """A value with its 95 % interval.
+
+    DM's is a point: rows tell nothing of the error of the estimate that it rests on.
+    """
 
     value: float
-    error: float
+    interval: Interval
 
 
 def estimates(
@@ -58,8 +63,9 @@ def estimates(
     modelled = (probabilities * expected).sum(axis=1)
     missed = rewards - expected[places, chosen]
     kept = np.where(weights <= tau, weights, 0.0)
+    mean = float(modelled.mean())
     found = {
-        "dm": _mean(modelled),
+        "dm": Estimate(mean, Interval(mean, mean)),
         "dr": _mean(doubly_robust_terms(probabilities, chosen, rewards, propensities, expected)),
         "switch-dr": _mean(modelled + kept * missed),
     }
@@ -68,8 +74,7 @@ def estimates(
         scaled = weights / size
         ratio = float((scaled * missed).mean())
         # The linear part of a ratio of means about its value.
-        error = _mean(modelled + scaled * (missed - ratio)).error
-        found["sndr"] = Estimate(float(modelled.mean()) + ratio, error)
+        found["sndr"] = _mean(modelled + ratio + scaled * (missed - ratio))
     return {name: found[name] for name in MODELLED if name in found}
 
 
@@ -87,5 +92,4 @@ def doubly_robust_terms(
 
 
 def _mean(terms: Float64) -> Estimate:
-    error = float(terms.std(ddof=1) / np.sqrt(len(terms))) if len(terms) > 1 else float("inf")
-    return Estimate(float(terms.mean()), error)
+    return Estimate(float(terms.mean()), likelihood_interval(terms))

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.logged.estimators import estimates
-from hushstream.replay.logged.intervals import BOOTSTRAP_RESAMPLES, Interval, bootstrap_ratio, normal_interval
+from hushstream.replay.logged.intervals import BOOTSTRAP_RESAMPLES, Interval, bootstrap_ratio, likelihood_interval
 from hushstream.replay.logged.log import LogError, LoggedDataset
 
 LEAST_EFFECTIVE = 20
@@ -40,8 +40,8 @@ class PolicyValue:
     Attributes:
         estimator: ``replay``, ``ips``, ``snips``, ``dm``, ``dr``, ``sndr`` or ``switch-dr``.
         value: the estimate.
-        normal: 95 % interval from the central limit theorem.
-        bootstrap: 95 % percentile interval, seeded; None where only the normal one is made.
+        interval: 95 %, by empirical likelihood (`likelihood_interval`).
+        bootstrap: 95 % percentile interval, seeded; None where it is not made.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
         rows: rows of the log.
         largest_weight: the largest importance weight; for replay 1.
@@ -50,7 +50,7 @@ class PolicyValue:
 
     estimator: str
     value: float
-    normal: Interval
+    interval: Interval
     bootstrap: Interval | None
     effective_sample_size: float
     rows: int
@@ -98,7 +98,7 @@ def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_], seed: int = 0)
     return PolicyValue(
         estimator="replay",
         value=float(rewards.mean()),
-        normal=normal_interval(float(rewards.mean()), _standard_error(rewards)),
+        interval=likelihood_interval(rewards),
         bootstrap=bootstrap_ratio(rewards, np.ones_like(rewards), generator),
         effective_sample_size=float(rewards.size),
         rows=len(log),
@@ -117,8 +117,6 @@ def importance_sampling(
 ) -> PolicyValue:
     """Weigh the rewards of a log by how much likelier a fixed policy is to show what was shown.
 
-    The standard error of the self-normalised form is that of a ratio (delta method).
-
     Args:
         log: must have propensities.
         probabilities: (n, K) action probabilities of the policy for each context, or (n,) those of the arm
@@ -136,22 +134,14 @@ def importance_sampling(
     if total == 0.0:
         raise LogError(f"{log.name}: the policy shows nothing that was shown in any of the {len(log)} rows")
     earned = weights * log.rewards
-    if self_normalised:
-        value = float(earned.sum()) / total
-        residuals = weights * (log.rewards - value)
-        error = float(np.sqrt((residuals**2).sum())) / total
-        base = weights
-    else:
-        value = float(earned.mean())
-        error = _standard_error(earned)
-        base = np.ones_like(weights)
+    base = weights if self_normalised else np.ones_like(weights)
     effective = total**2 / float((weights**2).sum())
     warnings = list(_sample_warnings(effective, len(log), int(np.count_nonzero(earned))))
     warnings.extend(_weight_warnings(weights))
     return PolicyValue(
         estimator="snips" if self_normalised else "ips",
-        value=value,
-        normal=normal_interval(value, error),
+        value=float(earned.sum() / base.sum()),
+        interval=likelihood_interval(earned, base),
         bootstrap=bootstrap_ratio(earned, base, np.random.default_rng(seed), resamples),
         effective_sample_size=effective,
         rows=len(log),
@@ -201,8 +191,7 @@ def policy_values(
             PolicyValue(
                 estimator=name,
                 value=one.value,
-                # Rows tell nothing of the error of the estimate that DM rests on: it has no interval.
-                normal=normal_interval(one.value, 0.0 if modelled else one.error),
+                interval=one.interval,
                 bootstrap=None,
                 effective_sample_size=float(len(log)) if modelled else effective,
                 rows=len(log),

@@ -17,6 +17,7 @@ from hushstream.systems.p2b.forgetting import fade_of_crowds, fades_of_crowds, r
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.promise import layout_of_slots
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.half_lives import SETTLING_WINDOWS
 
 SCHEMA = declare({"country": {"kind": "category", "vocabulary": ["de", "fr"]}})
 ITEMS = 3
@@ -97,6 +98,19 @@ def test_a_world_that_begins_to_change_is_followed_and_one_that_settles_remember
     assert chosen(totals) < 0.9
     after(totals, windows(system, 1_000, 6), 150)
     assert chosen(totals) > 0.9
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("named", [False, True])
+def test_the_first_windows_of_each_partition_are_not_scored(partitions: int, named: bool) -> None:
+    """Each window of a turning world would foretell another half-life."""
+    system = P2BSystem.declared(config(partitions, named))
+    totals = (NamedTotals if named else FeatureTotals)(system)
+    crowds = windows(system, 1, 7, (1, 2, 3) if named else ())
+    after(totals, crowds, SETTLING_WINDOWS * partitions)
+    assert totals._kept._scores == [0.0] * len(fades_of_crowds(config()))
+    after(totals, crowds, 1)
+    assert len(set(totals._kept._scores)) > 1
 
 
 @pytest.mark.parametrize("named", [False, True])

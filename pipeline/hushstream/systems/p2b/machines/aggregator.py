@@ -28,6 +28,7 @@ from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.device.stated import Statement, content_of
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
+from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
@@ -303,6 +304,11 @@ class PrivateTotals:
     def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(k, K) twice: rewards, and what is missing to them, in the units of the release."""
         return self._totals.ones, self._totals.zeros
+
+    def effects(self) -> RawEffects:
+        """What all crowds say of items and codes."""
+        totals = self._totals
+        return effects_of_codes(totals.ones, totals.zeros, self._config.release.levels, totals.variance)
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""

@@ -17,7 +17,7 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.forgetting import fades_of_crowds
 from hushstream.systems.p2b.form import FeaturesForm
-from hushstream.systems.p2b.server.effects import effects
+from hushstream.systems.p2b.server.effects import RawEffects, effects, raw_effects
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foretold
@@ -124,6 +124,11 @@ class FeatureTotals:
         """The sums as a model is made of them, and the layout of the items that they are of."""
         return self._form.layout, self._kept.best.worth()
 
+    def effects(self) -> RawEffects:
+        """What all windows say of items and features."""
+        layout, worth = self.released()
+        return raw_effects(layout, *worth)
+
 
 class NamedTotals:
     """The running totals of a deployment whose items have names: `FeatureTotals`, each row since its item entered."""
@@ -200,6 +205,11 @@ class NamedTotals:
         totals = self._kept.best
         rows = np.flatnonzero(totals.entries > 0)
         return replace(self._form.layout, arms=int(rows.size)), totals.worth(rows)
+
+    def effects(self) -> RawEffects:
+        """See `FeatureTotals.effects`."""
+        layout, worth = self.released()
+        return raw_effects(layout, *worth)
 
     def _foretold(self, window: Worth, entries: Int32, totals: ItemTotals) -> float:
         """Of the rows that stand for the same items before and in the window."""

@@ -2,11 +2,14 @@
 
 Each block's raw effects d with variances V (`server.effects`) are taken as N(0, tau^2 + V) with one tau: the most
 likely one is the block's spread, and those whose likelihood is at most 1.92 less (95 %, one parameter) make its range.
-Two things stand between them and the spreads that the forecast asks for:
+Three things stand between them and the spreads that the forecast asks for:
 
 * d is measured against the mean of all items, so tau^2 is K/(K - 1) times as large as it is found.
 * d is an effect on the log-odds where nothing else is known. With a spread r of all else these are smaller by
   sqrt(1 + c^2 r^2), c = 16 sqrt(3) / (15 pi), by the logistic law with normal log-odds (Zeger, Liang, Albert 1988).
+
+* A code's effect is the mean over the contexts that have it, which differ by sqrt(k^(-2/(d-1))) of the whole spread
+  more (`forecast.code_share`).
 
 At which rate a random item is rewarded follows from the share of rewards in the first window, whose users had no model
 to start from: it is the rate of whom `forecast.cold_reward` makes such cold learners. What no released sum tells stays
@@ -22,10 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.planning.forecast import Habits, Spreads, cold_reward
-from hushstream.systems.p2b.server.effects import Float64, RawEffects, log_likelihood, raw_effects
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.effects import Float64, RawEffects, log_likelihood
 
 _TAUS = np.linspace(0.0, 1.5, 151)
 _WITHIN = 1.92
@@ -49,28 +50,26 @@ class EstimatedSpreads:
 
 
 def estimated_spreads(
-    layout: FeatureLayout, habits: Habits, worth: Worth, rest: float, rate: float | None, first: Worth
+    found: RawEffects, first: float, habits: Habits, rest: float, rate: float | None, seen: float = 1.0
 ) -> EstimatedSpreads:
     """Spreads from released sums.
 
     Args:
-        layout: how a slot's units are divided; of as many items as the sums have.
+        found: effects in the sums of all windows.
+        first: the share of reports that hold a reward, in those of the first window.
         habits: of users.
-        worth: the sums of all windows.
         rest: what no sum tells of, assumed.
         rate: at which a random item is rewarded; None where it follows from the first window.
-        first: the sums of the first window.
+        seen: the share of the variance of contexts' effects that blocks tell: 1 for features, of codes less.
     """
-    found = raw_effects(layout, worth.ones, worth.zeros, worth.variance)
-    marginal = {name: _ranged(*one) for name, one in _blocks(found).items()}
-    arms = layout.arms
+    marginal = {name: _ranged(*one) / (math.sqrt(seen) if name else 1.0) for name, one in _blocks(found).items()}
+    arms = len(found.arms[0])
     corrected = {name: one * math.sqrt(arms / max(1, arms - 1)) for name, one in marginal.items()}
     middle = {name: float(one[1]) for name, one in corrected.items()}
     whole = _unattenuated(middle, rest)
-    share = raw_effects(layout, first.ones, first.zeros, first.variance).share
     spreads = Spreads(whole.pop(""), whole, rest, 0.1 if rate is None else rate)
     if rate is None:
-        spreads = _at_rate(spreads, habits, _cold_of(share, habits))
+        spreads = _at_rate(spreads, habits, _cold_of(first, habits))
     return EstimatedSpreads(spreads, _factors(corrected))
 
 

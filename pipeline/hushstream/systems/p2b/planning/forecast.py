@@ -195,7 +195,7 @@ def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits,
         sample: what was released; ``variance`` in rewards squared.
     """
     cold = cold_reward(spreads, habits, habits.visits)
-    kept = 1.0 - codes ** (-2.0 / max(1, dimension - 1))
+    kept = code_share(dimension, codes)
 
     def seen(each: float, share: float, variance: float, along: float) -> float:
         if each <= 0:
@@ -208,6 +208,11 @@ def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits,
     private = seen(sample.slots / habits.arms, slot_share(spreads, habits), sample.variance, kept)
     in_clear = seen(sample.interactions / habits.arms, cold, 0.0, 1.0)
     return _compared(cold, spreads, habits, sample, private, in_clear)
+
+
+def code_share(dimension: int, codes: int) -> float:
+    """The share of the variance along each of d - 1 directions that k codes tell; see the module."""
+    return 1.0 - float(codes ** (-2.0 / max(1, dimension - 1)))
 
 
 def _compared(

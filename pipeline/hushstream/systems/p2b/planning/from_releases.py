@@ -21,13 +21,16 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
+from hushstream.systems.p2b.contribution.summed import resolve_codes
 from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.machines.aggregator import PrivateTotals
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Forecast
+from hushstream.systems.p2b.planning.forecast import Forecast, code_share
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
+from hushstream.systems.p2b.server.effects import RawEffects
 from hushstream.systems.p2b.server.elementary import halving
-from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.fading import Int64
 from hushstream.systems.p2b.server.half_lives import HALF_LIVES, SETTLING_WINDOWS, HalfLives, add_crowd
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
@@ -51,19 +54,18 @@ class Windows:
         slots: in them.
         days: between the first window and the newest one.
         later_slots: in all windows but the first.
-        layout: of the items that the sums are of.
-        worth: the sums of all windows.
-        first: of the first one.
-        each: every window, where they have noise of their own and rows stand for one item each; else none.
+        effects: of items and features, or codes, in the sums of all windows.
+        first: the share of reports that hold a reward, in those of the first one.
+        each: every window of declared features, where they have noise of their own and rows stand for one item each;
+            else none.
     """
 
     count: int
     slots: int
     days: float
     later_slots: int
-    layout: FeatureLayout
-    worth: Worth
-    first: Worth
+    effects: RawEffects
+    first: float
     each: tuple[Window, ...]
 
     @property
@@ -88,12 +90,13 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
     audience = _as_before(config, windows, rate) if asked is None else asked
     known = rate if rate is not None else config.click_rate
     bare = Forecaster(config, audience, assumed_spreads(config, known))
-    found = estimated_spreads(windows.layout, bare.habits, windows.worth, ASSUMED_REST, rate, windows.first)
+    found = estimated_spreads(windows.effects, windows.first, bare.habits, ASSUMED_REST, rate, _seen(config))
     ahead = Forecaster(config, audience, found.spreads)
     plan = plan_of(ahead, _assumed(windows, audience, found), found.factors)
     pace = windows.slots_a_day if asked is None else ahead.slots(_STEADY + 1) - ahead.slots(_STEADY)
     levers = dict(_levers(ahead, windows, pace or 0.0))
-    half_life = measured_half_life(windows.layout, windows.each) if len(windows.each) >= _LEAST_WINDOWS else None
+    enough = len(windows.each) >= _LEAST_WINDOWS
+    half_life = measured_half_life(system.linear.layout, windows.each) if enough else None
     facts = {
         **(plan.facts or {}),
         "half_life_measured": half_life,
@@ -110,9 +113,8 @@ def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
     Raises:
         HushstreamError: there is none.
     """
-    named = system.config.named_items
-    totals, first = ((NamedTotals if named else FeatureTotals)(system) for _ in range(2))
-    apart = not named and system.window_tree is None
+    totals, first = _totals(system), _totals(system)
+    apart = isinstance(totals, FeatureTotals) and system.window_tree is None
     each: list[Window] = []
     times: list[int] = []
     slots: list[int] = []
@@ -131,9 +133,23 @@ def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
         raise HushstreamError(
             "plan: expected a window that was released, got none: leave out --deployment for a plan by assumptions"
         )
-    layout, worth = totals.released()
     days = (max(times) - min(times)) / _DAY_MS
-    return Windows(len(slots), sum(slots), days, sum(slots[1:]), layout, worth, first.released()[1], tuple(each))
+    found, share = totals.effects(), first.effects().share
+    return Windows(len(slots), sum(slots), days, sum(slots[1:]), found, share, tuple(each))
+
+
+def _totals(system: P2BSystem) -> FeatureTotals | NamedTotals | PrivateTotals:
+    """Of the sums that a deployment releases."""
+    if system.config.release.form == "codes":
+        return PrivateTotals(system)
+    return NamedTotals(system) if system.config.named_items else FeatureTotals(system)
+
+
+def _seen(config: P2BConfig) -> float:
+    """The share of the variance of contexts' effects that sums tell."""
+    if config.release.form == "features":
+        return 1.0
+    return code_share(config.context.dimension, resolve_codes(config))
 
 
 def _window(fields: Mapping[str, Any], shape: tuple[int, int]) -> Window:

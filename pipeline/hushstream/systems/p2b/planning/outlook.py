@@ -49,11 +49,12 @@ def _told_of_features(
     config: P2BConfig, slots: int, windows: int, layout: FeatureLayout, worth: Worth
 ) -> Mapping[str, float]:
     """`_told`, and the share of the gain under the likeliest spreads with its range."""
-    told = _told(config, slots, windows, lambda: raw_effects(layout, worth.ones, worth.zeros, worth.variance).share)
+    raw = raw_effects(layout, *worth)
+    promised = _told(config, slots, windows, lambda: raw.share)
     ahead = _forecaster(config)
-    found = estimated_spreads(layout, ahead.habits, worth, ASSUMED_REST, ahead.spreads.rate, worth)
+    found = estimated_spreads(raw, raw.share, ahead.habits, ASSUMED_REST, ahead.spreads.rate)
     ahead = replace(ahead, spreads=found.spreads)
-    return {**told, **_gains("found", ahead, slots, windows, found.factors)}
+    return {**promised, **_gains("found", ahead, slots, windows, found.factors)}
 
 
 def _told(config: P2BConfig, slots: int, windows: int, held: Callable[[], float]) -> Mapping[str, float]:

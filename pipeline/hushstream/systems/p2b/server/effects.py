@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,9 @@ from hushstream.systems.p2b.server.errors import AggregationError
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+
+CONTEXT = "context"
+"""The one block of contexts that are known by their code."""
 
 _TAUS = 30
 _LEAST_TAU_SQUARE, _MOST_TAU_SQUARE = 4e-4, 1.0
@@ -135,8 +138,8 @@ def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: floa
     arms = _arm_totals(layout, ones, zeros, noise)
     counts = np.maximum(arms.clicked + arms.unclicked, 1.0)
     slots = total(counts)
-    share = min(max(total(arms.clicked) / slots, _LEAST_SHARE), 1.0 - _LEAST_SHARE)
-    shares = np.clip(arms.clicked / counts, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+    share = float(_inside(total(arms.clicked) / slots))
+    shares = _inside(arms.clicked / counts)
     blocks = {}
     for block, budget in zip(layout.blocks[1:], layout.budgets[1:], strict=True):
         across = slice(block.first_cell, block.first_cell + block.cells)
@@ -150,6 +153,31 @@ def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: floa
             )
             blocks[block.name] = block.own_part * raw, block.own_part**2 * spread
     return RawEffects(share, slots, _arm_effects(arms, counts, share), blocks)
+
+
+def effects_of_codes(ones: Int64, zeros: Int64, levels: int, variance: float) -> RawEffects:
+    """Effects of items and of the codes of contexts, before shrinkage: codes are one block, `CONTEXT`.
+
+    Args:
+        ones, zeros: (k, K) int64, sums of reward levels and of what is missing to them, added up over all releases.
+        levels: M.
+        variance: of the noise in one of these sums, added up over all releases; 0 for exact sums.
+    """
+    codes, arms = ones.shape
+    noise = np.full(arms, variance / levels**2)
+    cells = _Totals(ones.T / levels, zeros.T / levels, noise)
+    totals = _Totals(cells.clicked.sum(axis=1), cells.unclicked.sum(axis=1), codes * noise)
+    counts = np.maximum(totals.clicked + totals.unclicked, 1.0)
+    slots = total(counts)
+    share = float(_inside(total(totals.clicked) / slots))
+    shares = _inside(totals.clicked / counts)
+    found = _cell_effects(cells, ones.T, zeros.T, float(levels), counts, shares, share, 1.0)
+    return RawEffects(share, slots, _arm_effects(totals, counts, share), {CONTEXT: found})
+
+
+def _inside(shares: Any) -> Any:
+    """Click shares, kept from 0 and 1."""
+    return np.clip(shares, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
 
 
 def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: Float64) -> _Totals:

@@ -42,6 +42,10 @@ _LENGTH = struct.Struct("<Q")
 class Totals(Protocol):
     """Running totals of windows (`server.totals`, `server.item_totals`)."""
 
+    @property
+    def crowds(self) -> int:
+        """How many windows were added."""
+
     def dump(self) -> bytes:
         """The totals as bytes."""
 
@@ -78,8 +82,8 @@ class HalfLives(Generic[T]):
             fades: what it is given for each half-life. Where there are several the first is 1: nothing is forgotten.
             partitions: P, whose windows come one after another; all figures here are of one partition's windows.
         """
-        self._fades, self._kept = fades, halving(_SCORED_WINDOWS * partitions)
-        self._unscored = SETTLING_WINDOWS * partitions if len(fades) > 1 else 0
+        self._fades, self._score_fade = fades, halving(_SCORED_WINDOWS * partitions)
+        self._settling = SETTLING_WINDOWS * partitions
         self._totals = [make(fade) for fade in fades]
         self._scores = [0.0] * len(fades)
 
@@ -106,20 +110,18 @@ class HalfLives(Generic[T]):
             add: adds it to totals; where the first refuse it, nothing changes.
             foretell: how well totals foretold it (`foretold`), before it is added.
         """
-        scored = len(self._totals) > 1 and not self._unscored
-        told = [foretell(one) if scored else 0.0 for one in self._totals]
+        scored = len(self._totals) > 1 and self._totals[0].crowds >= self._settling
+        scores = [foretell(one) if scored else 0.0 for one in self._totals]
         for one in self._totals:
             add(one)
-        self._unscored = max(0, self._unscored - 1)
-        self._scores = [self._kept * score + now for score, now in zip(self._scores, told, strict=True)]
+        self._scores = [self._score_fade * before + now for before, now in zip(self._scores, scores, strict=True)]
 
     def dump(self) -> bytes:
-        """Where there are several: how many windows are still not scored and the scores as little-endian float64, then
-        each totals behind its length."""
+        """Where there are several: the scores as little-endian float64, then each totals behind its length."""
         dumped = [one.dump() for one in self._totals]
         if len(dumped) == 1:
             return dumped[0]
-        scores = np.array([self._unscored, *self._scores], dtype="<f8").tobytes()
+        scores = np.array(self._scores, dtype="<f8").tobytes()
         return scores + b"".join(_LENGTH.pack(len(one)) + one for one in dumped)
 
     def load(self, dumped: bytes, read: Callable[[bytes, float], T]) -> None:
@@ -133,12 +135,11 @@ class HalfLives(Generic[T]):
             AggregationError: not such bytes.
         """
         count = len(self._totals)
-        parts = [dumped] if count == 1 else _parts(dumped, 8 * (count + 1))
+        parts = [dumped] if count == 1 else _parts(dumped, 8 * count)
         if len(parts) != count:
             raise AggregationError(f"expected {count} totals, got {len(parts)}")
         if count > 1:
-            unscored, *self._scores = np.frombuffer(dumped, "<f8", count + 1).astype(np.float64).tolist()
-            self._unscored = int(unscored)
+            self._scores = np.frombuffer(dumped, "<f8", count).astype(np.float64).tolist()
         self._totals = [read(part, fade) for part, fade in zip(parts, self._fades, strict=True)]
 
 

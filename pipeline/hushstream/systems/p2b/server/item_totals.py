@@ -58,6 +58,11 @@ class ItemTotals:
         """See the class."""
         return self._all.slots
 
+    @property
+    def crowds(self) -> int:
+        """How many windows were added."""
+        return self._all.crowds
+
     def add(self, ones: Int64, zeros: Int64, variance: float, slots: int, catalogue: int, entries: Int32) -> None:
         """Add one window; nothing changes when it is refused.
 

@@ -37,8 +37,8 @@ class PolicyRow:
             rewards) or ``logged`` (the log's own).
         estimator: see `PolicyValue`.
         value: estimated mean reward; None below `LEAST_EFFECTIVE` effective rows.
-        ci95: its normal 95 % interval; None where fewer than two rows count or all rewards are equal, since
-            their spread then says nothing of the true one.
+        ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
+            since their spread then says nothing of the true one.
         bootstrap95: its percentile bootstrap interval; None as ``ci95``.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
         rows: rows played.
@@ -62,12 +62,12 @@ class PolicyRow:
     def of(cls, policy: str, found: PolicyValue, matched: int | None = None) -> PolicyRow:
         """The row of an estimate."""
         enough = found.effective_sample_size >= LEAST_EFFECTIVE
-        spread = enough and math.isfinite(found.normal.high) and found.normal.high > found.normal.low
+        spread = enough and math.isfinite(found.interval.high) and found.interval.high > found.interval.low
         return cls(
             policy=policy,
             estimator=found.estimator,
             value=found.value if enough else None,
-            ci95=found.normal if spread else None,
+            ci95=found.interval if spread else None,
             bootstrap95=found.bootstrap if spread else None,
             effective_sample_size=found.effective_sample_size,
             rows=found.rows,

@@ -43,7 +43,7 @@ from hushstream.systems.p2b.planning.estimated import estimated_spreads
 from hushstream.systems.p2b.planning.forecast import Habits
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST
 from hushstream.systems.p2b.running import RunningSums
-from hushstream.systems.p2b.server.effects import effects
+from hushstream.systems.p2b.server.effects import effects, raw_effects
 from hushstream.systems.p2b.server.estimate import model_from_sums
 from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.warm_start import cold_start, warm_start
@@ -305,7 +305,8 @@ def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[flo
     world, layout = world_of(task), layout_for(task, line)
     windows = list(_released(task, replace(line, form="linear"), contributed, 0))
     habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
-    found = estimated_spreads(layout, habits, _worth(windows), ASSUMED_REST, None, _worth(windows[:1]))
+    first = raw_effects(layout, *_worth(windows[:1])).share
+    found = estimated_spreads(raw_effects(layout, *_worth(windows)), first, habits, ASSUMED_REST, None)
     low, _, high = found.factors
     spreads = found.spreads
     return (low, high, spreads.rate, spreads.arms, *spreads.blocks.values())
