@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def item(change: Annotated[list[str], typer.Argument()]) -> None:
-    """Refuse the words by which items were changed before they had names."""
+    """What is now `items retire` and `items add`."""
     raise HushstreamError("item withdraw, item offer: are now `hushstream items retire` and `hushstream items add`")
 
 
