@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hushstream.client.logs.gathering import Gathering
+from hushstream.client.logs.gathering import Gathering, Wait
 from hushstream.client.waiting import Awaited
 from hushstream.schemas.errors import HushstreamError
 
@@ -74,6 +74,15 @@ async def test_a_record_waits_for_others_as_long_as_was_said() -> None:
         await asyncio.sleep(0)
     assert not log.batches
     assert not any(one.done() for one in waiting)
+
+
+def test_records_wait_twice_as_long_while_many_come() -> None:
+    wait, now = Wait(0.005), 1000.0
+    for records, expected in ((2, 0.005), (8, 0.01), (2, 0.005)):
+        for _ in range(50):
+            now += 0.005
+            wait.sent(records, now)
+        assert wait.seconds == expected
 
 
 async def test_who_goes_away_takes_the_answer_from_nobody() -> None:

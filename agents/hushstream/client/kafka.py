@@ -57,7 +57,7 @@ class KafkaEventLog:
         Args:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
             prefix: what the deployment's topic names begin with.
-            linger_seconds: how long a record may wait for others to share a request.
+            linger_seconds: how long a record may wait for others to share a batch; twice as long where many come.
             security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
             topics: what is written, and where the answers are.
             digest: of the configuration that the application goes by; the deployment there must have the same.
@@ -237,11 +237,12 @@ class KafkaEventLog:
 
     async def stop(self) -> None:
         """Flush and close."""
+        # While answers are followed: what is asked goes to the log behind that.
+        await asyncio.gather(*(gathering.flush() for gathering in self._gatherings.values()))
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
         await asyncio.gather(*self._replaced, return_exceptions=True)
-        await asyncio.gather(*(gathering.flush() for gathering in self._gatherings.values()))
         if self._producer is not None:
             await self._producer.stop()
         if self._consumer is not None:

@@ -1,7 +1,9 @@
 """Appends to one partition, gathered into batches before a producer sees them.
 
 A producer gathers records, too, but spends on each what is spent here on a batch. One batch is under way at a time, as
-an idempotent producer has it anyway; what comes meanwhile makes the next, so batches grow with the load.
+an idempotent producer has it anyway; what comes meanwhile makes the next, so batches grow with the load. So does the
+wait for others: whoever reads a batch spends on it what a dozen records cost, and under load it is their time that is
+short.
 """
 
 from __future__ import annotations
@@ -12,6 +14,32 @@ from typing import NamedTuple
 
 Send = Callable[[Sequence[bytes]], Awaitable[tuple[int, int]]]
 """Appends a batch: how many of these values it took, the first ones, and the offset of the first."""
+
+
+_MANY = 4.0
+"""Records that come within the wait at a pace at which it is doubled."""
+
+_SMOOTHING = 8
+"""Batches over which the pace is taken."""
+
+
+class Wait:
+    """How long a record waits for others: twice as long where many come.
+
+    Attributes:
+        seconds: so long, now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Few come."""
+        self._least = self.seconds = seconds
+        self._pace = self._sent_at = 0.0
+
+    def sent(self, records: int, now: float) -> None:
+        """So many went out together, at a time in seconds on a clock that only goes forward."""
+        self._pace += (records / max(now - self._sent_at, 1e-3) - self._pace) / _SMOOTHING
+        self._sent_at = now
+        self.seconds = self._least * (2 if self._pace * self._least >= _MANY else 1)
 
 
 class _Append(NamedTuple):
@@ -27,10 +55,10 @@ class Gathering:
 
         Args:
             send: appends a batch; what it raises is handed to whoever waits for a record of it.
-            linger_seconds: how long a record may wait for others.
+            linger_seconds: how long a record may wait for others; see `Wait`.
         """
         self._send = send
-        self._linger_seconds = linger_seconds
+        self._wait = Wait(linger_seconds)
         self._gathered: list[_Append] = []
         self._since = 0.0
         self._sending: asyncio.Task[None] | None = None
@@ -54,9 +82,11 @@ class Gathering:
     async def _send_all(self) -> None:
         try:
             while self._gathered:
-                left = self._since + self._linger_seconds - asyncio.get_running_loop().time()
+                loop = asyncio.get_running_loop()
+                left = self._since + self._wait.seconds - loop.time()
                 if left > 0:
                     await asyncio.sleep(left)
+                self._wait.sent(len(self._gathered), loop.time())
                 await self._send_batch()
         finally:
             self._sending = None
