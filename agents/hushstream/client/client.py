@@ -140,9 +140,8 @@ class Client:
         self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
         self._track = track or party or "private"
-        self._party = party
         self._generation = codec.require_generation(schema_generation)
-        self.items = Items(log, None if rules is None else rules.catalogue, self._generation)
+        self.items = Items(log, rules, self._generation, party)
         """The catalogue, where items have names."""
         self._homes: dict[int, _Home] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
@@ -223,7 +222,7 @@ class Client:
         if self._of_items(context):
             eligible = list(context) if eligible is None else _of_context(eligible, context)
             context = await self.items.matrix_of(context, self._rules)
-        rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
+        rows = None if eligible is None else [await self.items.arm_of(one) for one in eligible]
         require_id("event_id", event_id)
         require_id("user", user)
         question = self._waiting.get(event_id)
@@ -290,7 +289,7 @@ class Client:
         if eligible is None:
             eligible = list(context) if self._of_items(context) else None
         if self.items.named and not self.items.position:
-            await self.items.refresh()
+            await self.items.refresh_all()
         left = list(dict.fromkeys(self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
@@ -340,7 +339,7 @@ class Client:
             HushstreamError: this client does not know them.
         """
         if self.items.named:
-            return [one.item for one in self.items.known() if one.offered]
+            return [one.item for one in self.items.offered()]
         if self._rules is None:
             raise HushstreamError(
                 "eligible: expected arms, as this client does not know the deployment's rules, got none"
@@ -360,8 +359,8 @@ class Client:
 
     async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
         """What the caller's own baseline is as an answer."""
-        row = await self.items.row_of(baseline)
-        found = Decision(event_id, user, row, None, "no_learner", 0)
+        arm = await self.items.arm_of(baseline)
+        found = Decision(event_id, user, arm, None, "no_learner", 0)
         return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
 
     async def shown(self, event_id: str, user: str, arm: int | str) -> None:
@@ -399,36 +398,6 @@ class Client:
             after = self._last_click_of_partition.get(partition, -1)
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
             await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._generation))
-
-    async def withdraw(self, arm: int) -> None:
-        """Withdraw an item of this vendor (a public event); returns when the log holds it.
-
-        Decide by stock, contracts and released models: who withdraws what nobody clicked publishes those clicks.
-
-        From the next version of the model on, which follows at once, no vendor shows it. What was shown before counts.
-        The last item of all is not withdrawn: `hushstream dead-letters list server` tells.
-
-        Raises:
-            UnknownArm: it is no item of this vendor's.
-            RequestRefused: items are withdrawn where vendors share a deployment, by a client of one of them.
-        """
-        await self._change(arm, offered=False)
-
-    async def offer(self, arm: int) -> None:
-        """Offer an item of this vendor that was reserved, or withdrawn (a public event). See `withdraw`.
-
-        One that was reserved is tried from then on; one that was withdrawn has the place that it had.
-        """
-        await self._change(arm, offered=True)
-
-    async def _change(self, arm: int, *, offered: bool) -> None:
-        if not self._party:
-            raise RequestRefused("arm: expected a client of a vendor (`party`) to withdraw or offer items, got another")
-        if self._rules is not None:
-            self._rules.check_item(self._party, arm)
-        fields = {"arm": arm, "offered": offered, "config_digest": bytes(16)}
-        # One partition is enough: whose learner it is, it passes the record on.
-        await self._log.append(self._asked, 0, codec.encode("ArmChange", fields, self._generation))
 
     def _ask(self, event_id: str, user: str, home: _Home, value: bytes) -> _Question:
         """Send a context; the sending has no part in the caller's timeout."""
@@ -590,7 +559,7 @@ class Client:
         decided = self._answers.get(event_id)
         # The decision's own row, though the item may have been retired since.
         own = decided is not None and decided.item == on_screen
-        arm = decided.arm if decided is not None and own else await self.items.row_of(on_screen)
+        arm = decided.arm if decided is not None and own else await self.items.arm_of(on_screen)
         self._check_feedback(event_id, user, arm, reward)
         if event_id in self._unsent:
             return
@@ -633,7 +602,7 @@ class Client:
 
     def _settle(self, question: _Question, answer: Answer, position: int) -> None:
         """Give an answer, whose learner had read the catalogue up to this offset."""
-        if self.items.knows(position):
+        if self.items.knows(answer.arm, position):
             self._give(question, answer, position)
             return
         # It has its answer: the journal going past it is no refusal any more.
@@ -644,11 +613,10 @@ class Client:
 
     async def _read_names(self, question: _Question, answer: Answer, position: int) -> None:
         try:
-            await self.items.refresh()
+            await self.items.refresh_all()
+            self._give(question, answer, position)
         except HushstreamError as error:
             self._fail(answer.event_id, error)
-        else:
-            self._give(question, answer, position)
 
     def _give(self, question: _Question, answer: Answer, position: int) -> None:
         self._drop(answer.event_id)

@@ -122,9 +122,7 @@ class Translation:
         if self._catalogue is None:
             return [{"item": arm} for arm in range(self._rules.arms)]
         return [
-            {"item": one.item, "title": one.title, "features": dict(one.features)}
-            for one in self._catalogue.known()
-            if one.offered
+            {"item": one.item, "title": one.title, "features": dict(one.features)} for one in self._catalogue.offered()
         ]
 
     def schema(self) -> dict[str, Any]:

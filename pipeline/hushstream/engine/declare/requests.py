@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -71,9 +71,9 @@ class ContextRules:
         users: who may ask; None for anybody.
         good_reward: whether a reward from 0 to 1 is taken.
         expected_reward: what a good reward is, in words.
-        items: the arms of each party, by its name, where parties withdraw and offer items of their own; else None.
         features: the declared features that a context gives the values of, by name; None where contexts are numbers.
-        catalogue: what the catalogue may hold, where items have names; None where they are numbers.
+        catalogue: what the catalogue may hold, where items have names and all share one; None where they are numbers.
+        catalogues: what the catalogue of each party may hold, by its name, where each has items of its own by name.
         events_are_users: whether each event is a user of its own.
         item_numbers: how many numbers of a context belong to each item, where it holds features of every one; else
             None. Where items have names too, an application gives them by id.
@@ -90,9 +90,9 @@ class ContextRules:
     users: Container[str] | None = None
     good_reward: Callable[[float], bool] = any_reward
     expected_reward: str = "a number in [0, 1]"
-    items: Mapping[str, range] | None = None
     features: FeatureSchema | None = None
     catalogue: CatalogueRules | None = None
+    catalogues: Mapping[str, CatalogueRules] = field(default_factory=dict)
     events_are_users: bool = False
     item_numbers: int | None = None
     shadow: bool = False
@@ -169,19 +169,6 @@ class ContextRules:
         self._check_arm(arm)
         if not self.good_reward(reward):
             raise BadReward(f"reward: expected {self.expected_reward}, got another")
-
-    def check_item(self, party: str, arm: int) -> None:
-        """Refuse to withdraw or offer what is not a party's own.
-
-        Raises:
-            UnknownArm: it is no item of the party.
-            RequestRefused: nobody has items here.
-        """
-        if self.items is None or party not in self.items:
-            raise RequestRefused("arm: expected a deployment of vendors, and one of them, to withdraw or offer items")
-        own = self.items[party]
-        if arm not in own:
-            raise UnknownArm(f"arm: expected one of {party}'s items, {own.start} to {own.stop - 1}, got {arm}")
 
     def _check_user(self, user: str) -> None:
         if self.users is not None and user not in self.users:
