@@ -371,7 +371,7 @@ BENEFIT = Board(
     "hushstream: what it brings",
     "public",
     "Does it pay, and as much as was promised? Of p2b with noised sums: what `hushstream plan` says of the "
-    "configuration, beside what was released. The lift over a hold-out is `hushstream lift`.",
+    "configuration, beside what was released, and the lift over a hold-out, as `hushstream lift` has it.",
     (
         Panel(
             "Share of the gain, as promised",
@@ -386,7 +386,7 @@ BENEFIT = Board(
             "Share of the gain, as released",
             "released",
             "percentunit",
-            "The same with effects that differ as far as the released sums say (declared features).",
+            "The same with effects that differ as far as the released sums say.",
             _gains("found", "{bound}"),
             "stat",
         ),
@@ -424,6 +424,25 @@ BENEFIT = Board(
                 ),
                 Query(f'max(hushstream_outlook_reward_ratio{{source="found", {HERE}}})', "as released"),
             ),
+        ),
+        Panel(
+            "Lift over the hold-out",
+            "released",
+            "short",
+            "What the model earns a decision more than the hold-out, by the newest noised releases, with the ends of "
+            "its 95 % interval: it pays once low is above 0. `hushstream lift` says how many decisions more it takes.",
+            (
+                Query(f"hushstream:lift:uplift{{{HERE}}} - hushstream:lift:half_width{{{HERE}}}", "low"),
+                Query(f"hushstream:lift:uplift{{{HERE}}}", "lift"),
+                Query(f"hushstream:lift:uplift{{{HERE}}} + hushstream:lift:half_width{{{HERE}}}", "high"),
+            ),
+        ),
+        Panel(
+            "Rewards of both groups",
+            "released",
+            "percentunit",
+            "Reward of a decision that was shown, with noise: by the model, and in the hold-out.",
+            (Query(f"hushstream:lift_reward:ratio{{{HERE}}}", "{{group}}"),),
         ),
         _SLOTS,
         _VERSIONS,

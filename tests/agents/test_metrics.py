@@ -27,6 +27,7 @@ LABELS = Labels(
 )  # fmt: skip
 FIXED_LABELS = {
     "role", "outcome", "reason", "topic", "partition", "scope_class", "declared", "use", "source", "bound",
+    "group",
 }  # fmt: skip
 
 
@@ -68,6 +69,18 @@ def test_content_is_served_only_on_the_zones_own_endpoint(metrics: Metrics) -> N
     private = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
     assert {"hushstream_events_total", "hushstream_dead_letters_total"} <= private
     assert not {name for name, _ in samples(metrics.public)} & private
+
+
+def test_a_figure_of_a_record_is_shown_once_the_record_has_left() -> None:
+    figures = {"lift_reward_ratio_model": 0.25}
+    made = Metrics(LABELS, figures_of=lambda topic, _: figures if topic == "lift" else {})
+    made.journaled()
+    name = ("hushstream_lift_reward_ratio", (("group", "model"), ("partition", "1"), ("role", "learner")))
+    assert name not in samples(made.public)
+    made.released([Output("lift", 1, b""), Output("reports", 0, b"")])
+    assert samples(made.public)[name] == 0.25
+    made.keep_partitions({0})
+    assert name not in samples(made.public)
 
 
 def test_no_label_comes_from_data(metrics: Metrics) -> None:

@@ -1,4 +1,4 @@
-"""Withdrawing and offering items of a vendor from the command line."""
+"""The items of vendors by name, from the command line: the words that every catalogue has, of one party each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hushstream.schemas import codec
 MALL = """\
 system: pdap
 deployment: mall
-vendors: [{name: north, items: {capacity: 3}}, {name: south, items: {capacity: 4, reserved: 1}}]
+vendors: [{name: north, items: {capacity: 3, named: true}}, {name: south, items: {capacity: 4, named: true}}]
 features: {dimension: 2}
 """
 
@@ -27,30 +27,53 @@ def folder(tmp_path_factory):
     return folder / "deployment"
 
 
-def test_a_change_of_an_item_is_a_record_among_what_the_vendor_asks(cli, bootstrap, folder):
-    place = ("-d", folder, "--bootstrap", bootstrap)
+@pytest.fixture(scope="module")
+def place(folder, bootstrap):
+    return "-d", folder, "--bootstrap", bootstrap
+
+
+def test_a_vendor_lists_adds_retires_imports_and_exports_items_of_its_own(cli, place, folder, bootstrap, tmp_path):
     assert cli("topics", "apply", *place).code == 0
-    said = cli("item", "withdraw", "3", "--party", "south", *place)
-    assert (said.code, said.err) == (0, "")
-    assert "south: withdraw 3: in the log; no vendor shows it from the next version of the model on" in said.out
-    told = cli("item", "offer", "6", "--party", "south", *place, "--json")
-    assert told.json == {"party": "south", "arm": 6, "change": "offer"}
+    south = ("--party", "south", *place)
+    assert cli("items", "add", "hat", "bag", *south, "--json").json == {"items": ["hat", "bag"], "version": 2}
+    assert "hat: retired since version 3" in cli("items", "retire", "hat", *south).out
+    listed = cli("items", "list", *south, "--json").json
+    assert [(one["item"], one["offered"]) for one in listed] == [("hat", False), ("bag", True)]
+    exported = cli("items", "export", *south).out
+    assert exported == '{"item": "bag", "title": "", "features": {}}\n'
+    file = tmp_path / "stock.jsonl"
+    file.write_text('{"item": "cap"}\n' + exported, encoding="utf-8")
+    assert cli("items", "import", file, *south, "--json").json == {"offered": 1, "already": 1, "version": 4}
+    assert all(one["item"] == "pin" for one in cli("items", "list", "--party", "north", *place, "--json").json)
     system = load(folder)
-    logs = asyncio.run(copy_async(Connection(bootstrap, "mall."), system.partitions, ["contexts.south"]))
-    records = [codec.decode(record.value) for record in logs.part(("contexts.south", 0)).records]
-    assert [(name, fields["arm"], fields["offered"]) for name, fields in records] == [
-        ("ArmChange", 3, False),
-        ("ArmChange", 6, True),
+    logs = asyncio.run(copy_async(Connection(bootstrap, "mall."), system.partitions, ["items.south"]))
+    records = [codec.decode(record.value)[1] for record in logs.part(("items.south", 0)).records]
+    assert [(fields["item"], fields["version"], fields["offered"]) for fields in records] == [
+        ("hat", 1, True),
+        ("bag", 2, True),
+        ("hat", 3, False),
+        ("cap", 4, True),
     ]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("withdraw", "3", "--party", "north"), "arm: expected one of north's items, 0 to 2, got 3"),
-        (("offer", "7", "--party", "south"), "arm: expected one of south's items, 3 to 6, got 7"),
-        (("offer", "3", "--party", "east"), "expected one of its parties (north, south), got east"),
+        (("add", "pin", "pin", "--party", "north"), "expected an id that version"),
+        (("retire", "boots", "--party", "south"), "item: expected one that is offered at version"),
+        (("add", "a", "b", "c", "d", "--party", "north"), "none is used again here, got 3 of 3 that have or had"),
+        (("add", "hat", "--features", '{"colour": "red"}', "--party", "south"), "`items.features` declares none"),
+        (("add", "x" * 1000, "--party", "south"), "item: expected an id of 1 to 128 bytes"),
+        (("list", "--party", "east"), "expected one of its parties (north, south), got east"),
+        (("list",), "north, south"),
     ],
 )
-def test_what_is_not_a_vendors_own_is_refused_before_it_is_sent(refused, bootstrap, folder, arguments, message):
-    assert message in refused("item", *arguments, "-d", folder, "--bootstrap", bootstrap)
+def test_what_a_vendors_catalogue_cannot_take_is_refused_by_name(cli, refused, place, arguments, message):
+    assert cli("topics", "apply", *place).code == 0
+    assert message in refused("items", *arguments, *place)
+
+
+@pytest.mark.parametrize("former", ["withdraw", "offer"])
+def test_the_words_of_before_are_refused_with_those_of_now(refused, former):
+    said = refused("item", former, "3", "--party", "south", "-d", "nowhere")
+    assert "are now `hushstream items retire` and `hushstream items add`" in said

@@ -364,8 +364,18 @@ def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, boots
     answer = cli("shadow", *place)
     assert answer.code == code
     assert said in answer.out
+    assert "doubly robust estimate is made inside the edge zone alone" in answer.out
     assert cli("shadow", *place, "--json").json["certain"] == (not code)
     assert "expected a deployment with a hold-out" in refused("lift", *place)
+
+
+def test_a_hold_out_in_the_shadow_has_no_lift(refused, bootstrap, tmp_path):
+    from hushstream.agents.worker.deployment import parse_config, prepare
+
+    values = yaml.safe_load(PLAYED) | {"deployment": "both", "mode": "shadow", "holdout": {"share": 0.1}}
+    prepare(tmp_path / "both", parse_config(values))
+    said = refused("lift", "--deployment", tmp_path / "both", "--bootstrap", bootstrap)
+    assert "expected a live deployment, got mode: shadow" in said
 
 
 def test_a_plan_of_a_deployment_needs_one_that_has_released_windows(cli, refused, bootstrap, tmp_path):

@@ -61,6 +61,17 @@ async def test_an_answer_is_delivered_however_soon_it_follows_and_others_are_not
     assert delivered == sent, "each once, in order, from the first question on"
 
 
+async def test_what_was_appended_is_in_the_log_once_that_is_closed(tmp_path):
+    system = prepare(tmp_path / "shop", parse_config(SHOP))
+    async with EmbeddedBroker() as broker:
+        await apply_async(Connection(broker.bootstrap, "small."), system)
+        log = KafkaEventLog(broker.bootstrap, "small.", linger_seconds=0.5)
+        await log.start(lambda *answer: None)
+        appended = [log.append(topic, 0, b"a record") for topic in ("contexts", "contexts", "clicks")]
+        await log.stop()
+        assert [one.done() and one.result() for one in appended] == [0, 1, 0]
+
+
 async def test_a_partition_whose_end_nobody_tells_holds_up_no_other(tmp_path, monkeypatch):
     system = prepare(tmp_path / "shop", parse_config(SHOP))
     async with EmbeddedBroker() as broker:
@@ -77,7 +88,7 @@ async def test_a_partition_whose_end_nobody_tells_holds_up_no_other(tmp_path, mo
         monkeypatch.setattr(log._consumer, "end_offsets", some)
         monkeypatch.setattr(following, "END_SECONDS", 2.0)
         try:
-            without = asyncio.create_task(log.append("contexts", 1, b"a question"))
+            without = log.append("contexts", 1, b"a question")
             for partition in (0, 2):
                 await log.append("contexts", partition, b"a question")
                 await answering.send_and_wait("small.decisions", b"an answer", partition=partition)

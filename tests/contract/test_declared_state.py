@@ -81,6 +81,8 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.pdap.algorithm.blocks.Blocks", EVERY): "what waits, gathered into one table",
     ("systems.pdap.counter.pending.Counter", "_arrivals", "_fresh", "_rows"): "the same outcomes in one piece",
     ("systems.pdap.algorithm.partition.Partition", "_arrived", "_met"): "by cell; their order means nothing",
+    ("systems.pdap.algorithm.serving.Serving", "_shown"): "the arms of all tickets, found when they are first needed",
+    ("systems.pdap.edge.learner.PdapLearnerMachine", "_may_show"): "found anew from model and catalogue",
     ("systems.pdap.algorithm.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
     (
         "systems.pdol.nodes.counter_sharing.CounterSharing",

@@ -20,7 +20,7 @@ from hushstream.schemas.errors import HushstreamError
 
 WAIT_MS = 60_000
 RULES = CatalogueRules(2, WAIT_MS, bytes(16))
-CONTEXTS = ("contexts", 0)
+PLACES = ("contexts", 0), ("items", 0)
 
 
 def offer(item: str, version: int) -> ItemChange:
@@ -130,7 +130,7 @@ def slice_of(topic: str, *times_ms: int) -> InputSlice:
 def test_a_batch_decides_under_one_version(
     contexts: tuple[int, ...], changes: tuple[int, ...], taken: tuple[int, int], left: bool
 ) -> None:
-    parts, some_left = until_next_change([slice_of("contexts", *contexts), slice_of("items", *changes)], CONTEXTS, 0)
+    parts, some_left = until_next_change([slice_of("contexts", *contexts), slice_of("items", *changes)], PLACES, 0)
     assert [len(part.records) for part in parts] == list(taken)
     assert [part.high for part in parts] == list(taken)
     assert some_left == left

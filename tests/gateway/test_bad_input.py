@@ -185,6 +185,24 @@ async def test_bytes_that_are_no_http_end_in_a_problem_document(caller: Any, sen
     assert b"canary" not in answer
 
 
+async def test_an_answer_is_the_same_whether_the_connection_is_kept_or_not(caller: Any) -> None:
+    asked = body(event_id="kept")
+    length = b"Content-Length: %d\r\n" % len(asked)
+    kept, closed = HEAD + length + b"\r\n" + asked, HEAD + length + b"Connection: close\r\n\r\n" + asked
+    older = closed.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"Connection: close\r\n", b"")
+    both, alone = await _raw(caller, kept + closed), await _raw(caller, older)
+    answers = (both + alone).split(b"HTTP/1.")[1:]
+    assert [answer[:8] for answer in answers] == [b"1 200 OK", b"1 200 OK", b"0 200 OK"]
+    heads, bodies = zip(*(answer.split(b"\r\n\r\n") for answer in answers), strict=True)
+    assert set(bodies) == {bodies[0]}
+    assert json.loads(bodies[0])["event_id"] == "kept"
+    found = [dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:]) for head in heads]
+    assert all(one.pop(b"Date").endswith(b" GMT") for one in found)
+    assert [one.pop(b"Connection", None) for one in found] == [None, b"close", None]
+    assert found[0] == found[1] == found[2]
+    assert found[0][b"Content-Length"] == b"%d" % len(bodies[0])
+
+
 async def test_who_sends_nothing_or_not_all_is_let_go(caller: Any) -> None:
     for begun in (b"", HEAD[:20], HEAD):
         assert await _raw(caller, begun) == b"", "closed without an answer: there was no request"

@@ -62,9 +62,9 @@ def test_migration_is_idempotent_and_loses_no_comment(path, tmp_path):
 
 
 def test_every_example_has_its_recorded_digest(tmp_path):
-    """Two of them declare features by name since; what they were is among the former files. One has items by name."""
+    """Two of them declare features by name since; what they were is among the former files. Two have items by name."""
     found = {path.stem: digest_of(read_config(path)) for path in EXAMPLES.glob("*.yaml")}
-    by_name = {"fast": "fast-by-name", "shop": "shop-of-named-items"}
+    by_name = {"fast": "fast-by-name", "shop": "shop-of-named-items", "mall": "mall-of-named-items"}
     assert found == {name: DIGESTS[by_name.get(name, name)] for name in found}
     assert len(found) == 6
     numbered = tmp_path / "shop.yaml"

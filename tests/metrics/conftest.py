@@ -35,7 +35,7 @@ class Played:
                 count, work.reporting.roles, work.reporting.schema_generation,
                 work.reporting.private_work, work.reporting.private_lag, work.reporting.scope_classes,
             )  # fmt: skip
-            self.metrics[role.name] = Metrics(labels, work.reporting.reason_of)
+            self.metrics[role.name] = Metrics(labels, work.reporting.reason_of, work.reporting.figures_of)
             self.metrics[role.name].partitions(count, count, 0)
             for home in range(count):
                 machine: Any = work.make_machine(home)

@@ -77,6 +77,7 @@ TOPICS = {
         "journal-counter",
         "releases",
         "models",
+        "items",
         "ledger",
         "marks-edge",
         "marks-counter",

@@ -51,7 +51,7 @@ from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
 from hushstream.systems.p2b.reports.device_agreement import agreement_of
-from hushstream.systems.pdap.configuration import Schedule
+from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 from offered import MEANARM, POLL, offered
 
 KEYS = KeySource(seed=7)
@@ -395,9 +395,9 @@ def _colin(name: str, algorithm: str, named: bool = False, **release: Any) -> Va
     return Variant("colin", name, record)
 
 
-def _pdap(name: str, **release: Any) -> Variant:
+def _pdap(name: str, named: bool = False, **release: Any) -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
-        contexts, seed = 60, 5
+        contexts, seed = 62, 5
         world = vendors(vendors=2, arms=6, seed=seed)
         settings = {
             "deployment": name,
@@ -406,7 +406,10 @@ def _pdap(name: str, **release: Any) -> Variant:
             "cells": {"split_at": 12.0},
             "feedback": {"early_feedback": 4, "remembered_events": 30},
         }
-        config = parse_config(configured(PdapOptions(contexts=contexts, config=settings), world))
+        values = configured(PdapOptions(contexts=contexts, config=settings), world)
+        for vendor in values["vendors"]:
+            vendor["items"] |= {"named": True} if named else {}
+        config = parse_config(values)
         loop = Loop(prepare(folder, config))
         yield loop
         first = config.vendors[0].name
@@ -415,14 +418,44 @@ def _pdap(name: str, **release: Any) -> Variant:
         early = {"kind": "reward", "event_id": "none", "user": "nobody", "arm": 0, "reward": 1.0}
         loop.put(f"clicks.{first}", "Feedback", **early)
         loop.put(f"clicks.{first}", "Feedback", **{**early, "kind": "shown"})
-        change = {"arm": 2, "config_digest": bytes(16)}
-        loop.put(f"contexts.{first}", "ArmChange", offered=False, **change)
+        if named:
+            asyncio.run(_fill_catalogues(loop, config))
         plan = PdapPlan(contexts, Schedule(6, 1.3))
         asyncio.run(PdapLoop(config, world, Visits.of(world, contexts, seed), plan).run(loop.log_of))
-        loop.put(f"contexts.{first}", "ArmChange", offered=True, **change)
+        if named:
+            asyncio.run(_change_catalogue(loop, first))
         loop.forget(f"contexts.{first}", "user-1")
 
     return Variant("pdap", name, record)
+
+
+async def _fill_catalogues(loop: Loop, config: PdapConfig) -> None:
+    """Every vendor offers items, and keeps a row free."""
+    for vendor in config.vendors:
+        async with Client(loop.log_of(vendor.name), rules=loop.system.requests, party=vendor.name) as client:
+            await client.items.add_all([Item(f"i{number}") for number in range(vendor.arms - 1)])
+
+
+async def _change_catalogue(loop: Loop, vendor: str) -> None:
+    """An item goes, one comes, and records come that do not count; with decisions before and after."""
+    topic = f"items.{vendor}"
+    async with Client(loop.log_of(vendor), rules=loop.system.requests, party=vendor) as client:
+        await client.items.retire("i1")
+        await client.decide("late:1", "user-1", [0.2, 0.4], timeout=TIMEOUT_SECONDS)
+        version = await client.items.add("late", "come late")
+        change = {"item": "i2", "offered": False, "title": "", "features": "", "config_digest": loop.system.digest}
+        loop.put(topic, "Item", **{**change, "version": version})
+        loop.put(topic, "Item", **{**change, "version": version + 1, "config_digest": bytes(16)})
+        loop.junk(topic)
+        for number in range(2, 8):
+            event, user = f"late:{number}", f"user-{number}"
+            decision = await client.decide(event, user, [0.2, 0.1 * number], timeout=TIMEOUT_SECONDS)
+            assert decision.item is not None
+            await client.shown(event, user, decision.item)
+            await client.reward(event, user, decision.item, 1.0)
+        only = [f"{vendor}/late", f"{vendor}/i0"]
+        await client.decide("late:9", "user-1", [0.2, 0.4], only, timeout=TIMEOUT_SECONDS)
+        await client.end_phase(99)
 
 
 def _pdol(name: str, **changes: Any) -> Variant:
@@ -586,6 +619,8 @@ VARIANTS = (
     _colin("colin-named-learner", "goblin", named=True, noise_at="learner"),
     _pdap("pdap-serving", placement="serving"),
     _pdap("pdap-home", placement="home"),
+    _pdap("pdap-named", named=True, placement="serving"),
+    _pdap("pdap-named-home", named=True, placement="home"),
     _pdol("pdol-released"),
     _pdol("pdol-node", prediction={"place": "node"}, release={"mechanism": "negative-digit"}),
     _pdol("pdol-gossip", privacy={"epsilon": 8.0}, gossip={"rounds": 14, "graph": "ring"}),

@@ -15,14 +15,14 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 
-def vector_of(context: ArrayLike) -> NDArray[np.float32]:
-    """A context as float32 (d,).
+def packed_of(context: ArrayLike) -> bytes:
+    """A context as the bytes of float32 (d,), little-endian.
 
     Raises:
         BadContext: it is no vector of finite numbers.
     """
     if isinstance(context, list) and (packed := _packed(context)) is not None:
-        return np.frombuffer(packed, "<f4")
+        return packed
     try:
         # What is beyond float32 becomes infinite, and is refused as that.
         with np.errstate(over="ignore"):
@@ -31,7 +31,12 @@ def vector_of(context: ArrayLike) -> NDArray[np.float32]:
         raise BadContext("context: expected a vector of numbers, got something else") from None
     if vector.ndim != 1 or not np.isfinite(vector).all():
         raise BadContext(f"context: expected a vector of finite numbers, got shape {vector.shape}")
-    return vector
+    return vector.tobytes()
+
+
+def vector_of(context: ArrayLike) -> NDArray[np.float32]:
+    """A context as float32 (d,); raises as `packed_of`."""
+    return np.frombuffer(packed_of(context), "<f4")
 
 
 def _packed(numbers: list[Any]) -> bytes | None:

@@ -14,12 +14,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeGuard
 
 from numpy.typing import ArrayLike
 
-from hushstream.client.arguments import mask_of, require_id, vector_of
+from hushstream.client.arguments import mask_of, packed_of, require_id
 from hushstream.client.decisions import (
     LEARNED,
     Answer,
@@ -31,7 +32,7 @@ from hushstream.client.decisions import (
 )
 from hushstream.client.items import Items
 from hushstream.client.logs.event_log import EventLog
-from hushstream.client.waiting import Circuit, PassedOver
+from hushstream.client.waiting import Awaited, Circuit, PassedOver
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.declare.requests import (
     BadContext,
@@ -46,7 +47,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
-from hushstream.schemas.records import JournalHead
 
 REMEMBERED_ANSWERS = 10_000
 """How many answers a client keeps, so that a repeated event id gets the same one without asking; and how many
@@ -64,11 +64,35 @@ class DecisionTimeout(HushstreamError):
     """No decision came in time and the caller gave no baseline arm: no learner runs, or it is behind."""
 
 
+class _Home:
+    """A partition that is asked in, and what its journal has told.
+
+    Attributes:
+        partition: its number.
+        reader: of its journal.
+        circuit: whether anybody answers there.
+        passed: which questions the journal has gone past.
+        learner_knows: up to which offset of the catalogue's changes its learner has read.
+        ask_again: events that its learner refused before it had read as far as this client.
+    """
+
+    __slots__ = ("ask_again", "circuit", "learner_knows", "partition", "passed", "reader")
+
+    def __init__(self, partition: int, asked: str) -> None:
+        self.partition = partition
+        self.reader = DecisionReader()
+        self.circuit = Circuit()
+        self.passed: PassedOver[tuple[Answer, int]] = PassedOver(asked)
+        self.learner_knows = 0
+        self.ask_again: list[str] = []
+
+
 class _Question(NamedTuple):
     """A context on its way.
 
     Attributes:
         user: whose it is.
+        home: where it is asked.
         answer: where its answer will be.
         value: its record.
         known: up to which offset of the catalogue's changes this client had read when it asked.
@@ -76,7 +100,8 @@ class _Question(NamedTuple):
     """
 
     user: str
-    answer: asyncio.Future[Decision]
+    home: _Home
+    answer: Awaited[Decision]
     value: bytes
     known: int
     learner_knew: int
@@ -115,19 +140,14 @@ class Client:
         self._asked, (self._told,), _ = DECISIONS.of(party)
         self._rules = rules
         self._track = track or party or "private"
-        self._party = party
         self._generation = codec.require_generation(schema_generation)
-        self.items = Items(log, None if rules is None else rules.catalogue, self._generation)
+        self.items = Items(log, rules, self._generation, party)
         """The catalogue, where items have names."""
-        self._readers: dict[int, DecisionReader] = {}
-        self._circuits: dict[int, Circuit] = {}
-        self._passed: dict[int, PassedOver[tuple[Answer, int]]] = {}
-        self._learner_knows: dict[int, int] = {}
-        self._ask_again: dict[int, list[str]] = {}
+        self._homes: dict[int, _Home] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
         self._overdue: OrderedDict[str, None] = OrderedDict()
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Future[Any]] = set()
         self._answers: OrderedDict[str, Decision] = OrderedDict()
         self._last_click: OrderedDict[str, int] = OrderedDict()
         self._last_click_of_partition: dict[int, int] = {}
@@ -145,7 +165,7 @@ class Client:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
         for question in self._waiting.values():
-            question.answer.cancel()
+            question.answer.fail(asyncio.CancelledError())
         self._waiting.clear()
         await self._log.stop()
 
@@ -202,22 +222,23 @@ class Client:
         if self._of_items(context):
             eligible = list(context) if eligible is None else _of_context(eligible, context)
             context = await self.items.matrix_of(context, self._rules)
-        rows = None if eligible is None else [await self.items.row_of(one) for one in eligible]
+        rows = None if eligible is None else [await self.items.arm_of(one) for one in eligible]
+        require_id("event_id", event_id)
+        require_id("user", user)
         question = self._waiting.get(event_id)
-        silent = baseline is not None and self._is_silent(user)
+        home = self._home(user) if question is None else question.home
+        now = asyncio.get_running_loop().time()
+        silent = baseline is not None and home.circuit.is_open(now)
         if question is None:
             value = self._context(event_id, user, context, rows, None if fallback is None else fallback.arm, track)
-            if fallback is not None and silent and not self._probes(user):
+            if fallback is not None and silent and not home.circuit.probes(now):
                 return self._unasked(fallback)
-            question = self._ask(event_id, user, value)
+            question = self._ask(event_id, user, home, value)
         _require_user(question.user, user)
         try:
-            if not silent:  # Nobody waits for a probe.
-                # Others may wait for the same answer: it is left as it is when this call's time is up.
-                await asyncio.wait((question.answer,), timeout=timeout)
-            if not question.answer.done():
-                raise TimeoutError
-            return self._to_show(question.answer.result(), fallback)
+            # Nobody waits for a probe.
+            answer = question.answer.result() if silent else await question.answer.within(timeout)
+            return self._to_show(answer, fallback)
         except RequestRefused:
             if fallback is None:
                 raise
@@ -230,7 +251,7 @@ class Client:
                 ) from None
             return replace(fallback, policy="no_learner" if silent else "timeout")
         finally:
-            if not question.answer.done():
+            if not question.answer.done:
                 self._note_overdue(event_id)
 
     async def rank(
@@ -268,7 +289,7 @@ class Client:
         if eligible is None:
             eligible = list(context) if self._of_items(context) else None
         if self.items.named and not self.items.position:
-            await self.items.refresh()
+            await self.items.refresh_all()
         left = list(dict.fromkeys(self._all_items() if eligible is None else eligible))
         ends = None if timeout is None else asyncio.get_running_loop().time() + timeout
         found: list[Decision] = []
@@ -318,7 +339,7 @@ class Client:
             HushstreamError: this client does not know them.
         """
         if self.items.named:
-            return [one.item for one in self.items.known() if one.offered]
+            return [one.item for one in self.items.offered()]
         if self._rules is None:
             raise HushstreamError(
                 "eligible: expected arms, as this client does not know the deployment's rules, got none"
@@ -338,8 +359,8 @@ class Client:
 
     async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
         """What the caller's own baseline is as an answer."""
-        row = await self.items.row_of(baseline)
-        found = Decision(event_id, user, row, None, "no_learner", 0)
+        arm = await self.items.arm_of(baseline)
+        found = Decision(event_id, user, arm, None, "no_learner", 0)
         return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
 
     async def shown(self, event_id: str, user: str, arm: int | str) -> None:
@@ -378,63 +399,40 @@ class Client:
             fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after}
             await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._generation))
 
-    async def withdraw(self, arm: int) -> None:
-        """Withdraw an item of this vendor (a public event); returns when the log holds it.
-
-        Decide by stock, contracts and released models: who withdraws what nobody clicked publishes those clicks.
-
-        From the next version of the model on, which follows at once, no vendor shows it. What was shown before counts.
-        The last item of all is not withdrawn: `hushstream dead-letters list server` tells.
-
-        Raises:
-            UnknownArm: it is no item of this vendor's.
-            RequestRefused: items are withdrawn where vendors share a deployment, by a client of one of them.
-        """
-        await self._change(arm, offered=False)
-
-    async def offer(self, arm: int) -> None:
-        """Offer an item of this vendor that was reserved, or withdrawn (a public event). See `withdraw`.
-
-        One that was reserved is tried from then on; one that was withdrawn has the place that it had.
-        """
-        await self._change(arm, offered=True)
-
-    async def _change(self, arm: int, *, offered: bool) -> None:
-        if not self._party:
-            raise RequestRefused("arm: expected a client of a vendor (`party`) to withdraw or offer items, got another")
-        if self._rules is not None:
-            self._rules.check_item(self._party, arm)
-        fields = {"arm": arm, "offered": offered, "config_digest": bytes(16)}
-        # One partition is enough: whose learner it is, it passes the record on.
-        await self._log.append(self._asked, 0, codec.encode("ArmChange", fields, self._generation))
-
-    def _ask(self, event_id: str, user: str, value: bytes) -> _Question:
-        """Send a context; the sending has no part in the caller's timeout, so it is a task of its own."""
-        loop = asyncio.get_running_loop()
-        knew = self._learner_knows.get(self._partition(user), 0)
-        question = self._waiting[event_id] = _Question(user, loop.create_future(), value, self.items.position, knew)
-        self._circuit_of(user).on_request(loop.time())
+    def _ask(self, event_id: str, user: str, home: _Home, value: bytes) -> _Question:
+        """Send a context; the sending has no part in the caller's timeout."""
+        position = self.items.position
+        question = self._waiting[event_id] = _Question(user, home, Awaited(), value, position, home.learner_knows)
+        home.circuit.on_request(asyncio.get_running_loop().time())
         self._unsent.pop(event_id, None)
         self._start_sending(event_id, question)
         return question
 
     def _start_sending(self, event_id: str, question: _Question) -> None:
-        task = asyncio.create_task(self._send(event_id, question))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
-    async def _send(self, event_id: str, question: _Question) -> None:
-        partition = self._partition(question.user)
         try:
-            offset = await self._log.append(self._asked, partition, question.value)
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
-            # It never reached the log: it may be asked again, and it says nothing of learners.
-            self._circuit_of(question.user).on_answer()
-            self._fail(event_id, error)
+            sending = asyncio.ensure_future(self._log.append(self._asked, question.home.partition, question.value))
+        except HushstreamError as error:
+            self._on_unsent(event_id, question, error)
+            return
+        self._sending.add(sending)
+        sending.add_done_callback(partial(self._on_sent, event_id, question))
+
+    def _on_unsent(self, event_id: str, question: _Question, error: BaseException) -> None:
+        """It never reached the log: it may be asked again, and it says nothing of learners."""
+        question.home.circuit.on_answer()
+        self._fail(event_id, error)
+
+    def _on_sent(self, event_id: str, question: _Question, sending: asyncio.Future[int]) -> None:
+        self._sending.discard(sending)
+        if sending.cancelled():
+            return
+        error = sending.exception()
+        if error is not None:
+            self._on_unsent(event_id, question, error)
             return
         if self._waiting.get(event_id) is not question:
             return
-        passed = self._passed_over(partition)
+        passed, offset = question.home.passed, sending.result()
         early = passed.early(event_id, offset)
         if early is not None:
             self._settle(question, *early)
@@ -451,47 +449,38 @@ class Client:
         if question is None or question.learner_knew >= question.known:
             self._fail(event_id, _refused())
             return
-        partition = self._partition(question.user)
-        self._ask_again.setdefault(partition, []).append(event_id)
-        self._ask_who_waits(partition)
+        question.home.ask_again.append(event_id)
+        self._ask_who_waits(question.home)
 
-    def _ask_who_waits(self, partition: int) -> None:
+    def _ask_who_waits(self, home: _Home) -> None:
         """Ask again what a learner refused that has read the catalogue now."""
-        knows, left = self._learner_knows.get(partition, 0), []
-        for event_id in self._ask_again.pop(partition, ()):
+        refused, home.ask_again = home.ask_again, []
+        for event_id in refused:
             question = self._waiting.get(event_id)
-            if question is not None and knows < question.known:
-                left.append(event_id)
+            if question is not None and home.learner_knows < question.known:
+                home.ask_again.append(event_id)
             elif question is not None:
-                again = self._waiting[event_id] = question._replace(learner_knew=knows)
+                again = self._waiting[event_id] = question._replace(learner_knew=home.learner_knows)
                 self._start_sending(event_id, again)
-        if left:
-            self._ask_again[partition] = left
 
-    def _fail(self, event_id: str, error: Exception) -> None:
+    def _fail(self, event_id: str, error: BaseException) -> None:
         """End a question that has no answer."""
         question = self._waiting.get(event_id)
         self._drop(event_id)
-        if question is not None and not question.answer.done():
-            question.answer.set_exception(error)
-            question.answer.exception()  # Known to be there, also when nobody waits any more.
-
-    # Whether anybody answers.
+        if question is not None:
+            question.answer.fail(error)
 
     def _partition(self, user: str) -> int:
         return partition_of(user, self._log.partitions())
 
-    def _circuit_of(self, user: str) -> Circuit:
-        return self._circuits.setdefault(self._partition(user), Circuit())
+    def _home(self, user: str) -> _Home:
+        return self._home_at(self._partition(user))
 
-    def _passed_over(self, partition: int) -> PassedOver[tuple[Answer, int]]:
-        return self._passed.setdefault(partition, PassedOver(self._asked))
-
-    def _is_silent(self, user: str) -> bool:
-        return self._circuit_of(user).is_open(asyncio.get_running_loop().time())
-
-    def _probes(self, user: str) -> bool:
-        return self._circuit_of(user).probes(asyncio.get_running_loop().time())
+    def _home_at(self, partition: int) -> _Home:
+        found = self._homes.get(partition)
+        if found is None:
+            found = self._homes[partition] = _Home(partition, self._asked)
+        return found
 
     def _unasked(self, fallback: Decision) -> Decision:
         """The baseline of a question that is not sent; what came of it teaches nothing."""
@@ -511,7 +500,7 @@ class Client:
         self._overdue.pop(event_id, None)
         question = self._waiting.pop(event_id, None)
         if question is not None:
-            self._passed_over(self._partition(question.user)).settled(event_id)
+            question.home.passed.settled(event_id)
 
     def _context(
         self,
@@ -522,8 +511,6 @@ class Client:
         baseline: int | None,
         track: str | None,
     ) -> bytes:
-        for name, text in (("event_id", event_id), ("user", user)):
-            require_id(name, text)
         mask, track = mask_of(eligible), self._track if track is None else track
         schema, situation = self._situation(user, track, context, eligible, baseline)
         if baseline is not None and (baseline < 0 or (eligible is not None and baseline not in eligible)):
@@ -561,18 +548,18 @@ class Client:
             row = rules.row_of(context)
             rules.check_context(user, track, None, eligible, baseline)
             return "FeatureContext", {"row": row, "features_digest": rules.features.digest}
-        vector = vector_of(context)
+        packed = packed_of(context)
         if rules is not None:
-            rules.check_context(user, track, vector, eligible, baseline)
-        return "Context", {"context": vector.tobytes()}
+            rules.check_context(user, track, packed, eligible, baseline)
+        return "Context", {"context": packed}
 
     async def _feedback(self, kind: str, event_id: str, user: str, on_screen: int | str, reward: float) -> None:
-        for name, text in (("event_id", event_id), ("user", user)):
-            require_id(name, text)
+        require_id("event_id", event_id)
+        require_id("user", user)
         decided = self._answers.get(event_id)
         # The decision's own row, though the item may have been retired since.
         own = decided is not None and decided.item == on_screen
-        arm = decided.arm if decided is not None and own else await self.items.row_of(on_screen)
+        arm = decided.arm if decided is not None and own else await self.items.arm_of(on_screen)
         self._check_feedback(event_id, user, arm, reward)
         if event_id in self._unsent:
             return
@@ -596,45 +583,40 @@ class Client:
             self._rules.check_feedback(user, arm, reward)
 
     def _on_decisions(self, partition: int, offset: int, value: bytes) -> None:
-        reader = self._readers.setdefault(partition, DecisionReader())
-        for head, answers in reader.read(offset, value):
-            self._circuits.setdefault(partition, Circuit()).on_answer()
+        home = self._home_at(partition)
+        for head, answers in home.reader.read(offset, value):
+            home.circuit.on_answer()
+            position = items_read(head)
             for answer in answers:
-                self._answered(partition, head, answer)
-            passed = self._passed_over(partition)
-            passed.covered(head)
-            self._learner_knows[partition] = items_read(head)
-            self._ask_who_waits(partition)
-            for event_id in passed.refused():
+                question = self._waiting.get(answer.event_id)
+                # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
+                if question is None or question.home is not home:
+                    continue
+                if home.passed.takes(answer.event_id, head, (answer, position)):
+                    self._settle(question, answer, position)
+            home.passed.covered(head)
+            home.learner_knows = position
+            self._ask_who_waits(home)
+            for event_id in home.passed.refused():
                 self._on_refusal(event_id)
-
-    def _answered(self, partition: int, head: JournalHead, answer: Answer) -> None:
-        question = self._waiting.get(answer.event_id)
-        # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
-        if question is None or self._partition(question.user) != partition:
-            return
-        known = (answer, items_read(head))
-        if self._passed_over(partition).takes(answer.event_id, head, known):
-            self._settle(question, *known)
 
     def _settle(self, question: _Question, answer: Answer, position: int) -> None:
         """Give an answer, whose learner had read the catalogue up to this offset."""
-        if self.items.knows(position):
+        if self.items.knows(answer.arm, position):
             self._give(question, answer, position)
             return
         # It has its answer: the journal going past it is no refusal any more.
-        self._passed_over(self._partition(question.user)).settled(answer.event_id)
+        question.home.passed.settled(answer.event_id)
         task = asyncio.create_task(self._read_names(question, answer, position))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
     async def _read_names(self, question: _Question, answer: Answer, position: int) -> None:
         try:
-            await self.items.refresh()
+            await self.items.refresh_all()
+            self._give(question, answer, position)
         except HushstreamError as error:
             self._fail(answer.event_id, error)
-        else:
-            self._give(question, answer, position)
 
     def _give(self, question: _Question, answer: Answer, position: int) -> None:
         self._drop(answer.event_id)
@@ -642,8 +624,7 @@ class Client:
         self._answers[answer.event_id] = decision
         if len(self._answers) > REMEMBERED_ANSWERS:
             self._answers.popitem(last=False)
-        if not question.answer.done():
-            question.answer.set_result(decision)
+        question.answer.give(decision)
 
 
 def _of_context(eligible: Sequence[Any], context: Mapping[str, Any]) -> Sequence[Any]:

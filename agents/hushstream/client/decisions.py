@@ -11,6 +11,7 @@ import numpy as np
 from hushstream.client.logs.journals import JournalReader
 from hushstream.engine.catalogue import ITEMS
 from hushstream.schemas.records import Decisions, JournalHead
+from hushstream.schemas.topics import common_name
 
 _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "baseline", "repeated")
 
@@ -75,7 +76,7 @@ class Answer(NamedTuple):
 
 def items_read(head: JournalHead) -> int:
     """Up to which offset of the catalogue's changes a learner had read; 0 where items have no names."""
-    return next((part["high"] for part in head["inputs"] if part["topic"] == ITEMS), 0)
+    return next((part["high"] for part in head["inputs"] if common_name(part["topic"]) == ITEMS), 0)
 
 
 class DecisionReader:

@@ -2,6 +2,9 @@
 
 What is read here is the topic of changes, whole and in order, by the very rules by which learners read it
 (`hushstream.engine.catalogue`); so a client knows of each decision which item it is, from how far its learner had read.
+
+Where each party has a catalogue of its own, a client changes that of its party, and reads all: a decision may be for an
+item of another one. Items are then called ``PARTY/ID`` wherever those of several can stand.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +22,10 @@ from numpy.typing import NDArray
 from hushstream.client.arguments import vector_of
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.catalogue import (
-    ITEMS,
+    OF,
     BadItem,
     Catalogue,
     CatalogueItem,
-    CatalogueRules,
     ItemChange,
     ItemRefused,
     StaleCatalogue,
@@ -60,19 +62,25 @@ class Item:
 
 
 class Items:
-    """The catalogue of one deployment; `hushstream.client.Client.items`."""
+    """The catalogue of one deployment, or of a party of it; `hushstream.client.Client.items`."""
 
-    def __init__(self, log: EventLog, rules: CatalogueRules | None, schema_generation: int) -> None:
+    def __init__(self, log: EventLog, rules: ContextRules | None, schema_generation: int, party: str = "") -> None:
         """Over a client's log; nothing is read yet.
 
         Args:
             log: of the client.
-            rules: what the catalogue may hold; None where items have no names, or it is not known that they have.
+            rules: of the deployment; None where they are not known.
             schema_generation: in which records are written.
+            party: whose items these are, where each has its own.
         """
         self._log = log
         self._generation = schema_generation
-        self._reader = None if rules is None else ItemReader(rules)
+        own = None if rules is None else rules.catalogues.get(party, rules.catalogue)
+        self._reader = None if own is None else ItemReader(own)
+        others = () if rules is None else (one for name, one in rules.catalogues.items() if name != party)
+        self._others = {one.party: ItemReader(one) for one in others}
+        self.all_read = False
+        """Whether those of other parties were ever read, too."""
         self._reading = asyncio.Lock()
         self._highs: list[int] = []
         """Behind each change that counted, the next offset: their number is the version."""
@@ -101,12 +109,16 @@ class Items:
         return [_item(one) for one in self._catalogue.items()]
 
     def holds(self, item: str) -> bool:
-        """Whether an item has a row, as far as the catalogue was read; it may be retired.
+        """Whether there is an item that decisions call so, as far as the catalogue was read; it may be retired.
 
         Raises:
             RequestRefused: items have no names here.
         """
-        return self._catalogue.holds(item)
+        try:
+            reader, name = self._named(item)
+        except UnknownArm:
+            return False
+        return reader.catalogue.holds(name)
 
     def find(self, item: str) -> Item | None:
         """An item that has a row, as far as the catalogue was read; it may be retired. None where there is none.
@@ -161,23 +173,34 @@ class Items:
             RequestRefused: items have no names here.
             HushstreamError: the topic cannot be read.
         """
-        catalogue = self._catalogue
+        own = self._require_reader()
         async with self._reading:
-            assert self._reader is not None
-            low = self._reader.position
-            records = await self._log.read(*self._reader.topic, low)
-            refused = {}
-            high = records[-1].offset + 1 if records else low
-            for read in self._reader.read(InputSlice(*self._reader.topic, low, high, records)):
-                if read.change is None:
-                    continue
-                try:
-                    catalogue.take(read.change, read.log_time_ms)
-                except ItemRefused as error:
-                    refused[read.offset] = error
-                else:
+            return await self._read_on(own)
+
+    async def refresh_all(self) -> None:
+        """Read what was changed since, also of the items of other parties; errors as in `refresh`."""
+        await self.refresh()
+        async with self._reading:
+            for reader in self._others.values():
+                await self._read_on(reader)
+        self.all_read = True
+
+    async def _read_on(self, reader: ItemReader) -> Mapping[int, ItemRefused]:
+        low = reader.position
+        records = await self._log.read(*reader.topic, low)
+        refused = {}
+        high = records[-1].offset + 1 if records else low
+        for read in reader.read(InputSlice(*reader.topic, low, high, records)):
+            if read.change is None:
+                continue
+            try:
+                reader.catalogue.take(read.change, read.log_time_ms)
+            except ItemRefused as error:
+                refused[read.offset] = error
+            else:
+                if reader is self._reader:
                     self._highs.append(read.offset + 1)
-            return refused
+        return refused
 
     # What a client asks for its decisions.
 
@@ -186,22 +209,55 @@ class Items:
         """Up to which offset of its topic the catalogue was read; 0 where items have no names."""
         return 0 if self._reader is None else self._reader.position
 
-    def knows(self, position: int) -> bool:
-        """Whether the catalogue is known that a learner had read up to an offset."""
-        return self._reader is None or self._reader.position >= position
+    def knows(self, arm: int, position: int) -> bool:
+        """Whether it is known which item a learner which had read the catalogue up to an offset meant by an arm."""
+        if self._reader is None:
+            return True
+        other = self._other_of(arm)
+        if other is None:
+            return self._reader.position >= position
+        return bool(other.catalogue.entries[arm - other.catalogue.rules.first])
 
-    def of_decision(self, row: int, position: int) -> tuple[str | None, int]:
-        """The item that a learner which had read up to an offset meant by a row, and the version of the catalogue.
+    def of_decision(self, arm: int, position: int) -> tuple[str | None, int]:
+        """The item that a learner which had read up to an offset meant by an arm, and the version of the catalogue.
 
-        None, and 0, where items have no names.
+        None, and 0, where items have no names. The item of another party has its arm for good, and the version is that
+        with which it came in.
+
+        Raises:
+            UnknownItem: it never had an item, as far as the catalogue was read.
         """
         if self._reader is None:
             return None, 0
-        version = bisect_right(self._highs, position)
-        return self._catalogue.of_row(row, version).item, version
+        other = self._other_of(arm)
+        reader, version = self._reader, bisect_right(self._highs, position)
+        if other is not None:
+            reader, version = other, other.catalogue.version
+        rules = reader.catalogue.rules
+        found = reader.catalogue.of_row(arm - rules.first, version)
+        return rules.named(found.item), version if other is None else found.entered
 
-    async def row_of(self, item: int | str) -> int:
-        """The row of an item; where items have no names its number is one.
+    def offered(self) -> Sequence[Item]:
+        """What is offered, of all parties, with the ids that decisions call it by; as far as the catalogue was read.
+
+        Raises:
+            RequestRefused: items have no names here.
+        """
+        readers = (self._require_reader(), *self._others.values())
+        return [
+            replace(_item(one), item=reader.catalogue.rules.named(one.item))
+            for reader in sorted(readers, key=lambda one: one.catalogue.rules.first)
+            for one in reader.catalogue.items()
+            if one.offered
+        ]
+
+    def _other_of(self, arm: int) -> ItemReader | None:
+        """Whose item an arm is, if it is another party's."""
+        found = (reader for reader in self._others.values() if arm in reader.catalogue.rules.arms)
+        return next(found, None)
+
+    async def arm_of(self, item: int | str) -> int:
+        """The arm that an item is, as decisions call it; where items have no names its number is one.
 
         Raises:
             UnknownArm: there is no such item, or it is named otherwise here.
@@ -212,14 +268,27 @@ class Items:
             return item
         if not isinstance(item, str):
             raise UnknownArm("item: expected the id of an item of the catalogue, got a number")
+        reader, name = self._named(item)
+        if not reader.catalogue.holds(name):
+            async with self._reading:
+                await self._read_on(reader)
         try:
-            return self._catalogue.item(item).row
-        except UnknownItem:
-            await self.refresh()
-        try:
-            return self._catalogue.item(item).row
+            return reader.catalogue.rules.arms[reader.catalogue.item(name).row]
         except UnknownItem as error:
             raise UnknownArm(str(error)) from None
+
+    def _named(self, item: str) -> tuple[ItemReader, str]:
+        """Whose item is called so, and its id there."""
+        own = self._require_reader()
+        party, name = own.catalogue.rules.party, item
+        if not party:
+            return own, item
+        asked, _, name = item.partition(OF)
+        reader = own if asked == party else self._others.get(asked)
+        if reader is None:
+            known = ", ".join(sorted((party, *self._others)))
+            raise UnknownArm(f"item: expected PARTY/ID with one of {known} as the party, got another")
+        return reader, name
 
     async def matrix_of(self, context: Mapping[str, Any], rules: ContextRules | None) -> NDArray[np.float32]:
         """The features of items by their ids, as one vector: row after row of the catalogue, zeros for all others.
@@ -238,17 +307,20 @@ class Items:
             vector = vector_of(features)
             if len(vector) != numbers:
                 raise BadContext(f"context: expected {numbers} numbers for each item, got {len(vector)}")
-            found[await self.row_of(item)] = vector
+            found[await self.arm_of(item)] = vector
         return found.reshape(-1)
 
     @property
     def _catalogue(self) -> Catalogue:
+        return self._require_reader().catalogue
+
+    def _require_reader(self) -> ItemReader:
         if self._reader is None:
             raise RequestRefused(
                 "items: expected a deployment whose items have names (`items.named`), and a client that was given its "
                 "folder, got another"
             )
-        return self._reader.catalogue
+        return self._reader
 
     async def _change(self, changes: Sequence[tuple[str, bool, str, str]]) -> int:
         await self.refresh()
@@ -262,7 +334,9 @@ class Items:
             change = ItemChange(item, expected.version + 1, offered, title, features)
             expected.take(change, _ANY_TIME_MS)
             fields = {**change._asdict(), "config_digest": catalogue.rules.config_digest}
-            offsets.append(await self._log.append(ITEMS, 0, codec.encode("Item", fields, self._generation)))
+            offsets.append(
+                await self._log.append(catalogue.rules.topic, 0, codec.encode("Item", fields, self._generation))
+            )
         refused = await self._until(max(offsets, default=-1))
         for number, offset in enumerate(offsets):
             if offset in refused:
@@ -272,7 +346,7 @@ class Items:
     async def _until(self, offset: int) -> Mapping[int, ItemRefused]:
         """Read up to an offset that was acknowledged."""
         refused: dict[int, ItemRefused] = {}
-        while not self.knows(offset + 1):
+        while self.position <= offset:
             refused |= await self.refresh()
         return refused
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -20,6 +21,7 @@ from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
 from hushstream.client.logs.following import AnswersFollowed
+from hushstream.client.logs.gathering import Gathering
 from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord
@@ -55,7 +57,7 @@ class KafkaEventLog:
         Args:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
             prefix: what the deployment's topic names begin with.
-            linger_seconds: how long a record may wait for others to share a request.
+            linger_seconds: how long a record may wait for others to share a batch; twice as long where many come.
             security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
             topics: what is written, and where the answers are.
             digest: of the configuration that the application goes by; the deployment there must have the same.
@@ -68,7 +70,8 @@ class KafkaEventLog:
         self._prefix = prefix
         self._topics = topics
         self._digest = digest
-        self._linger_ms = round(linger_seconds * 1000)
+        self._linger_seconds = linger_seconds
+        self._gatherings: dict[tuple[str, int], Gathering] = {}
         self._producer: AIOKafkaProducer | None = None
         self._replacing = asyncio.Lock()
         self._replaced: set[asyncio.Task[None]] = set()
@@ -122,27 +125,43 @@ class KafkaEventLog:
             self._answers = AnswersFollowed(self._consumer, answers, on_answers, self._limited_log)
             self._reader = asyncio.create_task(self._answers.run())
 
-    async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """Append to a logical topic; returns the offset that the broker acknowledged.
+    def append(self, topic: str, partition: int, value: bytes) -> asyncio.Future[int]:
+        """Append to a logical topic; gives the offset that the broker acknowledged.
 
         Raises:
             HushstreamError: the broker refused the record.
         """
         if self._producer is None:
             raise HushstreamError("client: expected it to be started (use `async with`), it is not")
+        gathering = self._gatherings.get((topic, partition))
+        if gathering is None:
+            gathering = Gathering(partial(self._send, topic, partition), self._linger_seconds)
+            self._gatherings[topic, partition] = gathering
+        return gathering.append(value)
+
+    async def _send(self, topic: str, partition: int, values: Sequence[bytes]) -> tuple[int, int]:
+        """Append the first of these values, as many as a batch takes; returns how many, and the first one's offset.
+
+        Raises:
+            HushstreamError: the broker refused them.
+        """
         if self._answers is not None and topic == self._topics.asked:
-            # Before the question is there: its answer may follow within a millisecond.
+            # Before the questions are there: an answer may follow within a millisecond.
             await self._answers.follow(partition)
         producer = self._producer
+        if producer is None:
+            raise HushstreamError("client: expected it to stay open until all is appended, it was closed")
+        batch, taken = producer.create_batch(), 0
+        while taken < len(values) and batch.append(key=None, value=values[taken], timestamp=None) is not None:
+            taken += 1
         try:
-            future = await producer.send(physical(self._prefix, topic), value, partition=partition)
-            metadata = await future
+            metadata = await (await producer.send_batch(batch, physical(self._prefix, topic), partition=partition))
         except KafkaError as error:
             await self._replace(producer)
             if isinstance(error, DENIED):
                 raise AccessDenied(f"client: the access rules forbid to write to {topic}/{partition} now") from error
             raise HushstreamError(f"client: {topic}/{partition} refused the record: {type(error).__name__}") from error
-        return int(metadata.offset)
+        return taken, int(metadata.offset)
 
     async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
         """See `EventLog.read`; by a consumer beside that of the answers, which is never moved.
@@ -191,7 +210,6 @@ class KafkaEventLog:
         return AIOKafkaProducer(
             acks="all",
             enable_idempotence=True,
-            linger_ms=self._linger_ms,
             max_batch_size=262_144,
             **self._cluster.client_options(),
         )
@@ -219,6 +237,8 @@ class KafkaEventLog:
 
     async def stop(self) -> None:
         """Flush and close."""
+        # While answers are followed: what is asked goes to the log behind that.
+        await asyncio.gather(*(gathering.flush() for gathering in self._gatherings.values()))
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)

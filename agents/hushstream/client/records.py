@@ -5,10 +5,10 @@ Records are put on the lattice here, in the application: what breaks a bound is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from hushstream.client.logs.event_log import EventLog
 from hushstream.client.predictions import Prediction, RefusedRecord, outcome_of
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.requests import BadContext, RequestRefused
+from hushstream.features.schema import FeatureSchema
 from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -46,20 +47,29 @@ class RecordClient:
     Use as an async context manager; `connect_records` makes one on a Kafka.
     """
 
-    def __init__(self, log: EventLog, nodes: int, dimension: int, *, schema_generation: int = FIRST_GENERATION) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        nodes: int,
+        dimension: int,
+        features: FeatureSchema | None = None,
+        *,
+        schema_generation: int = FIRST_GENERATION,
+    ) -> None:
         """Work over a log.
 
         Args:
             log: where records go, and predictions come from.
             nodes: of the deployment.
             dimension: of its records.
+            features: that it declares, if any.
             schema_generation: in which records are written (`hushstream.schemas.catalogue`).
 
         Raises:
             HushstreamError: this release does not know the schema generation.
         """
         self._log = log
-        self._rules = RecordRules(nodes, dimension)
+        self._rules = RecordRules(nodes, dimension, features)
         self._generation = codec.require_generation(schema_generation)
         self._awaited = AwaitedPredictions()
 
@@ -80,8 +90,8 @@ class RecordClient:
         event_id: str,
         user: str,
         node: int,
-        indices: Sequence[int],
-        values: ArrayLike,
+        indices: Sequence[int] | Mapping[str, Any],
+        values: ArrayLike | None = None,
         *,
         after_phase: int = -1,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
@@ -92,8 +102,9 @@ class RecordClient:
             event_id: names the record (1 to 128 bytes of UTF-8); the same id always gets the same answer.
             user: whose record it is, by any name that stays the same.
             node: where it came, from 0.
-            indices: which coordinates, each once.
-            values: real numbers, with an L2 norm of at most 1 together.
+            indices: which coordinates, each once. Where features are declared: their values by name, a name that is
+                absent or None being missing.
+            values: real numbers, with an L2 norm of at most 1 together; none beside values by name.
             after_phase: wait for a model that was made when this phase had ended everywhere; -1 for none.
             timeout: seconds; None waits for ever.
 
@@ -104,9 +115,15 @@ class RecordClient:
             PredictionTimeout: no answer in time.
             HushstreamError: an argument is impossible, or the log refused the record.
         """
-        real = np.asarray(values, dtype=np.float64)
+        if isinstance(indices, Mapping):
+            if values is not None:
+                raise BadContext("record: expected values by name alone, got numbers beside them")
+            coordinates, real = self._rules.coordinates_of(indices)
+        elif self._rules.features is not None or values is None:
+            raise BadContext("record: expected values of the declared features by name, or coordinates and numbers")
+        else:
+            coordinates, real = np.asarray(indices, dtype=np.int64), np.asarray(values, dtype=np.float64)
         ends = np.array([0, len(real)], dtype=np.int64)
-        coordinates = np.asarray(indices, dtype=np.int64)
         rows, why = quantise(ends, coordinates, real, np.ones(1, dtype=np.int64), self._rules.dimension)
         if why[0]:
             raise BadContext(f"record: expected {_WHY[Refusal(int(why[0]))]}, got others; it was not sent")
@@ -353,16 +370,16 @@ def connect_records(
     Raises:
         HushstreamError: the folder is of a system that takes no records, or a name was given without its numbers.
     """
-    name, digest = str(deployment), None
+    name, digest, features = str(deployment), None, None
     if isinstance(deployment, Path):
         system = read_deployment(deployment, PREDICTIONS)
         name, digest = system.config.deployment, system.digest
-        nodes, dimension = system.requests
+        nodes, dimension, features = system.requests
     if nodes is None or dimension is None:
         raise HushstreamError("connect_records: expected the deployment's folder, or nodes and dimension, got neither")
     own = f"{name}." if prefix is None else prefix
     log = KafkaEventLog(bootstrap, own, security=security, topics=PREDICTIONS, digest=digest)
-    return RecordClient(log, nodes, dimension, schema_generation=schema_generation)
+    return RecordClient(log, nodes, dimension, features, schema_generation=schema_generation)
 
 
 BATCH_ROWS = 256

@@ -90,14 +90,6 @@ class SyncClient:
         """See `Client.end_phase`."""
         self._run(self._client.end_phase(phase))
 
-    def withdraw(self, arm: int) -> None:
-        """See `Client.withdraw`."""
-        self._run(self._client.withdraw(arm))
-
-    def offer(self, arm: int) -> None:
-        """See `Client.offer`."""
-        self._run(self._client.offer(arm))
-
     def list_items(self) -> Sequence[Item]:
         """See `Items.list`."""
         return self._run(self._client.items.list())

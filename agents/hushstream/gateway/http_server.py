@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
 from hushstream.agents.observe.collection import collect_whole
@@ -107,6 +109,7 @@ class HttpServer(ABC, Generic[C]):
         self._busy = Busy(settings.in_flight)
         self._connections = Limits(settings.connections, settings.read_seconds)
         self._stopping = False
+        self._head = _Head()
         self._open: dict[str, Look] = {
             "/healthz": partial(fixed, b"turns", "text/plain"),
             "/readyz": self._ready,
@@ -119,8 +122,8 @@ class HttpServer(ABC, Generic[C]):
         """The call that a request is for; None where it is for none."""
 
     @abstractmethod
-    async def _respond(self, request: web.BaseRequest, call: C | None) -> web.Response:
-        """The answer to a request for what is not open to everybody.
+    async def _respond(self, request: web.BaseRequest, call: C | None) -> web.Response | bytes:
+        """The answer to a request for what is not open to everybody, or the JSON that is all of it.
 
         Raises:
             Problem: it is refused.
@@ -165,6 +168,11 @@ class HttpServer(ABC, Generic[C]):
             code, response = problem.kind.code, self._refused(request, problem, call)
         name, tells = (NO_CALL, False) if call is None else (call.name, call.tells)
         self._metrics.ended(name, tells, code)
+        if isinstance(response, bytes):
+            if request.version == HttpVersion11 and request.keep_alive and not self._settings.cors_origins:
+                await request.writer.write(self._head.of(len(response)) + response)
+                return _WRITTEN
+            response = fixed(response, JSON, request)
         self._allow_origin(request, response)
         return response
 
@@ -181,8 +189,11 @@ class HttpServer(ABC, Generic[C]):
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request.writer.output_size = 0
-            if request.content.is_eof():
-                return await request.read()  # All of it is here: nobody is waited for.
+            if request.content.is_eof():  # All of it is here: nobody is waited for.
+                body = request.content.read_nowait()
+                if len(body) > self._body_bytes:
+                    raise Problem("body-too-large", close=True)
+                return body
             return await asyncio.wait_for(request.read(), self._settings.read_seconds)
         except TimeoutError:
             raise Problem("slow-request", close=True) from None
@@ -257,9 +268,45 @@ def require_method(request: web.BaseRequest, wanted: str) -> None:
         raise Problem("method-not-allowed")
 
 
+class _Head:
+    """The head of an answer of JSON to a request of HTTP/1.1 that keeps its connection: made anew once a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._until_length = b""
+
+    def of(self, length: int) -> bytes:
+        """It, with the length of a body in bytes."""
+        second = int(time.time())
+        if second != self._second:
+            lines = {**HEADERS, "Content-Type": JSON, "Date": formatdate(second, usegmt=True)}
+            head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+            self._second, self._until_length = second, f"HTTP/1.1 200 OK\r\n{head}Content-Length: ".encode()
+        return b"%b%d\r\n\r\n" % (self._until_length, length)
+
+
+class _Written(web.StreamResponse):
+    """An answer that was written as a whole: an eighth of a request's time goes into making one of its parts."""
+
+    @property
+    def keep_alive(self) -> bool:
+        return True
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Nothing is left to write."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write."""
+
+
+_WRITTEN = _Written()
+
+
 def is_media(request: web.BaseRequest, content_type: str) -> bool:
     """Whether a request says that its body is of a type, not compressed."""
-    return request.content_type == content_type and request.headers.get("Content-Encoding", "identity") == "identity"
+    headers = request.headers
+    said = headers.get("Content-Type") == content_type or request.content_type == content_type
+    return said and headers.get("Content-Encoding", "identity") == "identity"
 
 
 def fixed(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from hushstream.gateway.problems import Problem
 
@@ -51,9 +50,8 @@ class Busy:
         self._most = most
         self.now = 0
 
-    @contextmanager
-    def one(self, requests: int = 1) -> Iterator[None]:
-        """Some more are.
+    def begin(self, requests: int = 1) -> None:
+        """Some more are, until `end`.
 
         Raises:
             Problem: there are as many as may be; one batch may go beyond that, where there was room for one request.
@@ -61,7 +59,7 @@ class Busy:
         if self.now >= self._most:
             raise Problem("too-busy")
         self.now += requests
-        try:
-            yield
-        finally:
-            self.now -= requests
+
+    def end(self, requests: int = 1) -> None:
+        """So many that began have ended."""
+        self.now -= requests

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, ClassVar
 
@@ -57,7 +58,7 @@ class _Posted:
     name: str
     tells: bool
     body: type[BaseModel] | None
-    reply: Callable[[Any, str], Awaitable[web.Response]]
+    reply: Callable[[Any, str], Awaitable[web.Response | bytes]]
     retired: bool = False
 
 
@@ -106,7 +107,7 @@ class GatewayServer(HttpServer[_Posted]):
             self._open[path] = partial(fixed, page, kind, headers=_PAGE_HEADERS)
         schema = {**about, **answers.schema()}
         self._looks: dict[str, Look] = {
-            "/v1/items": lambda _: _json(json.dumps({"items": answers.items()}).encode()),
+            "/v1/items": lambda request: fixed(json.dumps({"items": answers.items()}).encode(), JSON, request),
             "/v1/schema": partial(fixed, json.dumps(schema).encode(), JSON),
             "/metrics": self._show_metrics,
         }
@@ -119,7 +120,7 @@ class GatewayServer(HttpServer[_Posted]):
             return None
         return _Posted(route.name, route.tells, route.body, partial(self._reply_retired, route), retired=True)
 
-    async def _respond(self, request: web.BaseRequest, call: _Posted | None) -> web.Response:
+    async def _respond(self, request: web.BaseRequest, call: _Posted | None) -> web.Response | bytes:
         path = request.path
         if not self._settings.knows_callers:
             _require_own_name(request)
@@ -142,35 +143,40 @@ class GatewayServer(HttpServer[_Posted]):
             raise Problem("stopping", close=True)
         return await self._answer(request, call, caller)
 
-    async def _answer(self, request: web.BaseRequest, posted: _Posted, caller: str) -> web.Response:
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+    async def _answer(self, request: web.BaseRequest, posted: _Posted, caller: str) -> web.Response | bytes:
+        begun = time.monotonic()
         # What a caller may not ask is not read; the rest of a batch is taken once it is known how many there are.
         self._rate.take(caller, 1)
-        with self._busy.one():
+        self._busy.begin()
+        try:
             if posted.body is None:
                 asked: Any = await self._read(request)
             elif is_media(request, JSON):
                 asked = _parsed(posted.body, await self._read(request))
             else:
                 raise Problem("unsupported-media-type", close=True)
-            read = loop.time()
+            read = time.monotonic()
             response = await posted.reply(asked, caller)
-        ended = loop.time()
+        finally:
+            self._busy.end()
+        ended = time.monotonic()
         self._metrics.took(posted.name, posted.tells, read - begun, ended - read)
         return response
 
-    async def _reply(self, call: Call, answer: Answer, asked: Any, caller: str) -> web.Response:
+    async def _reply(self, call: Call, answer: Answer, asked: Any, caller: str) -> bytes:
         answered = await answer(asked)
         self._note(call, answered)
-        return _json(answered.model_dump_json().encode())
+        return answered.model_dump_json().encode()
 
-    async def _reply_all(self, call: Call, answer: Answer, batch: _Batch, caller: str) -> web.Response:
+    async def _reply_all(self, call: Call, answer: Answer, batch: _Batch, caller: str) -> bytes:
         more = len(batch.requests) - 1
         self._rate.take(caller, more)
-        with self._busy.one(more):
+        self._busy.begin(more)
+        try:
             outcomes = await asyncio.gather(*(self._outcome(call, answer, one) for one in batch.requests))
-        return _json(b'{"answers":[' + b",".join(outcomes) + b"]}")
+        finally:
+            self._busy.end(more)
+        return b'{"answers":[' + b",".join(outcomes) + b"]}"
 
     async def _reply_retired(self, route: Route, asked: Any, caller: str) -> web.Response:
         reply = await route.reply(asked)
@@ -256,11 +262,12 @@ def _pointer(where: Sequence[str | int]) -> str:
 
 def _require_own_name(request: web.BaseRequest) -> None:
     """Refuse a web site whose name was made to lead here: its pages would be let in as the gateway's own."""
-    host = request.headers.get("Host", "")
-    bare = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
-    if not is_loopback(bare):
+    if not _is_own_name(request.headers.get("Host", "")):
         raise Problem("wrong-host", close=True)
 
 
-def _json(body: bytes) -> web.Response:
-    return web.Response(body=body, headers=HEADERS, content_type=JSON)
+@lru_cache(maxsize=256)
+def _is_own_name(host: str) -> bool:
+    """Whether a header `Host` names this machine, with a port or without."""
+    name, _, port = host.rpartition(":")
+    return is_loopback(name if port.isdecimal() else host)

@@ -24,10 +24,11 @@ import json
 import os
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 
 from hushstream.client.arguments import mask_of
 from hushstream.client.decisions import Answer, DecisionReader, items_read
-from hushstream.engine.catalogue import ITEMS, CatalogueRules, ItemRefused
+from hushstream.engine.catalogue import CatalogueRules, ItemRefused
 from hushstream.engine.declare.conversation import DECISIONS, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
@@ -184,7 +185,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
     (told,) = conversation.told
-    items = None if rules.catalogue is None else _Items(rules.catalogue, logs.part((ITEMS, 0)), rules.item_numbers)
+    items = _items_of(rules, logs)
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
     left_out: Counter[str] = Counter()
@@ -210,6 +211,60 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     return DecisionTable(rows, left_out, len(items.ids), columns, system.config.deployment, items.ids)
 
 
+def _items_of(rules: ContextRules, logs: LogCopy) -> _Items | _ItemsOfParties | None:
+    """What items are called; None where they have no names."""
+    if rules.catalogues:
+        return _ItemsOfParties(rules.catalogues.values(), logs)
+    if rules.catalogue is None:
+        return None
+    return _Items(rules.catalogue, logs.part((rules.catalogue.topic, 0)), rules.item_numbers)
+
+
+class _ItemsOfParties:
+    """Every item that any party ever had; each has its arm for good.
+
+    Attributes:
+        ids: in the order of arms.
+    """
+
+    def __init__(self, catalogues: Iterable[CatalogueRules], logs: LogCopy) -> None:
+        """Read the changes of all parties, from their beginning."""
+        found: dict[int, str] = {}
+        changes: list[tuple[int, int, bool]] = []
+        for rules in catalogues:
+            reader, part = ItemReader(rules), logs.part((rules.topic, 0))
+            for read in reader.read(InputSlice(rules.topic, 0, part.low, part.high, tuple(part.records))):
+                with suppress(ItemRefused):
+                    if read.change is not None:
+                        item = reader.catalogue.take(read.change, read.log_time_ms)
+                        arm = rules.arms[item.row]
+                        found[arm] = rules.named(item.item)
+                        changes.append((read.log_time_ms, arm, item.offered))
+        self.ids = tuple(found[arm] for arm in sorted(found))
+        self._numbers = {arm: number for number, arm in enumerate(sorted(found))}
+        self._changes = sorted(changes, key=itemgetter(0))
+        self._times_ms = [at_ms for at_ms, _, _ in self._changes]
+        self._on_offer: dict[int, frozenset[int]] = {}
+        """The arms on offer after so many changes, as far as they were asked for."""
+
+    def named(self, row: Row, position: int) -> Row:
+        """A decision with the numbers of items in place of arms; those count as eligible that were on offer then."""
+        mask = row.context.eligible
+        asked = None if not mask else eligible_mask(mask, 8 * len(mask))
+        # What was shown was on offer by the model that decided, which may be older than the last change.
+        among = self._after(bisect_right(self._times_ms, row.context.time_ms)) | {row.answer.arm}
+        eligible = sorted(self._numbers[arm] for arm in among if asked is None or asked[arm])
+        answer = row.answer._replace(arm=self._numbers[row.answer.arm])
+        context = row.context._replace(eligible=mask_of(eligible))
+        return Row(context, answer, self._numbers[row.shown], row.reward)
+
+    def _after(self, changes: int) -> frozenset[int]:
+        if changes not in self._on_offer:
+            last = {arm: is_offered for _, arm, is_offered in self._changes[:changes]}
+            self._on_offer[changes] = frozenset(arm for arm, is_offered in last.items() if is_offered)
+        return self._on_offer[changes]
+
+
 class _Items:
     """Every item that there ever was.
 
@@ -225,7 +280,7 @@ class _Items:
         self._highs: list[int] = []
         self._offered = [self._catalogue.offered]
         numbers: dict[str, int] = {}
-        for read in reader.read(InputSlice(ITEMS, 0, part.low, part.high, tuple(part.records))):
+        for read in reader.read(InputSlice(rules.topic, 0, part.low, part.high, tuple(part.records))):
             with suppress(ItemRefused):
                 if read.change is not None:
                     numbers.setdefault(self._catalogue.take(read.change, read.log_time_ms).item, len(numbers))

@@ -9,9 +9,10 @@ the log, so of two writers who had read the same version the first one counts, a
 All readers of the log take the same changes, whoever wrote them, and so know the same rows.
 
 A row whose item was retired is given to another one only when nothing of the old item can be on its way any more by log
-time (``reuse_after_ms``), the longest unused row first. That something is older than its row's item is told by versions
-as well: each row has the version at which its item entered (`Catalogue.entries`), and a slot names the version that it
-was decided under (`hushstream.systems.p2b.shuffler.windows`).
+time (``reuse_after_ms``), the longest unused row first; never, where something may wait without end. That something is
+older than its row's item is told by versions as well: each row has the version at which its item entered
+(`Catalogue.entries`), and a slot names the version that it was decided under
+(`hushstream.systems.p2b.shuffler.windows`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
+from hushstream.schemas.topics import of_party
 
 MAX_TITLE_BYTES = 256
 MAX_FEATURES_BYTES = 8192
 ITEMS = "items"
-"""The topic of changes, of one partition: their order is what decides."""
+"""The topic of changes, of one partition: their order is what decides. Each party may have one of its own."""
+
+OF = "/"
+"""Between a party and the id of an item of its own, where items of several are told apart."""
 
 _NEVER = 0
 """In place of a version: a row that never had an item."""
@@ -71,17 +76,36 @@ class CatalogueRules:
 
     Attributes:
         capacity: K, how many rows there are.
-        reuse_after_ms: so long (log time) after an item was retired its row may be given to another one.
+        reuse_after_ms: so long (log time) after an item was retired its row may be given to another one; None where
+            nothing else ever gets it.
         config_digest: of the deployment; every change names it.
         features: public features that items have; None where they have none.
         from_requests: whether requests may name items that the catalogue has not, which are then put into it.
+        party: whose items these are, where each party has a catalogue of its own.
+        first: which arm the first row is.
     """
 
     capacity: int
-    reuse_after_ms: int
+    reuse_after_ms: int | None
     config_digest: bytes
     features: FeatureSchema | None = None
     from_requests: bool = False
+    party: str = ""
+    first: int = 0
+
+    @property
+    def topic(self) -> str:
+        """Where changes lie."""
+        return of_party(ITEMS, self.party)
+
+    @property
+    def arms(self) -> range:
+        """The arms that the rows are."""
+        return range(self.first, self.first + self.capacity)
+
+    def named(self, item: str) -> str:
+        """What an item is called among those of all parties."""
+        return f"{self.party}{OF}{item}" if self.party else item
 
     def row_of(self, features: str) -> bytes:
         """The public features of an item as a row of their schema.
@@ -292,10 +316,16 @@ class Catalogue:
         if unused.size:
             return int(unused[0])
         retired = sorted((one.retired_ms, one.row) for one in self.items() if not one.offered)
+        reuse_after_ms = self.rules.reuse_after_ms
+        if reuse_after_ms is None:
+            raise CatalogueFull(
+                f"catalogue: expected a row that never had an item, as none is used again here, got {capacity} of "
+                f"{capacity} that have or had one (capacity)"
+            )
         if not retired:
             raise CatalogueFull(f"catalogue: expected a free row, got {capacity} of {capacity} with items (capacity)")
         since_ms, row = retired[0]
-        wait_ms = since_ms + self.rules.reuse_after_ms - now_ms
+        wait_ms = since_ms + reuse_after_ms - now_ms
         if wait_ms > 0:
             raise CatalogueFull(
                 f"catalogue: expected a free row, got {capacity - len(retired)} of {capacity} with items and "

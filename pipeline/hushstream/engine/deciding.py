@@ -175,7 +175,7 @@ class DecisionRole(AnsweringRole):
         """See `Arrivals.ready`; a batch decides under one version of the catalogue, where there is one."""
         left = False
         if self.items is not None:
-            slices, left = until_next_change(slices, self.inputs[0], self.now_ms)
+            slices, left = until_next_change(slices, (self.inputs[0], self.items.topic), self.now_ms)
         return self._arrivals.ready(slices, self.read[self.inputs[1]], self.last_click_ms, self.now_ms, left)
 
     # A batch.
@@ -243,8 +243,9 @@ class DecisionRole(AnsweringRole):
             batch.refuse(reason, changed.part, read.offset)
             return None
         if found.entered == catalogue.version:
+            arm = catalogue.rules.arms[found.row]
             for event_id, past in list(self.past.items()):
-                if past.arm == found.row:
+                if past.arm == arm:
                     self.past.put(event_id, past._replace(user=NOBODY))
         batch.counts[Outcome.ITEM_CHANGED] += 1
         return found

@@ -121,7 +121,6 @@ UNITS: Mapping[str, str] = {
     "early_feedback": "events",
     "remembered_events": "events",
     "capacity": "items",
-    "reserved": "items",
     "top": "items",
     "pairs": "ratings",
     "dimension": "numbers",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from hushstream.features.checks import require_name, type_name
 from hushstream.features.confirmation import require_confirmed, without_marks
 from hushstream.features.errors import BadDeclaration, BadRows, BadValue
-from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Outcome, Shares
+from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Number, Outcome, Shares
 
 MOST_FEATURES = 64
 MOST_CELLS = 65_535
@@ -121,6 +121,7 @@ class FeatureSchema:
     layout: np.dtype[Any] = field(init=False, compare=False)
     table: tuple[Block, ...] = field(init=False, compare=False)
     _sizes: tuple[tuple[str, int], ...] = field(init=False, repr=False, compare=False)
+    _signs: tuple[tuple[slice, bytes, frozenset[bytes]], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Lay out rows and cells.
@@ -131,6 +132,7 @@ class FeatureSchema:
         columns = [(name, one.column) for name, one in self.features.items() if not isinstance(one, Cross)]
         object.__setattr__(self, "layout", np.dtype(columns))
         object.__setattr__(self, "_sizes", tuple((name, column.itemsize) for name, column in columns))
+        object.__setattr__(self, "_signs", tuple(self._signs_of_loss()))
         table, cell, place = [], 0, 0
         for name, one in self.features.items():
             like = (one.signed, one.complete, one.usual, one.own_part)
@@ -246,6 +248,32 @@ class FeatureSchema:
         except BadRows:
             return False
         return True
+
+    def losses(self, content: bytes) -> list[tuple[int, int]]:
+        """Of each row from the wire: how many values are missing or unknown, and how many at an end of their range.
+
+        What is at an end was clipped, or is exactly there. Tags, embeddings and histograms have no sign of either.
+        """
+        size, found = self.row_bytes, []
+        for low in range(0, len(content), size):
+            row, missing, clipped = content[low : low + size], 0, 0
+            for place, gap, ends in self._signs:
+                value = row[place]
+                missing, clipped = missing + (value == gap), clipped + (value in ends)
+            found.append((missing, clipped))
+        return found
+
+    def _signs_of_loss(self) -> Iterator[tuple[slice, bytes, frozenset[bytes]]]:
+        """Where a value lies in a row, and what stands there for a missing one and for the ends of a range."""
+        low = 0
+        for name, size in self._sizes:
+            feature, place = self.features[name], slice(low, low + size)
+            ends = (feature.low, feature.high) if isinstance(feature, Number) else ()
+            gap, *known = (feature.encode(name, value).wire for value in (None, *ends))
+            if isinstance(gap, int):
+                written = (one.to_bytes(size, "little") for one in known if isinstance(one, int))
+                yield place, gap.to_bytes(size, "little"), frozenset(written)
+            low += size
 
     def positions(self, rows: Rows) -> NDArray[np.float64]:
         """(n, features) where each value of checked rows lies on [0, 1], a feature a column, by name.

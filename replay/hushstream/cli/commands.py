@@ -86,8 +86,9 @@ class Commands(LazyGroup):
             "Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights.",
         ),
         "item": Part(
-            ("hushstream.cli.operate.items",),
-            "Withdraw an item of a vendor, or offer one, by a public record; needs the rights of the vendor's client.",
+            ("hushstream.cli.operate.catalogue",),
+            "What is now `items retire` and `items add`.",
+            hidden=True,
         ),
         "items": Part(
             ("hushstream.cli.operate.catalogue",),

@@ -9,7 +9,6 @@ from __future__ import annotations
 from hushstream.schemas.context_columns import (
     ContextColumns,
     ForgetMark,
-    OwnMark,
     PhaseEndMark,
     RowForm,
     gather_contexts,
@@ -25,7 +24,6 @@ __all__ = [
     "FeedbackColumns",
     "ForgetMark",
     "LogRecord",
-    "OwnMark",
     "PhaseEndMark",
     "Reject",
     "RowForm",

@@ -59,15 +59,6 @@ class ForgetMark(NamedTuple):
     config_digest: bytes
 
 
-class OwnMark(NamedTuple):
-    """A record among contexts that one system alone knows: ``position`` rows of the columns come before it."""
-
-    position: int
-    offset: int
-    name: str
-    fields: dict[str, Any]
-
-
 @dataclass(frozen=True, slots=True)
 class ContextColumns:
     """n accepted contexts in log order; every list has n items."""
@@ -86,7 +77,6 @@ class ContextColumns:
     timestamps_ms: list[int]
     phase_ends: list[PhaseEndMark]
     forgets: list[ForgetMark]
-    own: list[OwnMark]
     rejects: list[Reject]
     """In log order."""
 
@@ -95,7 +85,6 @@ def gather_contexts(
     records: Sequence[LogRecord],
     dimension: int,
     arms: int,
-    own: frozenset[str] = frozenset(),
     form: RowForm | None = None,
 ) -> ContextColumns:
     """Read contexts, batches of contexts, phase ends and erasures of one partition.
@@ -104,11 +93,10 @@ def gather_contexts(
         records: (offset, log time in milliseconds, value), in offset order.
         dimension: coordinates of a context; bytes of a row where there is a ``form``.
         arms: number of arms; ids are 0 to arms - 1.
-        own: schemas of further records that may come.
         form: of rows of declared features; None for numbers.
     """
     gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
-    event, batch, expected = gatherer.event, gatherer.batch, (_NUMBERS if form is None else _ROWS) | own
+    event, batch, expected = gatherer.event, gatherer.batch, _NUMBERS if form is None else _ROWS
     for offset, timestamp_ms, value in records:
         try:
             name, fields = decode(value, expected)
@@ -121,10 +109,8 @@ def gather_contexts(
             batch(offset, timestamp_ms, fields)
         elif name == "Seal":
             gatherer.end_phase(offset, timestamp_ms, fields)
-        elif name == "Forget":
-            gatherer.forget(offset, timestamp_ms, fields)
         else:
-            gatherer.own(offset, name, fields)
+            gatherer.forget(offset, timestamp_ms, fields)
     return gatherer.columns()
 
 
@@ -143,7 +129,6 @@ class _ContextGatherer:
         "_full",
         "_mask_bytes",
         "_offsets",
-        "_own",
         "_phase_ends",
         "_rows",
         "_timestamps_ms",
@@ -171,7 +156,6 @@ class _ContextGatherer:
         self._timestamps_ms: list[int] = []
         self._phase_ends: list[PhaseEndMark] = []
         self._forgets: list[ForgetMark] = []
-        self._own: list[OwnMark] = []
         self.rejects: list[Reject] = []
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
@@ -313,9 +297,6 @@ class _ContextGatherer:
         place = (len(self._event_ids), offset, fields["user"], timestamp_ms)
         self._forgets.append(ForgetMark(*place, fields["config_digest"]))
 
-    def own(self, offset: int, name: str, fields: dict[str, Any]) -> None:
-        self._own.append(OwnMark(len(self._event_ids), offset, name, fields))
-
     def _contexts(self) -> NDArray[Any]:
         contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
         contexts = contexts.astype(np.float32, copy=False)
@@ -337,7 +318,6 @@ class _ContextGatherer:
             self._timestamps_ms,
             self._phase_ends,
             self._forgets,
-            self._own,
             sorted(self.rejects),
         )
 
@@ -349,7 +329,6 @@ class _ContextGatherer:
         before = np.concatenate(([0], np.cumsum(keep))).tolist()
         self._phase_ends = [mark._replace(position=before[mark.position]) for mark in self._phase_ends]
         self._forgets = [mark._replace(position=before[mark.position]) for mark in self._forgets]
-        self._own = [mark._replace(position=before[mark.position]) for mark in self._own]
         kept = keep.tolist()
         for name in _ROW_LISTS:
             setattr(self, name, list(compress(getattr(self, name), kept)))

@@ -47,7 +47,7 @@ def id_fault(text: str) -> Reason | None:
     """Why an event id or a user is refused, if it is."""
     if not text:
         return Reason.EMPTY_ID
-    if len(text) > MAX_ID_BYTES or len(text.encode()) > MAX_ID_BYTES:
+    if len(text) > MAX_ID_BYTES or (not text.isascii() and len(text.encode()) > MAX_ID_BYTES):
         return Reason.ID_TOO_LONG
     return None
 

@@ -31,14 +31,14 @@ CONTEXTS, LEARNERS, SEED = 160, 2, 5
 FIRST = "vendor-0"
 """Whose learner is disturbed."""
 
-ITEM, OF_ANOTHER = 2, 9
-"""One that the first vendor withdraws and offers again, and one that it cannot."""
+ITEM = 2
+"""The row of an item that the first vendor retires and offers again."""
 
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
 
 INPUTS: Mapping[str, tuple[str, ...]] = {
-    f"learner.{FIRST}": (f"contexts.{FIRST}", f"clicks.{FIRST}", "models"),
+    f"learner.{FIRST}": (f"contexts.{FIRST}", f"clicks.{FIRST}", f"items.{FIRST}", "models"),
     "counter": ("outcomes",),
     "aggregator": ("releases",),
 }
@@ -58,9 +58,10 @@ class FrozenVendors:
         return {place: log for place, log in self.logs.items() if place[0] in INPUTS[role]}
 
 
-def change(arm: int, *, offered: bool) -> bytes:
-    """A vendor withdraws an item, or offers it."""
-    return codec.encode("ArmChange", {"arm": arm, "offered": offered, "config_digest": bytes(16)})
+def change(digest: bytes, row: int, version: int, *, offered: bool) -> bytes:
+    """A vendor retires the item of a row, or offers it."""
+    plain = {"title": "", "features": "", "config_digest": digest}
+    return codec.encode("Item", {"item": f"i{row}", "version": version, "offered": offered, **plain})
 
 
 def freeze(folder: Path) -> FrozenVendors:
@@ -76,7 +77,10 @@ def freeze(folder: Path) -> FrozenVendors:
         "cells": {"split_at": 60.0},
         "partitions": {"learner": LEARNERS},
     }
-    config = parse_as(PdapConfig, configured(PdapOptions(contexts=CONTEXTS, config=settings), world))
+    values = configured(PdapOptions(contexts=CONTEXTS, config=settings), world)
+    for vendor in values["vendors"]:
+        vendor["items"]["named"] = True
+    config = parse_as(PdapConfig, values)
     system = prepare(folder, config)
     visits = Visits.of(world, CONTEXTS, SEED)
     frozen = FrozenVendors(folder, system, visits)
@@ -87,15 +91,19 @@ def freeze(folder: Path) -> FrozenVendors:
         log.append(f"contexts.{FIRST}", partition, b"no record")
         fields = {"kind": "reward", "event_id": "none", "user": "nobody", "arm": 0, "reward": 1.0}
         log.append(f"clicks.{FIRST}", partition, codec.encode("Feedback", fields))
-    log.append(f"contexts.{FIRST}", 0, change(OF_ANOTHER, offered=False))
-    log.append(f"contexts.{FIRST}", 0, change(ITEM, offered=False))
+    for vendor in config.vendors:
+        for row in range(vendor.arms):
+            log.append(f"items.{vendor.name}", 0, change(system.digest, row, row + 1, offered=True))
+    arms = config.vendors[0].arms
+    log.append(f"items.{FIRST}", 0, change(bytes(16), ITEM, arms + 1, offered=False))
+    log.append(f"items.{FIRST}", 0, change(system.digest, ITEM, arms + 1, offered=False))
     loop = PdapLoop(config, world, visits, PdapPlan(CONTEXTS, Schedule(6, 1.06)))
 
     def log_of(vendor: str) -> DirectEventLog:
         return DirectEventLog(log, driver, LEARNERS, conversation_of(system, vendor).answers)
 
     asyncio.run(loop.run(log_of))
-    log.append(f"contexts.{FIRST}", LEARNERS - 1, change(ITEM, offered=True))
+    log.append(f"items.{FIRST}", 0, change(system.digest, ITEM, arms + 2, offered=True))
     driver.pump()
     for place, records in log.partitions():
         frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
+from hushstream.features.schema import declare
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.report.replayed import write
 from hushstream.replay.run import options_of, run_with
@@ -186,3 +187,46 @@ def test_a_log_is_played_under_its_own_names_and_an_internal_one_under_its_mark(
     if marked:
         with pytest.raises(HushstreamError, match="bootstrap: expected none for an internal log"):
             run_with(options_of("pdap", {**asked, "runner": "stream", "bootstrap": "127.0.0.1:1"}))
+
+
+DECLARED = {
+    "age": {"kind": "number", "range": [20, 60]},
+    "device": {"kind": "category", "vocabulary": ["phone", "desk"]},
+}
+
+
+def named_mapping(features):
+    return {
+        "features": features,
+        **{key: MAPPING[key] for key in MAPPING if key not in ("context", "bounds", "categories")},
+    }
+
+
+def test_columns_of_declared_features_lie_where_a_deployment_of_them_has_them(tmp_path):
+    rows = [*ROWS, ("", "tv", "north", "north", "1", 0, 0.5, "cem")]
+    world = own_vendors(file=written(tmp_path, rows), mapping=named_mapping(DECLARED))
+    schema = declare(DECLARED)
+    told = [
+        {"age": 20, "device": "phone"},
+        {"age": 60, "device": "desk"},
+        {"age": 99, "device": "desk"},
+        {"device": "tv"},
+    ]
+    expected = schema.positions(schema.read(b"".join(schema.encode(one).row for one in told)))
+    assert np.allclose(world.log.contexts, expected)
+    assert world.log.contexts[-1, 0] == 0.5, "a missing number lies in the middle"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({**MAPPING, "features": DECLARED}, "context: expected none beside declared features"),
+        (named_mapping({"age": {"kind": "number"}}), "features.age: expected the key range"),
+        (named_mapping({"likes": {"kind": "tags", "vocabulary": ["a"], "most": 1}}), "each context is in one cell"),
+        (named_mapping({f"f{one}": {"kind": "boolean"} for one in range(11)}), "at most 10"),
+        (named_mapping({"colour": {"kind": "boolean"}}), "colour"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused(tmp_path, mapping, message):
+    with pytest.raises(LogError, match=message):
+        own_vendors(file=written(tmp_path), mapping=mapping)

@@ -65,18 +65,10 @@ def test_a_stream_on_the_embedded_broker_tells_the_same(direct):
     assert not any(check.changed for check in stream.verify.values())
 
 
-def test_a_vendor_whose_items_are_all_reserved_shows_none_and_would_earn_nothing_alone():
-    some = {"items": {"capacity": 10}}
-    vendors = [
-        {"name": "here", **some},
-        {"name": "later", "items": {"capacity": 10, "reserved": 10}},
-        {"name": "too", **some},
-    ]
-    found = run_with(options_of("pdap", {**OPTIONS, "contexts": 400, "config": {"vendors": vendors}}))
-    here, later, too = found.vendors
-    assert (later.received, later.alone) == (0, 0.0)
-    assert later.sent == later.visits > 0
-    assert min(here.received, too.received, here.alone, too.alone) > 0
+def test_a_world_numbers_its_items():
+    vendors = [{"name": name, "items": {"capacity": 10, "named": True}} for name in ("here", "there")]
+    with pytest.raises(HushstreamError, match=r"vendors\.items\.named: expected false in a replay"):
+        run_with(options_of("pdap", {**OPTIONS, "config": {"vendors": vendors}}))
 
 
 def test_a_world_without_vendors_is_refused_with_who_plays_it():

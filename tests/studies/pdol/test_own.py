@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hushstream.features.schema import declare
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.studies.pdol.worlds.own import load_records, parse_record_mapping
 from hushstream.systems.pdol.configuration import UNIT
@@ -118,3 +119,40 @@ def test_a_mapping_that_does_not_fit_the_file_is_refused(tmp_path: Path) -> None
         load_records(write(tmp_path, "few.svm", "1 1:1\n"), parse_record_mapping(TABLE, "mapping"))
     with pytest.raises(LogError, match="missing key positive"):
         parse_record_mapping({"nodes": 2}, "mapping")
+
+
+NAMED = {
+    **{key: TABLE[key] for key in TABLE if key not in ("bounds", "categories")},
+    "features": {"age": {"kind": "number", "range": [0, 100]}, "kind": {"kind": "category", "vocabulary": ["a", "b"]}},
+}
+
+
+def test_columns_of_declared_features_become_the_cells_of_their_blocks(tmp_path: Path) -> None:
+    text = CSV + ",z,south,yes,4\n"
+    stream = load_records(write(tmp_path, "shop.csv", text), NAMED)
+    schema = declare(NAMED["features"])
+    assert stream.dimension == schema.cells + 1
+    told = [{"age": 50, "kind": "a"}, {"age": 100, "kind": "b"}, {"age": 500, "kind": "a"}, {"kind": "z"}]
+    for row, values in enumerate(told):
+        part = stream.rows.part(row, row + 1)
+        blocks = schema.blocks(schema.read(schema.encode(values).row))
+        dense = np.zeros(schema.cells)
+        np.add.at(dense, blocks.cells[0], blocks.values[0])
+        # Before the constant, all that is not 0, in proportion.
+        found = np.zeros(schema.cells + 1)
+        found[part.indices] = part.values / UNIT
+        assert found[:-1] / np.linalg.norm(found[:-1]) == pytest.approx(dense / np.linalg.norm(dense), abs=2e-3)
+    assert stream.nodes.tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bounds": {"age": [0, 1]}}, "bounds: expected none beside declared features"),
+        ({"features": {"age": {"kind": "number"}}}, "features.age"),
+        ({"features": {"colour": {"kind": "boolean"}}}, "colour"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(LogError, match=message):
+        load_records(write(tmp_path, "shop.csv", CSV), {**NAMED, **changes})

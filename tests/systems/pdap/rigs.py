@@ -51,6 +51,10 @@ def make_config(**changes: Any) -> PdapConfig:
     return PdapConfig(**{**plain, **sections, **changes})
 
 
+NAMED = (VendorConfig("one", 3, named=True), VendorConfig("two", 4, named=True))
+"""The vendors of the small deployment, their items having names."""
+
+
 def make_system(public_dataset: bool = False, **changes: Any) -> PdapSystem:
     return PdapSystem.of(make_config(**changes), public_dataset)
 
@@ -103,9 +107,10 @@ class VendorLearnerRig(Rig):
         fields = {"phase": phase, "origin": -1, "config_digest": bytes(16), "after_click": after_click}
         return self.put(f"contexts.{self.vendor}", codec.encode("Seal", fields), self.partition)
 
-    def change(self, arm: int, *, offered: bool, **changes: Any) -> int:
-        fields = {"arm": arm, "offered": offered, "config_digest": bytes(16), **changes}
-        return self.put(f"contexts.{self.vendor}", codec.encode("ArmChange", fields), self.partition)
+    def item(self, item: str, version: int, *, offered: bool = True, **changes: Any) -> int:
+        fields = {"item": item, "version": version, "offered": offered, "title": "", "features": ""}
+        fields |= {"config_digest": self.system.digest, **changes}
+        return self.put(f"items.{self.vendor}", codec.encode("Item", fields))
 
     def model(self, value: bytes) -> int:
         return self.put("models", value)
@@ -231,6 +236,8 @@ def recover(rig: Rig, machine: Any, journal: Sequence[bytes] | None = None) -> l
 def models_of(system: PdapSystem, batches: Sequence[Sequence[Reward]]) -> list[bytes]:
     """The genesis and the versions of an aggregator over a counter that was given these batches."""
     aggregator = TicketAggregatorRig(system)
+    for arm in range(system.config.arms) if system.config.named_items else ():
+        aggregator.change(arm, offered=True)
     aggregator.give(released_values(system, batches))
     return [aggregator.genesis, *aggregator.journal]
 
@@ -239,7 +246,12 @@ def played(system: PdapSystem, flip: bool) -> VendorLearnerRig:
     """Some events; with ``flip`` every reward r is 1 - r. A reward of 0 is one that never comes."""
     rig = VendorLearnerRig(system, SECRET)
     draw = np.random.default_rng(5)
+    if system.config.named_items:
+        for version, item in enumerate("abc", 1):
+            rig.item(item, version)
     for number in range(30):
+        if system.config.named_items and number in (10, 20):
+            rig.item("b", 4 + number // 20, offered=number == 20)
         event = f"e{number}"
         arm = rig.decide(event, draw.random(2).tolist())
         way, reward = draw.integers(4), abs(int(draw.integers(2)) - flip)

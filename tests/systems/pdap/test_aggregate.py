@@ -12,7 +12,7 @@ from hushstream.systems.pdap.algorithm.blocks import Blocks
 from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.algorithm.pool import FLOOR
 from hushstream.systems.pdap.cells import ROOT
-from hushstream.systems.pdap.errors import LastArm, PdapError
+from hushstream.systems.pdap.errors import PdapError
 
 EMPTY = np.zeros(0, dtype=np.int64)
 
@@ -76,20 +76,21 @@ def test_noise_from_far_out_moves_a_belief_no_further_than_its_slope_allows(pdap
     assert mean(30, 20.0) > mean(29, 20.0) > mean(20, 20.0)
 
 
-def test_a_withdrawn_arm_has_no_ticket_from_the_next_version_on_and_comes_back(pdap):
+def test_a_retired_arm_has_no_ticket_from_the_next_version_on_and_comes_back(pdap):
     aggregate = Aggregate(pdap.config(arms=5))
     before = set(aggregate.publish().tickets[0].tolist())
     first, others = min(before), set(range(10)) - {min(before)}
     assert all(aggregate.change(arm, offered=False) for arm in others)
     assert set(aggregate.publish().tickets[0].tolist()) == {first}
     assert not aggregate.change(first, offered=True), "it is offered already"
-    with pytest.raises(LastArm, match="got the last"):
-        aggregate.change(first, offered=False)
+    assert aggregate.change(first, offered=False)
+    assert aggregate.publish().pool == 0, "nothing is offered, and no ticket stands for an arm"
+    assert aggregate.change(first, offered=True)
     assert all(aggregate.change(arm, offered=True) for arm in others)
     assert set(aggregate.publish().tickets[0].tolist()) == before
 
 
-def test_what_was_released_of_a_withdrawn_arm_is_known_when_it_is_offered_again(pdap):
+def test_what_was_released_of_a_retired_arm_is_known_when_it_is_offered_again(pdap):
     aggregate = Aggregate(pdap.config(arms=5, epsilon=20.0))
     aggregate.fold(release([ROOT], [4], [200], [190], 200))
     aggregate.change(4, offered=False)
@@ -99,20 +100,41 @@ def test_what_was_released_of_a_withdrawn_arm_is_known_when_it_is_offered_again(
     assert (aggregate.publish().tickets == 4).sum() > 200
 
 
-def test_a_reserved_arm_is_tried_once_it_is_offered_however_small_the_pool_is(pdap):
-    config = pdap.config(arms=5)
-    held = replace(config, vendors=tuple(replace(vendor, arms=100, reserved=2) for vendor in config.vendors))
-    aggregate = Aggregate(held)
-    assert held.reserved == {98, 99, 198, 199}
-    assert not set(aggregate.pool.tolist()) & held.reserved
-    assert len(aggregate.pool) == FLOOR
+def named(config, arms):
+    return replace(config, vendors=tuple(replace(vendor, arms=arms, named=True) for vendor in config.vendors))
+
+
+def test_an_arm_that_comes_later_is_tried_once_it_is_offered_however_small_the_pool_is(pdap):
+    aggregate = Aggregate(named(pdap.config(arms=5), 100))
+    assert len(aggregate.pool) == 0
+    assert all(aggregate.change(arm, offered=True) for arm in range(190))
+    assert len(aggregate.pool) == FLOOR, "those of the beginning are tried as decisions grow in number"
     before = aggregate.pool.tolist()
+    aggregate.fold(release(outcomes=1))
     assert aggregate.change(199, offered=True)
     assert aggregate.pool.tolist() == [*before, 199]
     # Nothing was released of any arm, so all of the pool have tickets in turn.
     assert 199 in aggregate.publish().tickets
     aggregate.change(199, offered=False)
     assert aggregate.pool.tolist() == before
+    aggregate.change(199, offered=True)
+    aggregate.change(before[0], offered=False)
+    assert aggregate.pool.tolist()[-1] == 199
+    aggregate.change(before[0], offered=True)
+    assert aggregate.pool.tolist() == [*before, 199], "who was there before has the place that it had"
+
+
+def test_named_items_offered_at_once_give_the_models_of_numbered_ones(pdap):
+    """The model is a function of what is offered and of releases: names change nothing of it."""
+    plain = pdap.config(arms=5)
+    numbered, by_name = Aggregate(plain), Aggregate(named(plain, 5))
+    by_name._order = numbered._order  # It follows from the digest, which differs.
+    assert all(by_name.change(arm, offered=True) for arm in range(10))
+    for _ in range(2):
+        one, other = numbered.publish(), by_name.publish()
+        assert np.array_equal(one.tickets, other.tickets)
+        for aggregate in (numbered, by_name):
+            aggregate.fold(release([ROOT] * 2, [1, 4], [50, 40], [40, 2], 90))
 
 
 @pytest.mark.parametrize("arm", [20, -1])

@@ -54,11 +54,19 @@ def test_a_change_of_the_catalogue_gives_a_version_at_once_and_only_if_it_change
 
 
 def test_a_change_that_cannot_be_is_a_dead_letter_and_gives_no_version(rig):
-    for arm in range(6):
-        rig.change(arm, offered=False)
-    for arm, reason in ((6, "last_arm"), (7, "unknown_arm"), (-1, "unknown_arm")):
+    for arm in (7, -1):
         seen = rig.change(arm, offered=False)
-        assert (seen.reasons, seen.journals) == ([reason], [])
+        assert (seen.reasons, seen.journals) == (["unknown_arm"], [])
+
+
+def test_a_model_of_nothing_shows_nothing_and_the_first_item_gives_the_next_one(shops):
+    rig = shops.TicketAggregatorRig(shops.make_system(vendors=shops.NAMED))
+    served = Serving(rig.system.config.grid, seeded_key(1, "edge"))
+    served.apply(Aggregate(rig.system.config).publish())
+    assert len(served.shown) == 0
+    for offered, shown in ((True, [5]), (False, []), (True, [5])):
+        served.apply(parse_model(rig.change(5, offered=offered).journals[0], 7))
+        assert served.shown.tolist() == shown
 
 
 def test_whoever_applies_all_versions_has_the_model_that_follows_from_all_releases(shops, rig):

@@ -36,6 +36,8 @@ NONCE = bytes(range(32))
 
 def test_every_topic_that_holds_content_is_named():
     quiet = {topic.name for topic in KIND.topics} - {content.topic for content in pdap_contents()}
+    # What vendors offer is theirs, and no content of persons.
+    quiet.remove("items")
     assert all(name.startswith(("journal-", "marks-", "state-", "dead-letters-", "ledger")) for name in quiet)
 
 
@@ -44,7 +46,8 @@ def test_every_topic_that_holds_content_is_named():
 
 def played(shops, placement, content, seed):
     """A deployment in which one reward is ``content`` and all else is the same; under keys of this seed."""
-    system = declare(shops.make_system(release={"placement": placement, "first_window": 1000}, public_dataset=True))
+    release = {"placement": placement, "first_window": 1000}
+    system = declare(shops.make_system(release=release, public_dataset=True, vendors=shops.NAMED))
     clock = iter(range(10**12, 10**13, 100))
     log = MemoryLog(lambda: next(clock))
     driver = DirectDriver(log, all_machines(system, KeySource(seed=seed)), NONCE)
@@ -53,10 +56,11 @@ def played(shops, placement, content, seed):
         log.append(f"{topic}.{fields.pop('vendor', 'one')}", 0, codec.encode(schema, fields))
         driver.pump()
 
+    stock = catalogue_changes(system, put)
+    stock()
     for number in range(60):
         if number in (25, 45):
-            change = {"arm": 6, "offered": number == 45, "config_digest": bytes(16)}
-            put("contexts", "ArmChange", vendor="two", **change)
+            stock("i3", offered=number == 45)
         event, arm = f"e{number}", number % 7
         at, only = np.array([number / 60, 0.4], "<f4").tobytes(), bytes([1 << arm])
         put("contexts", "Context", event_id=event, user=f"u{number % 9}", line="one", context=at, eligible=only)
@@ -66,6 +70,20 @@ def played(shops, placement, content, seed):
     for phase, vendor in product(range(2), ("one", "two")):
         put("contexts", "Seal", vendor=vendor, phase=phase, origin=-1, config_digest=bytes(16), after_click=-1)
     return system, log
+
+
+def catalogue_changes(system, put):
+    """Fills the catalogues of both vendors, and then changes that of the second one."""
+    versions = {"one": 0, "two": 0}
+
+    def change(item=None, offered=True):
+        named = [("two", item)] if item else [("one", f"i{n}") for n in range(3)] + [("two", f"i{n}") for n in range(4)]
+        for vendor, one in named:
+            versions[vendor] += 1
+            fields = {"item": one, "version": versions[vendor], "offered": offered, "config_digest": system.digest}
+            put("items", "Item", vendor=vendor, title="", features="", **fields)
+
+    return change
 
 
 def values_on(log):
@@ -109,8 +127,8 @@ def test_under_one_key_a_reward_moves_sums_and_keyed_digests_alone(shops, placem
 
 
 @pytest.mark.parametrize("placement", ["serving", "home"])
-def test_a_withdrawn_arm_is_shown_by_nobody_and_what_was_shown_before_counts(shops, placement):
-    system = declare(shops.make_system(release={"placement": placement}))
+def test_a_retired_item_is_shown_by_nobody_and_what_was_shown_before_counts(shops, placement):
+    system = declare(shops.make_system(release={"placement": placement}, vendors=shops.NAMED))
     clock = iter(range(10**12, 10**13, 10))
     log = MemoryLog(lambda: next(clock))
     machines = all_machines(system, KeySource(seed=1))
@@ -132,17 +150,21 @@ def test_a_withdrawn_arm_is_shown_by_nobody_and_what_was_shown_before_counts(sho
         }
         return {event: arm for event, arm in found.items() if event.startswith(name)}
 
+    def put_of(topic, schema, vendor, **fields):
+        put(f"{topic}.{vendor}", schema, **fields)
+
+    stock = catalogue_changes(system, put_of)
+    stock()
     before = decided("before", 60)
-    gone = before["before7"]
-    home = "one" if gone < 3 else "two"
-    put(f"contexts.{home}", "ArmChange", arm=gone, offered=False, config_digest=bytes(16))
+    event, gone = next((event, arm) for event, arm in before.items() if arm >= 3)
+    stock(f"i{gone - 3}", offered=False)
     # Of what was decided before this was on screen.
-    put("clicks.one", "Feedback", kind="shown", event_id="before7", user="ann", arm=gone, reward=0.0)
+    put("clicks.one", "Feedback", kind="shown", event_id=event, user="ann", arm=gone, reward=0.0)
     assert gone not in decided("after", 200).values()
     put("contexts.one", "Seal", phase=0, origin=-1, config_digest=bytes(16), after_click=0)
     counters = [machine for machine in machines if isinstance(machine, BlockCounterMachine)]
     assert sum(machine.counter.taken for machine in counters) == 1
-    put(f"contexts.{home}", "ArmChange", arm=gone, offered=True, config_digest=bytes(16))
+    stock(f"i{gone - 3}")
     assert gone in decided("again", 200).values()
     found = verify(LogCopy.of(log), system, KeySource(seed=1))
     assert found.exit_code == 0, found
@@ -246,9 +268,7 @@ def test_a_configuration_from_plain_values_names_its_items_by_vendor():
         "vendors": [{"name": "a", "items": {"capacity": 3}}],
     }
     config = parse_config({**values, "vendors": [*values["vendors"], {"name": "b", "items": {"capacity": 2}}]})
-    assert [config.item(arm) for arm in range(5)] == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
-    with pytest.raises(ConfigurationError, match="arm: expected one below 5"):
-        config.item(5)
+    assert config.items == {"a": range(3), "b": range(3, 5)}
 
 
 def test_homes_close_windows_by_their_own_share_of_outcomes(shops):

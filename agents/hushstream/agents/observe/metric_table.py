@@ -301,6 +301,27 @@ METRICS: tuple[MetricSpec, ...] = (
         "Share of slots that hold a reward: of users who learn alone, as promised, and as released with noise (p2b).",
     ),
     MetricSpec(
+        "hushstream_lift_decisions",
+        "gauge",
+        "released",
+        ("role", "partition", "group"),
+        "Decisions that were shown, with noise, by the model and in the hold-out, of the newest release (p2b).",
+    ),
+    MetricSpec(
+        "hushstream_lift_reward_ratio",
+        "gauge",
+        "released",
+        ("role", "partition", "group"),
+        "Reward of a decision, with noise, of both groups (p2b).",
+    ),
+    MetricSpec(
+        "hushstream_lift_reward_variance",
+        "gauge",
+        "released",
+        ("role", "partition", "group"),
+        "Variance of that reward, by sampling of users and by noise (p2b).",
+    ),
+    MetricSpec(
         "hushstream_budget_spent_micro_epsilon",
         "gauge",
         "released",
@@ -381,6 +402,11 @@ def role_gauges_of(scope_classes: Iterable[str]) -> Mapping[str, RoleGauge]:
         **{
             f"reward_{source}": RoleGauge("hushstream_outlook_reward_ratio", {"source": source})
             for source in ("alone", "promised", "found")
+        },
+        **{
+            f"lift_{figure}_{group}": RoleGauge(f"hushstream_lift_{figure}", {"group": group})
+            for figure in ("decisions", "reward_ratio", "reward_variance")
+            for group in ("model", "holdout")
         },
         **budgets,
     }

@@ -85,6 +85,7 @@ class Metrics:
         self,
         labels: Labels,
         reason_of: Callable[[bytes], str] | None = None,
+        figures_of: Callable[[str, bytes], Mapping[str, float]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Register all of `METRICS`.
@@ -92,6 +93,7 @@ class Metrics:
         Args:
             labels: the values that labels may have.
             reason_of: reads the reason code out of a dead letter.
+            figures_of: what to show of a record that has left, by the names of `role_gauges_of`.
             clock: in seconds, from any time on.
         """
         self._clock = clock
@@ -100,7 +102,7 @@ class Metrics:
         self.zone = CollectorRegistry()
         self._labels = labels
         self._gauges = role_gauges_of(labels.scope_classes)
-        self._reason_of = reason_of
+        self._reason_of, self._figures_of = reason_of, figures_of
         self._metrics = {spec.name: self._register(spec) for spec in METRICS}
         self._endpoints: list[MetricsEndpoints] = []
         self._shown: set[int] = set()
@@ -153,6 +155,8 @@ class Metrics:
         totals: dict[str, int] = {}
         for output in outputs:
             totals[output.topic] = totals.get(output.topic, 0) + 1
+            if self._figures_of is not None:
+                self.role_gauges(output.partition, self._figures_of(output.topic, output.value))
         for topic, total in totals.items():
             self._of("hushstream_releases_total", topic=self._known(topic, self._labels.topics)).inc(total)
 

@@ -160,6 +160,7 @@ def role_work(name: str, system: System, keys: KeySource, schema_generation: int
         role.private_work,
         frozenset(name for name in role_topics(role, system).inputs if topic_of(system, name).private_lag),
         role.scope_classes,
+        partial(role.figures, system.core),
     )
     return RoleWork(MachineMaker(role, system, keys, schema_generation), role_topics(role, system), reporting)
 

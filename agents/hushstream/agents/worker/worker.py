@@ -65,6 +65,7 @@ class Reporting:
         private_work: whether batches follow from content.
         private_lag: inputs whose number of records is content.
         scope_classes: of the charges that the gauges show.
+        figures_of: what to show of a record that has left, from its topic and bytes, by the same names.
     """
 
     outcomes: tuple[str, ...] = ()
@@ -77,6 +78,7 @@ class Reporting:
     private_work: bool = False
     private_lag: frozenset[str] = frozenset()
     scope_classes: tuple[str, ...] = ()
+    figures_of: Callable[[str, bytes], Mapping[str, float]] | None = None
 
 
 def observe_nothing(stage: str, partition: int, sequence: int) -> None:
@@ -375,7 +377,7 @@ class RoleWorker:
             reporting.roles, reporting.schema_generation, reporting.private_work, reporting.private_lag,
             reporting.scope_classes,
         )  # fmt: skip
-        return Metrics(labels, reporting.reason_of)
+        return Metrics(labels, reporting.reason_of, reporting.figures_of)
 
     def _serve_metrics(self) -> None:
         settings = self._settings

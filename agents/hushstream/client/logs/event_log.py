@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from hushstream.engine.records import InputRecord
@@ -14,8 +14,8 @@ class EventLog(Protocol):
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
         """Begin to deliver records of answers: ``on_answers(partition, offset, value)`` in log order."""
 
-    async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """Append and return the offset once the log has acknowledged it."""
+    def append(self, topic: str, partition: int, value: bytes) -> Awaitable[int]:
+        """Append; gives the offset once the log has acknowledged it."""
 
     async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
         """All records of a public topic from offset ``low`` up to where it ends now."""

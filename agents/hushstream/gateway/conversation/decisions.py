@@ -185,7 +185,7 @@ TAKEN = Taken(logged=True)
 
 
 async def _added(items: Catalogue, item: str, features: Mapping[str, Any]) -> None:
-    await items.refresh()
+    await items.refresh_all()
     if items.find(item) is None:
         await items.add(item, features=features)
 
@@ -249,7 +249,7 @@ class DecisionAnswers(Answers):
         """See `Answers`."""
         await super().__aenter__()
         if self._client.items.named:
-            await self._client.items.refresh()
+            await self._client.items.refresh_all()
             self._following = asyncio.create_task(self._follow_items())
         if self._default is None and self._stated is not None:
             _log.warning("baseline: expected the id of an item, got one that is none; requests go without until it is")
@@ -275,7 +275,7 @@ class DecisionAnswers(Answers):
         while True:
             await asyncio.sleep(_ITEMS_SECONDS)
             with suppress(HushstreamError):
-                await self._client.items.refresh()
+                await self._client.items.refresh_all()
 
     async def _know(self, items: Iterable[Any], seconds: float) -> None:
         """Read on in the catalogue where it lacks one of these items, which may have come in a moment ago.
@@ -295,7 +295,7 @@ class DecisionAnswers(Answers):
             if not missing:
                 return
             if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(catalogue.refresh())
+                self._reading = asyncio.create_task(catalogue.refresh_all())
             await in_time(self._reading, ends - time.monotonic())
             missing = {one for one in missing if not catalogue.holds(one)}
         if missing:

@@ -31,16 +31,24 @@ class PredictionAsked(Asked):
     node: Node
     indices: Annotated[
         list[Annotated[int, Field(ge=0, le=_INDEX)]], Field(max_length=_MAX_FEATURES, description="Each once.")
-    ]
+    ] = Field(default_factory=list)
     values: Annotated[
         list[Annotated[float, Field(ge=-1, le=1)]],
         Field(max_length=_MAX_FEATURES, description="One for each index, with an L2 norm of at most 1 together."),
-    ]
+    ] = Field(default_factory=list)
+    record: Annotated[
+        dict[str, Any] | None,
+        Field(
+            max_length=_MAX_FEATURES,
+            description="In their place, where features are declared: values by name; what is absent or null is "
+            "missing.",
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
-        if len(self.indices) != len(self.values):
-            raise ValueError("values: expected one for each index")
+        if len(self.indices) != len(self.values) or (self.record is not None and self.indices):
+            raise ValueError("values: expected one for each index, and none beside values by name")
         return self
 
 
@@ -99,7 +107,7 @@ class PredictionAnswers(Answers):
         """Over a log of the deployment."""
         rules: RecordRules = system.requests
         self._rules = rules
-        self._client = RecordClient(log, rules.nodes, rules.dimension, schema_generation=schema_generation)
+        self._client = RecordClient(log, *rules, schema_generation=schema_generation)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
         self._by_call = {PREDICT: self.predict, LABEL: self.label}
@@ -111,25 +119,32 @@ class PredictionAnswers(Answers):
     def schema(self) -> Mapping[str, Any]:
         """See `Answers`."""
         return {
-            "record": {"dimension": self._rules.dimension, "expected": "an L2 norm of at most 1"},
+            "record": self._record,
             "nodes": self._rules.nodes,
             "label": {"expected": "1 or -1"},
             "remembered_seconds": self._remembered.wait_seconds,
         }
 
+    @property
+    def _record(self) -> Mapping[str, Any]:
+        schema = self._rules.features
+        if schema is not None:
+            return {"features": schema.plain, "expected": "values of the declared features"}
+        return {"dimension": self._rules.dimension, "expected": "an L2 norm of at most 1"}
+
     async def predict(self, asked: PredictionAsked) -> PredictionAnswered:
         """Answer `PREDICT`."""
         self._check_node(asked.node)
-        request = hash((asked.user, asked.node, tuple(asked.indices), tuple(asked.values)))
+        said = (tuple(asked.indices), tuple(asked.values), repr(sorted((asked.record or {}).items())))
+        request = hash((asked.user, asked.node, *said))
         event = self._remembered.asked(asked.event_id, asked.user, request)
         if event.logged:
             known: PredictionAnswered = event.answer[1]
             return known
         try:
             with self._remembered.asking(asked.event_id, event):
-                asking = self._client.predict(
-                    asked.event_id, asked.user, asked.node, asked.indices, asked.values, timeout=self._seconds
-                )
+                given = (asked.indices, asked.values) if asked.record is None else (asked.record,)
+                asking = self._client.predict(asked.event_id, asked.user, asked.node, *given, timeout=self._seconds)
                 found = await in_time(asking, self._seconds, "no-answer")
         except BadContext as error:
             raise Problem("bad-record", str(error)) from None

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from hushstream.engine.declare.requests import RequestRefused
@@ -54,7 +55,8 @@ class Remembered:
         self.wait_seconds = wait_seconds
         self._most = most
         self._clock = clock
-        self._events: dict[str, Event] = {}
+        # Unlike a dict, it finds its oldest entry at once, however many before it have gone.
+        self._events: OrderedDict[str, Event] = OrderedDict()
 
     def __len__(self) -> int:
         """How many events are remembered."""
@@ -81,20 +83,14 @@ class Remembered:
             raise Problem("event-conflict")
         return event
 
-    @contextmanager
-    def asking(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> Iterator[None]:
+    def asking(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> _Asking:
         """Within it the log is asked; of what is refused nothing is decided, so its id is free for another request.
 
         Args:
             event_id, event: what is asked under.
             refusals: errors that refuse, beside those of every client.
         """
-        refused: tuple[type[HushstreamError], ...] = (RequestRefused, LogBusy, *refusals)
-        try:
-            yield
-        except refused:
-            self.forget(event_id, event)
-            raise
+        return _Asking(self, event_id, event, (RequestRefused, LogBusy, *refusals))
 
     def begin(self, event_id: str, user: str, request: Hashable) -> Event:
         """Remember that something is asked under this id, which none is remembered of."""
@@ -111,7 +107,27 @@ class Remembered:
     def _drop_old(self, now: float) -> None:
         """From the oldest on; events begin in the order of the clock."""
         while self._events:
-            event_id, oldest = next(iter(self._events.items()))
+            oldest = next(iter(self._events.values()))
             if oldest.expires > now and len(self._events) <= self._most:
                 return
-            del self._events[event_id]
+            self._events.popitem(last=False)
+
+
+class _Asking:
+    """See `Remembered.asking`."""
+
+    __slots__ = ("_event", "_event_id", "_refused", "_remembered")
+
+    def __init__(
+        self, remembered: Remembered, event_id: str, event: Event, refused: tuple[type[HushstreamError], ...]
+    ) -> None:
+        self._remembered, self._event_id, self._event, self._refused = remembered, event_id, event, refused
+
+    def __enter__(self) -> None:
+        """Nothing is done before."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, self._refused):
+            self._remembered.forget(self._event_id, self._event)

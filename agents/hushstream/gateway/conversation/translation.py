@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from hushstream.client.arguments import vector_of
+from hushstream.client.arguments import packed_of
 from hushstream.client.decisions import Decision
 from hushstream.client.items import Items as Catalogue
 from hushstream.engine.declare.requests import ContextRules
@@ -81,7 +81,7 @@ class Translation:
             return context, repr(sorted(context.items())).encode()
         if isinstance(context, dict):
             return context, self._rules.row_of(context)
-        return context, vector_of(context).tobytes()
+        return context, packed_of(context)
 
     def arm(self, item: Item) -> int | str:
         """An item as a client takes it: whether an id is in the catalogue the client tells.
@@ -122,9 +122,7 @@ class Translation:
         if self._catalogue is None:
             return [{"item": arm} for arm in range(self._rules.arms)]
         return [
-            {"item": one.item, "title": one.title, "features": dict(one.features)}
-            for one in self._catalogue.known()
-            if one.offered
+            {"item": one.item, "title": one.title, "features": dict(one.features)} for one in self._catalogue.offered()
         ]
 
     def schema(self) -> dict[str, Any]:

@@ -99,8 +99,11 @@ class DeviceServer(HttpServer[DeviceCall]):
             return self._looks[path](request)
         # What an address may not send is not read.
         self._slots.take(source, 1)
-        with self._busy.one():
+        self._busy.begin()
+        try:
             return await self._slot(request)
+        finally:
+            self._busy.end()
 
     async def _slot(self, request: web.BaseRequest) -> web.Response:
         begun = asyncio.get_running_loop().time()

@@ -152,9 +152,11 @@ export interface PredictionAsked {
   /** The holder of the record, from 0. */
   node: number;
   /** Each once. */
-  indices: number[];
+  indices?: number[];
   /** One for each index, with an L2 norm of at most 1 together. */
-  values: number[];
+  values?: number[];
+  /** In their place, where features are declared: values by name; what is absent or null is missing. */
+  record?: Record<string, unknown> | null;
 }
 
 /** What a program tells problems apart by. */

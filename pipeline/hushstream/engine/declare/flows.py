@@ -31,6 +31,9 @@ def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
     """Who reads a topic; a journal's writer reads it, too."""
     found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
     clients = [topic.application] if topic.client in ("reads", "changes") else []
+    if topic.client == "changes" and topic.party:
+        # What one party is shown may be another's item.
+        clients = [of_party(CLIENT, role.party) for role in roles if role.party]
     return tuple(dict.fromkeys(clients + found + ([] if topic.reader is None else [topic.reader])))
 
 

@@ -5,8 +5,9 @@ Learners decode by these rules, and clients check them before they send, so both
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.context_columns import RowForm
 from hushstream.schemas.errors import HushstreamError
+
+_NUMBER_BYTES = 4
 
 
 class RequestRefused(HushstreamError):
@@ -60,15 +63,17 @@ class ContextRules:
         arms: how many there are.
         width: how many numbers a context has; bytes of a row where features are declared.
         good: which rows of contexts (n, width) are taken.
+        good_row: the same of one row, for whoever has one at a time: for a few numbers an array costs ten times as much
+            as they do; None where `good` alone tells.
         refusal: the reason that stands in the dead letters for the others.
         expected: what a good context is, in words.
         tracks: what a context may name as its track.
         users: who may ask; None for anybody.
         good_reward: whether a reward from 0 to 1 is taken.
         expected_reward: what a good reward is, in words.
-        items: the arms of each party, by its name, where parties withdraw and offer items of their own; else None.
         features: the declared features that a context gives the values of, by name; None where contexts are numbers.
-        catalogue: what the catalogue may hold, where items have names; None where they are numbers.
+        catalogue: what the catalogue may hold, where items have names and all share one; None where they are numbers.
+        catalogues: what the catalogue of each party may hold, by its name, where each has items of its own by name.
         events_are_users: whether each event is a user of its own.
         item_numbers: how many numbers of a context belong to each item, where it holds features of every one; else
             None. Where items have names too, an application gives them by id.
@@ -81,12 +86,13 @@ class ContextRules:
     refusal: str
     expected: str
     tracks: Collection[str]
+    good_row: Callable[[Sequence[float]], bool] | None = None
     users: Container[str] | None = None
     good_reward: Callable[[float], bool] = any_reward
     expected_reward: str = "a number in [0, 1]"
-    items: Mapping[str, range] | None = None
     features: FeatureSchema | None = None
     catalogue: CatalogueRules | None = None
+    catalogues: Mapping[str, CatalogueRules] = field(default_factory=dict)
     events_are_users: bool = False
     item_numbers: int | None = None
     shadow: bool = False
@@ -113,7 +119,7 @@ class ContextRules:
         self,
         user: str,
         track: str,
-        context: NDArray[np.float32] | None,
+        context: bytes | None,
         eligible: Sequence[int] | None,
         baseline: int | None,
     ) -> None:
@@ -122,7 +128,7 @@ class ContextRules:
         Args:
             user: who asks.
             track: the track that is named.
-            context: float32 (d,), finite; None for one that `row_of` has made a row.
+            context: the bytes of float32 (d,), finite; None for one that `row_of` has made a row.
             eligible: arms, None for all.
             baseline: an arm, or None.
 
@@ -132,16 +138,25 @@ class ContextRules:
         self._check_user(user)
         if track not in self.tracks:
             raise UnknownTrack(f"track: expected one of {', '.join(sorted(self.tracks))}, got another")
-        for arm in (*(() if eligible is None else eligible), *(() if baseline is None else (baseline,))):
+        for arm in eligible or ():
             self._check_arm(arm)
-        if context is None:
-            return
+        if baseline is not None:
+            self._check_arm(baseline)
+        if context is not None:
+            self._check_numbers(context)
+
+    def _check_numbers(self, context: bytes) -> None:
+        numbers = len(context) // _NUMBER_BYTES
         if self.features is not None:
             known = ", ".join(self.features.layout.names or ())
-            raise BadContext(f"context: expected values by name ({known}), got {len(context)} numbers")
-        if len(context) != self.width:
-            raise BadContext(f"context: expected {self.width} numbers ({self.expected}), got {len(context)}")
-        if not self.good(context[None, :])[0]:
+            raise BadContext(f"context: expected values by name ({known}), got {numbers} numbers")
+        if numbers != self.width:
+            raise BadContext(f"context: expected {self.width} numbers ({self.expected}), got {numbers}")
+        if self.good_row is not None:
+            good = self.good_row(struct.unpack(f"<{numbers}f", context))
+        else:
+            good = bool(self.good(np.frombuffer(context, "<f4")[None, :])[0])
+        if not good:
             raise BadContext(f"context: expected {self.expected}, got other numbers; it was not sent")
 
     def check_feedback(self, user: str, arm: int, reward: float) -> None:
@@ -154,19 +169,6 @@ class ContextRules:
         self._check_arm(arm)
         if not self.good_reward(reward):
             raise BadReward(f"reward: expected {self.expected_reward}, got another")
-
-    def check_item(self, party: str, arm: int) -> None:
-        """Refuse to withdraw or offer what is not a party's own.
-
-        Raises:
-            UnknownArm: it is no item of the party.
-            RequestRefused: nobody has items here.
-        """
-        if self.items is None or party not in self.items:
-            raise RequestRefused("arm: expected a deployment of vendors, and one of them, to withdraw or offer items")
-        own = self.items[party]
-        if arm not in own:
-            raise UnknownArm(f"arm: expected one of {party}'s items, {own.start} to {own.stop - 1}, got {arm}")
 
     def _check_user(self, user: str) -> None:
         if self.users is not None and user not in self.users:

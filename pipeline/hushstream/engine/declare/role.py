@@ -69,6 +69,11 @@ def no_outlook(machine: Any) -> tuple[int, Callable[[], Mapping[str, float]]] | 
     return None
 
 
+def no_figures(core: Any, topic: str, value: bytes) -> Mapping[str, float]:
+    """Of a role whose records are shown by their number alone."""
+    return {}
+
+
 def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
     """Of a role of which nothing is to be shown beside what follows from its journal."""
     return ()
@@ -94,6 +99,8 @@ class Role:
             `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
         outlook: what was promised beside what was released, as further gauges that take long to compute: a version, and
             what computes them for it, apart from the machine, on copies; None where there is nothing yet.
+        figures: what is shown of a record once it has left, from the deployment, its topic and its bytes, by the names
+            of `gauges`: a machine may hold what is not in its journal yet, and so not charged.
         scope_classes: classes of the charges that its gauges show.
         reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
             (`hushstream.engine.declare.outcomes.Refusal`) refuse.
@@ -122,6 +129,7 @@ class Role:
     marks: str | None = None
     gauges: Callable[[Any, float], Mapping[str, float]] = no_gauges
     outlook: Callable[[Any], tuple[int, Callable[[], Mapping[str, float]]] | None] = no_outlook
+    figures: Callable[[Any, str, bytes], Mapping[str, float]] = no_figures
     scope_classes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     proof: Callable[..., Iterable[tuple[int, str]]] = no_flaw

@@ -41,6 +41,8 @@ class DecodedContexts:
     refused: dict[int, str] = field(default_factory=dict)
     oversized: list[int] = field(default_factory=list)
     """Offsets of batch records with more than `MAX_ROWS` rows; their rows are to be passed over."""
+    losses: list[tuple[int, int]] = field(default_factory=list)
+    """Where features are declared: of each row, see `FeatureSchema.losses`."""
 
     def rows_of(self, part: InputSlice) -> range:
         """Which of the rows are of records of a slice."""
@@ -154,10 +156,12 @@ class Arrivals:
         return cut(part, next(later, part.high))
 
 
-def decode_checked(part: InputSlice, rules: ContextRules, own: frozenset[str] = frozenset()) -> DecodedContexts:
-    """Decode a slice of contexts, and records of ``own`` schemas; with the rules' refusal of rows that are not good."""
-    columns = gather_contexts(part.records, rules.width, rules.arms, own, rules.form)
+def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
+    """Decode a slice of contexts, with the rules' refusal of rows that are not good."""
+    columns = gather_contexts(part.records, rules.width, rules.arms, rules.form)
     decoded = DecodedContexts(part.low, part.high, columns)
+    if rules.features is not None:
+        decoded.losses = rules.features.losses(columns.contexts.tobytes())
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]

@@ -43,7 +43,6 @@ from hushstream.schemas.columns import (
     REWARD,
     FeedbackColumns,
     ForgetMark,
-    OwnMark,
     PhaseEndMark,
     Reject,
     gather_feedback,
@@ -112,13 +111,7 @@ class Forget(NamedTuple):
     user: str
 
 
-class Own(NamedTuple):
-    """A record among contexts that one system alone knows."""
-
-    mark: OwnMark
-
-
-Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget | Own
+Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget
 
 
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
@@ -188,15 +181,16 @@ class Batch(AnsweredBatch):
         for piece in self._pieces:
             rows = piece.rows_of(part)
             done = rows.start
+            for missing, at_end in piece.losses[rows.start : rows.stop]:
+                self.counts[Outcome.VALUE_MISSING] += missing
+                self.counts[Outcome.VALUE_AT_END] += at_end
             for mark in _marks_of(piece, part):
                 now_ms = yield from self._runs(piece, range(done, mark.position), now_ms)
                 done = mark.position
                 if isinstance(mark, PhaseEndMark):
                     now_ms = yield from self._phase_end(mark, now_ms)
-                elif isinstance(mark, ForgetMark):
-                    now_ms = yield from self._forget(mark, now_ms)
                 else:
-                    yield Own(mark)
+                    now_ms = yield from self._forget(mark, now_ms)
             now_ms = yield from self._runs(piece, range(done, rows.stop), now_ms)
         yield from self._before(NEVER_MS - 1)
 
@@ -374,10 +368,10 @@ class Batch(AnsweredBatch):
 # The inputs that are merged.
 
 
-def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark | OwnMark]:
+def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark]:
     """What lies among the contexts of a slice, in log order."""
     columns = piece.columns
-    marks: list[PhaseEndMark | ForgetMark | OwnMark] = [*columns.phase_ends, *columns.forgets, *columns.own]
+    marks: list[PhaseEndMark | ForgetMark] = [*columns.phase_ends, *columns.forgets]
     return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 

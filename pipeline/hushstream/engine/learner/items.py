@@ -1,4 +1,5 @@
-"""The catalogue of items at a learner. Every learner reads the whole topic, merged with its other inputs."""
+"""The catalogue of items at a learner. Every learner reads the whole topic (of its party, where each has one of its
+own), merged with its other inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import NamedTuple
 
-from hushstream.engine.catalogue import ITEMS, Catalogue, CatalogueRules, ItemChange, ItemRefused, change_of
+from hushstream.engine.catalogue import Catalogue, CatalogueRules, ItemChange, ItemRefused, change_of
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.records import InputRecord, InputSlice, TopicPartition
@@ -35,10 +36,9 @@ class ItemReader:
         catalogue: what they came to, as far as their turns were taken.
     """
 
-    topic: TopicPartition = (ITEMS, 0)
-
     def __init__(self, rules: CatalogueRules) -> None:
         """Begin before the first change."""
+        self.topic: TopicPartition = (rules.topic, 0)
         self.position = 0
         self.catalogue = Catalogue(rules)
         self._latest_ms = 0
@@ -90,7 +90,7 @@ def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
 
 
 def until_next_change(
-    slices: Sequence[InputSlice], contexts: TopicPartition, now_ms: int
+    slices: Sequence[InputSlice], places: tuple[TopicPartition, TopicPartition], now_ms: int
 ) -> tuple[Sequence[InputSlice], bool]:
     """The slices up to the first change of the catalogue behind the first context, and whether anything is cut.
 
@@ -99,11 +99,11 @@ def until_next_change(
 
     Args:
         slices: what has arrived.
-        contexts: which of them holds contexts.
+        places: which of them holds contexts, and which changes.
         now_ms: up to which log time contexts were folded.
     """
     given = {(part.topic, part.partition): part for part in slices}
-    asked, changes = given.get(contexts), given.get(ItemReader.topic)
+    asked, changes = (given.get(place) for place in places)
     if asked is None or changes is None or not asked.records or not changes.records:
         return slices, False
     first_ms = max(now_ms, asked.records[0].timestamp_ms)
@@ -116,5 +116,5 @@ def until_next_change(
     at_ms, offset = later
     reached = accumulate((record.timestamp_ms for record in asked.records), max)
     end = next((one.offset for one_ms, one in zip(reached, asked.records, strict=True) if one_ms >= at_ms), asked.high)
-    kept = {contexts: cut(asked, end), ItemReader.topic: cut(changes, offset)}
+    kept = dict(zip(places, (cut(asked, end), cut(changes, offset)), strict=True))
     return [kept.get(place, part) for place, part in given.items()], end < asked.high

@@ -31,7 +31,7 @@ from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
 from hushstream.systems.p2b.contribution.summed import require_code_sizes, resolve_codes, summed_of
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD
-from hushstream.systems.p2b.edge.agent import normalised
+from hushstream.systems.p2b.edge.agent import is_normalised, normalised
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
@@ -159,6 +159,7 @@ class CodesForm:
             arms=self.config.arms,
             width=self.config.context.dimension,
             good=normalised,
+            good_row=is_normalised,
             refusal=Refusal.UNNORMALISED_CONTEXT,
             expected="a histogram: no entry below 0, and the sum is 1",
             tracks=tracks,

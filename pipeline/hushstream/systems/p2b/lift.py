@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -360,6 +360,18 @@ def lift_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Lift:
         _needed(variance),
         (float(model[0]), float(holdout[0])),
     )
+
+
+def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, float]:
+    """What is shown of one counter's newest release, by group; of a group that is not told from the noise nothing."""
+    found = lift_of([newest], decisions_per_user)
+    figures = {}
+    for group, rate in zip(GROUPS, (found.model, found.holdout), strict=True):
+        if rate is not None:
+            figures[f"lift_decisions_{group}"] = rate.shown
+            figures[f"lift_reward_ratio_{group}"] = rate.rate
+            figures[f"lift_reward_variance_{group}"] = (rate.half_width / NORMAL_95) ** 2
+    return figures
 
 
 def _needed(variance: float) -> float:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.feedback.join import JOIN_OUTCOMES
+from hushstream.schemas import codec
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.signing import Signer
+from hushstream.systems.p2b.lift import lift_figures
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
@@ -47,6 +51,15 @@ def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str,
     return {**spent, **model_gauges(version, machine.models[0].published_ms, now_seconds)}
 
 
+def _learner_figures(core: P2BSystem, topic: str, value: bytes) -> Mapping[str, float]:
+    """The lift over a hold-out; in the shadow items are counted, of which no partition alone says enough."""
+    if topic != "lift" or not core.config.lift.holdout:
+        return {}
+    fields = codec.decode(value, frozenset({"Lift"}))[1]
+    newest = (np.frombuffer(fields["sums"], "<i8"), fields["variance"], fields["levels"])
+    return lift_figures(newest, core.config.lift.decisions_per_user)
+
+
 def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[str, float]:
     # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
     price = machine.spending.terms.price.cost.epsilon_micro
@@ -74,6 +87,7 @@ LEARNER = answering_role(
     marks="marks-edge",
     homes="learner",
     gauges=_learner_gauges,
+    figures=_learner_figures,
     scope_classes=("lift",),
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
 )

@@ -61,22 +61,22 @@ class VendorConfig:
 
     Attributes:
         name: of the vendor; it stands in topic names.
-        arms: items that it may ever show, reserved ones included.
-        reserved: the last so many of them are shown only once the vendor offers them, by a record in the log
-            (`hushstream.client.Client.offer`).
+        arms: items that it may ever show.
+        named: whether they have ids of the vendor's own, which it adds and retires while the deployment runs; each has
+            one of the numbers for good, so ``arms`` is how many there may ever be.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
     name: str
     arms: int
-    reserved: int = later(0)
+    named: bool = later(False)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment_name(self.name)
         whole("vendors.items.capacity", self.arms, 1, LARGEST_ARMS)
-        whole("vendors.items.reserved", self.reserved, 0, self.arms)
+        require(isinstance(self.named, bool), "vendors.items.named", "true or false", self.named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +300,8 @@ class PdapConfig:
         require(bool(names), "vendors", "at least one", names)
         require(len(set(names)) == len(names), "vendors", "names that differ", names)
         require(self.arms <= LARGEST_ARMS, "vendors", f"at most {LARGEST_ARMS} arms in all", self.arms)
-        held = len(self.reserved)
-        require(
-            held < self.arms, "vendors.items.reserved", "an arm at least that is not reserved", f"{held} of {self.arms}"
-        )
+        named = {vendor.named for vendor in self.vendors}
+        require(len(named) == 1, "vendors.items.named", "the same of all vendors", "both true and false")
         if self.declared is None:
             whole("features.dimension", self.dimension, 1, LARGEST_DIMENSION)
         else:
@@ -353,18 +351,9 @@ class PdapConfig:
         return {vendor.name: range(end - vendor.arms, end) for vendor, end in zip(self.vendors, ends, strict=True)}
 
     @property
-    def reserved(self) -> frozenset[int]:
-        """Arms that are shown only once they are offered."""
-        items = self.items
-        return frozenset(arm for vendor in self.vendors for arm in items[vendor.name][vendor.arms - vendor.reserved :])
-
-    def item(self, arm: int) -> tuple[str, int]:
-        """Whose arm it is, and its number among that vendor's items."""
-        for vendor in self.vendors:
-            if 0 <= arm < vendor.arms:
-                return vendor.name, arm
-            arm -= vendor.arms
-        raise ConfigurationError(f"arm: expected one below {self.arms}, got another")
+    def named_items(self) -> bool:
+        """Whether items have names, and come and go in a catalogue of each vendor."""
+        return self.vendors[0].named
 
     @property
     def counters(self) -> int:
@@ -413,7 +402,7 @@ def pdap_digest(config: PdapConfig, public_dataset: bool = False) -> bytes:
 
 KEYS: Mapping[str, str | None] = {
     "vendors.*.arms": f"vendors.*.{language.ITEMS}",
-    "vendors.*.reserved": "vendors.*.items.reserved",
+    "vendors.*.named": f"vendors.*.{language.NAMED_ITEMS}",
     "dimension": language.DIMENSION,
     "declared": language.FEATURES,
     "release.epsilon": language.EPSILON,

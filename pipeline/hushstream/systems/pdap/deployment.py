@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.system import NO_NONCE, Core
@@ -90,7 +91,7 @@ class PdapSystem(Core[PdapConfig]):
             refusal=PdapRefusal.CONTEXT_OUTSIDE,
             expected="numbers from 0 to 1",
             tracks=self.homes,
-            items=self.config.items,
+            catalogues=self.catalogues,
             good_reward=lambda reward: self.within_levels(reward) is not None,
             expected_reward=f"a multiple of 1/{levels} from 0 to 1 (feedback.reward_levels)",
             shadow=self.config.mode == "shadow",
@@ -105,6 +106,19 @@ class PdapSystem(Core[PdapConfig]):
             expected="values of the declared features",
             features=schema,
         )
+
+    @cached_property
+    def catalogues(self) -> Mapping[str, CatalogueRules]:
+        """What the catalogue of each vendor may hold; none where items have no names.
+
+        No row is used again: outcomes of a cell with few of them wait in a counter without end.
+        """
+        if not self.config.named_items:
+            return {}
+        return {
+            vendor: CatalogueRules(len(arms), None, self.digest, party=vendor, first=arms.start)
+            for vendor, arms in self.config.items.items()
+        }
 
     @cached_property
     def owners(self) -> Int64:
@@ -124,7 +138,7 @@ class PdapSystem(Core[PdapConfig]):
         return counters_topic(self.config, name, vendor)
 
     def bad_change(self, arm: int, home: int | None) -> str | None:
-        """Why a vendor (None: one that is not known) cannot withdraw or offer an arm; None where it can."""
+        """Why a vendor (None: one that is not known) cannot offer or retire the item of an arm; None where it can."""
         if not 0 <= arm < self.config.arms:
             return Reason.UNKNOWN_ARM
         return None if home in (None, self.owners[arm]) else PdapRefusal.ARM_OF_ANOTHER_VENDOR

@@ -9,9 +9,5 @@ class PdapError(HushstreamError):
     """A context, an outcome, a block or a model that does not fit; says what was expected and what came."""
 
 
-class LastArm(PdapError):
-    """Without this one no arm could be shown."""
-
-
 class CellsExhausted(PdapError):
     """A grid is too fine for its cells to be numbered."""

@@ -31,7 +31,7 @@ UNIT = "one reward"
 NOT_PROTECTED = (
     "which cell a context lies in, its home vendor, who was forwarded to whom, and when anything happened",
     "which arm was shown, that it was shown, and how many outcomes each cell and arm has had (all public)",
-    "what vendors withdraw and offer, and when: it is published as it is, whatever they decided it by",
+    "which items vendors offer and retire, and when: it is published as it is, whatever they decided it by",
     "what holds for the population, and what follows from it for anyone",
     OPEN_IN["hosted"],
     "an arm's share of tickets in a cell: every vendor reads what the others' arms are believed to earn",

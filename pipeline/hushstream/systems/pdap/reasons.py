@@ -9,7 +9,7 @@ BEYOND_HORIZON = "beyond_horizon"
 
 
 ARM_CHANGED = "arm_changed"
-"""A vendor withdrew an arm, or offered it: public."""
+"""A vendor retired an item, or offered it: public."""
 
 
 class PdapRefusal(StrEnum):
@@ -22,5 +22,3 @@ class PdapRefusal(StrEnum):
     OTHER_COUNTER = "other_counter"
     ARM_OF_ANOTHER_VENDOR = "arm_of_another_vendor"
     """A change of an item by a vendor whose it is not."""
-    LAST_ARM = "last_arm"
-    """A withdrawal after which no vendor would have anything to show."""

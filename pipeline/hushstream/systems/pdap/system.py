@@ -27,7 +27,7 @@ from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
 from hushstream.systems.pdap.promise import priced
 from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
-from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, HOME_TOPICS, SERVER_ZONE, TOPICS
+from hushstream.systems.pdap.topics import COUNTER_ZONE, EDGE_ZONE, SERVER_ZONE, TOPICS, declared
 
 
 def _learner(system: PdapSystem, home: int, keys: RoleKeys, party: str) -> PdapLearnerMachine:
@@ -54,7 +54,7 @@ LEARNER = answering_role(
     homes="learner",
     gauges=_learner_gauges,
     reasons=tuple(PdapRefusal),
-    outcomes={**OUTCOMES, **JOIN_OUTCOMES, ARM_CHANGED: "slot-public"},
+    outcomes={**OUTCOMES, **JOIN_OUTCOMES},
     each=True,
 )
 
@@ -80,10 +80,11 @@ AGGREGATOR = publishing_role(
     outcomes={**OUTCOMES, ARM_CHANGED: "slot-public"},
 )
 
-ROLES = (LEARNER, COUNTER, AGGREGATOR)
+LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
+"""Where items have names: it follows its vendor's catalogue."""
 
-HOME_ROLES = (LEARNER, replace(COUNTER, each=True), AGGREGATOR)
-"""Where each vendor has a counter of its own."""
+ROLES = (LEARNER, LEARNER_OF_ITEMS, COUNTER, AGGREGATOR)
+"""All that a deployment may have."""
 
 
 _TRUST = {
@@ -98,8 +99,9 @@ def declare(core: PdapSystem) -> System:
     """A deployment."""
     config = core.config
     vendors = tuple(core.homes)
-    home = config.release.placement == "home"
-    topics, roles = (HOME_TOPICS, HOME_ROLES) if home else (TOPICS, ROLES)
+    home, named = config.release.placement == "home", config.named_items
+    topics = tuple(declared(home, named))
+    roles = (LEARNER_OF_ITEMS if named else LEARNER, replace(COUNTER, each=home), AGGREGATOR)
     return System(
         core=core,
         roles=roles_of(roles, topics, vendors),

@@ -5,6 +5,7 @@ With `placement: home` a vendor also has the counter's topics of its own; with `
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hushstream.engine.declare import topics
@@ -44,13 +45,11 @@ FORWARDS = Topic(
 )
 """Who was sent to a vendor, for it to read: whose arm was chosen, and in which cell; never the context."""
 
-_CONTEXTS = topics.contexts(EDGE_ZONE, "learner", each=True, declared=True)
-
-CONTEXTS = replace(_CONTEXTS, schemas=(*_CONTEXTS.schemas, "ArmChange"))
-"""What a vendor's application asks, and which of its items it withdraws or offers."""
+ITEMS = replace(topics.items(), each=True)
+"""Where items have names: each vendor's own, which no other one changes."""
 
 TOPICS = (
-    CONTEXTS,
+    topics.contexts(EDGE_ZONE, "learner", each=True, declared=True),
     topics.clicks(EDGE_ZONE, "learner", each=True),
     topics.decisions(EDGE_ZONE, "learner", each=True),
     OUTCOMES,
@@ -58,6 +57,7 @@ TOPICS = (
     topics.journal("journal-counter", ("BlockJournal",), COUNTER_ZONE, PartitionRule.HOME, "counter"),
     topics.releases("releases", "BlockRelease", "ArmChange", "Seal"),
     topics.models("TicketModel"),
+    ITEMS,
     topics.account("ledger", "LedgerEntry", "scopes"),
     topics.marks(EDGE_ZONE, "learner", each=True),
     topics.marks(COUNTER_ZONE, "counter"),
@@ -66,7 +66,13 @@ TOPICS = (
     topics.dead_letters(SERVER_ZONE, "tracks"),
 )
 
+"""All that a deployment may have."""
+
 _COUNTERS_OWN = ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter")
 
-HOME_TOPICS = tuple(replace(topic, each=True) if topic.name in _COUNTERS_OWN else topic for topic in TOPICS)
-"""Where each vendor has a counter of its own."""
+
+def declared(home: bool, named: bool) -> Iterable[Topic]:
+    """Those that a deployment has: with a counter of each vendor's own or one for all, with items by name or not."""
+    for topic in TOPICS:
+        if named or topic is not ITEMS:
+            yield replace(topic, each=True) if home and topic.name in _COUNTERS_OWN else topic

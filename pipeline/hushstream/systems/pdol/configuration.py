@@ -9,20 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine import language
-from hushstream.engine.configuration import PrivacyConfig, canonical_form, said_aside
+from hushstream.engine.configuration import PrivacyConfig, canonical_form, later, said_aside
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
+    ConfigurationError,
     number,
     positive,
     require,
     require_deployment_name,
     whole,
 )
+from hushstream.features.errors import FeatureError
+from hushstream.features.schema import FeatureSchema, declare
 from hushstream.privacy.amounts import count_text
 
 CounterName = Literal["blt", "negative-digit", "exact"]
@@ -49,27 +52,42 @@ class RecordConfig:
     """What a record is.
 
     Attributes:
-        dimension: n, the features, a constant one among them if there is to be one.
+        dimension: n, the features, a constant one among them if there is to be one; none where they are declared.
         records_per_user: records of one person at one node that are learned from; null slots are sent for what comes
             after them. What all of them cost together is the lifetime of the guarantee.
         label_slots: a record's slot is counted when so many more records of its domain have come, or a phase ends; a
             label that has not come by then is late, and the slot null.
         remembered_events: how many past event ids a domain knows again (same id, same answer).
+        declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); then n is
+            their cells and a constant one.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
 
-    dimension: int
+    dimension: int = 0
     records_per_user: int = 1
     label_slots: int = 64
     remembered_events: int = 50_000
+    declared: Any = later(None)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
+        if self.declared is not None:
+            self._declare()
         whole("features.dimension", self.dimension, 1, LARGEST_DIMENSION)
         whole("privacy.units_per_person", self.records_per_user, 1, LARGEST_LIFE)
         whole("feedback.label_slots", self.label_slots, 0, 4096)
         whole("feedback.remembered_events", self.remembered_events, 1, 10_000_000)
+
+    def _declare(self) -> None:
+        if not isinstance(self.declared, FeatureSchema):
+            try:
+                object.__setattr__(self, "declared", declare(self.declared))
+            except FeatureError as error:
+                raise ConfigurationError(str(error)) from None
+        cells = 1 + self.declared.cells
+        require(self.dimension in (0, cells), "features.dimension", "none beside declared features", self.dimension)
+        object.__setattr__(self, "dimension", cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +326,7 @@ def pdol_digest(config: PdolConfig, public_dataset: bool = False) -> bytes:
 
 KEYS: Mapping[str, str | None] = {
     "records.dimension": language.DIMENSION,
+    "records.declared": language.FEATURES,
     "records.records_per_user": language.UNITS_PER_PERSON,
     "records.label_slots": "feedback.label_slots",
     "records.remembered_events": language.REMEMBERED_EVENTS,

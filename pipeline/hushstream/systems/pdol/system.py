@@ -88,7 +88,7 @@ def declare(core: PdolSystem) -> System:
         erasure=_erasure(core),
         words=_words(config),
         facts={"nodes": config.nodes, "homes": core.counts["learner"], "dimension": config.records.dimension},
-        requests=RecordRules(config.nodes, config.records.dimension),
+        requests=RecordRules(config.nodes, config.records.dimension, config.records.declared),
     )
 
 

@@ -23,6 +23,7 @@ _STDIN = "-"
 _KEYS = frozenset({"item", "title", "features"})
 
 ItemId = Annotated[str, typer.Argument(help="Its id, as the application names it; 1 to 128 bytes.")]
+Party = Annotated[str, typer.Option(help="The vendor whose items these are, where vendors share a deployment.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -38,17 +39,24 @@ def register(app: typer.Typer) -> None:
     group.command("import")(import_items)
     group.command()(export)
     app.add_typer(group, name="items")
+    app.command(hidden=True, context_settings={"ignore_unknown_options": True})(item)
+
+
+def item(change: Annotated[list[str], typer.Argument()]) -> None:
+    """What is now `items retire` and `items add`."""
+    raise HushstreamError("item withdraw, item offer: are now `hushstream items retire` and `hushstream items add`")
 
 
 def list_items(
     deployment: DeploymentFolder,
+    party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """List the items that are offered, and the retired ones whose rows have no other item yet."""
-    found = _with(deployment, bootstrap, prefix, security, lambda items: items.list())
+    found = _with(deployment, party, bootstrap, prefix, security, lambda items: items.list())
     lines = [
         f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.version}"
         for one in found
@@ -61,6 +69,7 @@ def add(
     deployment: DeploymentFolder,
     title: Annotated[str, typer.Option(help="What people call it; of one item.")] = "",
     features: Annotated[str, typer.Option(help="Its public features, as a JSON object of values by name.")] = "",
+    party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
@@ -73,7 +82,7 @@ def add(
         raise HushstreamError(f"--title, --features: expected one item beside them, got {len(items)}; see items import")
     values = _object(features, "features") if features else {}
     offered = [Item(one, title, values) for one in items]
-    version = _with(deployment, bootstrap, prefix, security, lambda catalogue: catalogue.add_all(offered))
+    version = _with(deployment, party, bootstrap, prefix, security, lambda catalogue: catalogue.add_all(offered))
     told = f"{', '.join(items)}: offered since version {version} of the catalogue"
     show({"items": items, "version": version}, json, told)
 
@@ -81,19 +90,21 @@ def add(
 def retire(
     item: ItemId,
     deployment: DeploymentFolder,
+    party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Show an item no more; what was shown before counts."""
-    version = _with(deployment, bootstrap, prefix, security, lambda items: items.retire(item))
+    version = _with(deployment, party, bootstrap, prefix, security, lambda items: items.retire(item))
     show({"item": item, "version": version}, json, f"{item}: retired since version {version} of the catalogue")
 
 
 def import_items(
     file: Annotated[str, typer.Argument(help="A file of one JSON object a line, as `export` writes; - reads stdin.")],
     deployment: DeploymentFolder,
+    party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
@@ -108,7 +119,7 @@ def import_items(
         new = [one for one in given if one.item not in there]
         return len(new), await items.add_all(new)
 
-    count, version = _with(deployment, bootstrap, prefix, security, send)
+    count, version = _with(deployment, party, bootstrap, prefix, security, send)
     told = (
         f"{count_text(count, 'item')} offered, {len(given) - count} already there; version {version} of the catalogue"
     )
@@ -117,18 +128,20 @@ def import_items(
 
 def export(
     deployment: DeploymentFolder,
+    party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
 ) -> None:
     """Print the items that are offered, one JSON object a line."""
-    for one in _with(deployment, bootstrap, prefix, security, lambda items: items.list()):
+    for one in _with(deployment, party, bootstrap, prefix, security, lambda items: items.list()):
         if one.offered:
             typer.echo(dumps(_said(one), ensure_ascii=False))
 
 
 def _with(
     deployment: Path,
+    party: str,
     bootstrap: str,
     prefix: str | None,
     security: Path | None,
@@ -138,7 +151,7 @@ def _with(
     from hushstream.agents.security import read_security
     from hushstream.client import connect
 
-    client = connect(bootstrap, deployment, prefix=prefix, security=read_security(security))
+    client = connect(bootstrap, deployment, prefix=prefix, security=read_security(security), party=party)
 
     async def run() -> Any:
         async with client:

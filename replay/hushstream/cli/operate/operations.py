@@ -257,6 +257,11 @@ def lift(
             f"lift: expected a deployment with a hold-out, got one of {place.system.kind} without; a configuration is "
             f"fixed, so set holdout: {{share: 0.1}} for a new deployment of a system that has it"
         )
+    if place.system.requests is not None and place.system.requests.shadow:
+        raise HushstreamError(
+            "lift: expected a live deployment, got mode: shadow, where both groups see the application's own choice: "
+            "`hushstream shadow` says what the answers would earn"
+        )
     _tell_released(place, view, json)
 
 

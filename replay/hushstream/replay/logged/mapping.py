@@ -137,7 +137,7 @@ def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSche
     """
     if "public" in content:
         raise LogError(f"{source}: public: expected the key `data` in its place: {DATA_MEANING}")
-    values = _with_features(content, source, features)
+    values = with_features(content, source, features)
     declared = values.get("features") is not None
     require_keys(values, source, TableMapping, _REQUIRED if declared else ("context", *_REQUIRED))
     values["context"] = () if declared else _names(source, "context", values["context"])
@@ -163,8 +163,12 @@ def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSche
     return mapping
 
 
-def _with_features(content: Mapping[Any, Any], source: str, features: FeatureSchema | None) -> dict[Any, Any]:
-    """The values of a mapping with declared features, its own or a deployment's, checked."""
+def with_features(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> dict[Any, Any]:
+    """The values of a mapping with declared features, its own or a deployment's, checked; the others as they are.
+
+    Raises:
+        LogError: the declaration cannot be, or stands beside columns of a context.
+    """
     values = dict(content)
     if features is None and "features" not in content:
         return values

@@ -7,11 +7,13 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import pack, unpack
-from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.terms import OlderState
+from hushstream.systems.p2b.edge.agent import EdgeAgent, is_normalised, normalised
+from hushstream.systems.p2b.edge.terms import HISTOGRAM_TOLERANCE, OlderState
 
 CHECK = """
 import sys
@@ -272,3 +274,14 @@ def test_a_reward_after_the_slot_was_taken_is_learned_but_never_reported(make, r
 def test_the_agent_prints_nothing_of_its_key(make):
     agent = make()
     assert agent._key._material.hex()[:16] not in repr(agent) + str(agent.dump())
+
+
+@given(
+    st.lists(st.floats(-0.5, 1.5, width=32), min_size=1, max_size=40), st.sampled_from([0.0, 1e-3, -1e-3, 9e-4, 1.1e-3])
+)
+def test_one_row_is_a_histogram_where_an_array_of_it_is(row: list[float], beyond: float) -> None:
+    """Also about the tolerance: but for a row whose sum meets it to the last bit, which neither reader can tell."""
+    contexts = np.array([row, [*row[:-1], 1.0 + beyond - sum(row[:-1])]], dtype=np.float32)
+    far = np.abs(np.abs(contexts.sum(axis=1, dtype=np.float64) - 1.0) - HISTOGRAM_TOLERANCE) > 1e-12
+    for context, good, told in zip(contexts.tolist(), normalised(contexts), far, strict=True):
+        assert is_normalised(context) == good or not told

@@ -10,6 +10,7 @@ from hushstream.privacy.amounts import delta_value
 from hushstream.schemas import codec
 from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_guarantee, lift_of, lift_tree
 from hushstream.systems.p2b.reports.lift_report import LiftReport
+from hushstream.systems.p2b.roles import LEARNER
 
 LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
 USERS = [f"user-{number}" for number in range(12)]
@@ -333,3 +334,27 @@ def test_too_little_shown_gives_no_figure():
     lines = LiftReport(lift, 1, 500_000, 1, True).as_text().splitlines()
     assert lines[0].endswith("about 50 decisions counted, some 300 needed, so 250 more.")
     assert lines[1].endswith("about 2 decisions counted, some 300 needed, so 298 more.")
+
+
+def test_gauges_show_what_a_release_says_and_no_group_that_noise_hides(rigs, rig):
+    sums, fields = np.array([400, 100, 90, 9]), {"levels": 1, "variance": 4.0}
+    record = {"release_id": bytes(16), "config_digest": rig.system.digest, "counter": bytes(16), "leaf": 1, **fields}
+    record |= {"epsilon_micro": 1, "delta_units": bytes(11), "private_as_stated": True}
+
+    def shown(system, sums):
+        value = codec.encode("Lift", {**record, "sums": sums.astype("<i8").tobytes()})
+        return LEARNER.figures(system, "lift", value)
+
+    found, lift = shown(rig.system, sums), lift_of([(sums, 4.0, 1)], LIFT["decisions_per_user"])
+    for group, rate in (("model", lift.model), ("holdout", lift.holdout)):
+        assert found[f"lift_decisions_{group}"] == rate.shown
+        assert found[f"lift_reward_ratio_{group}"] == rate.rate
+        assert 1.959964 * np.sqrt(found[f"lift_reward_variance_{group}"]) == pytest.approx(rate.half_width, rel=1e-6)
+    assert set(shown(rig.system, np.array([400, 100, 5, 1]))) == {
+        "lift_decisions_model",
+        "lift_reward_ratio_model",
+        "lift_reward_variance_model",
+    }
+    assert LEARNER.figures(rig.system, "reports", b"") == {}
+    in_shadow = rigs.make_system(shadow={"epsilon": 0.5})
+    assert shown(in_shadow, np.tile(sums, 5)) == {}

@@ -16,7 +16,7 @@ The learner role is many of these on a stream: same code, same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -456,6 +456,11 @@ def normalised(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
     sums = contexts.sum(axis=1, dtype=np.float64)
     good: NDArray[np.bool_] = (np.abs(sums - 1.0) <= HISTOGRAM_TOLERANCE) & (contexts.min(axis=1) >= 0)
     return good
+
+
+def is_normalised(context: Sequence[float]) -> bool:
+    """What `normalised` says of one row, of float32 numbers."""
+    return abs(sum(context) - 1.0) <= HISTOGRAM_TOLERANCE and min(context) >= 0
 
 
 def require_histogram(context: NDArray[np.float32], dimension: int) -> None:

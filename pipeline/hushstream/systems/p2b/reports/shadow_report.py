@@ -25,7 +25,8 @@ from hushstream.systems.p2b.reports.lift_report import newest_releases
 
 _BASIS = (
     "What the application showed is taken as if, among visits with the same answer, it did not follow from what these "
-    "visits would have rewarded. The 95 % hold however alike the decisions of one user are."
+    "visits would have rewarded. The 95 % hold however alike the decisions of one user are. "
+    "A doubly robust estimate is made inside the edge zone alone, of an export."
 )
 
 

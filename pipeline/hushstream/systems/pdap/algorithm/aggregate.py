@@ -22,9 +22,12 @@ from hushstream.systems.pdap.algorithm.pool import permutation, pool_size
 from hushstream.systems.pdap.algorithm.tickets import DIGEST_BYTES, TICKETS, CellBeliefs, draw_tickets, rounded
 from hushstream.systems.pdap.cells import Int64, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
-from hushstream.systems.pdap.errors import LastArm, PdapError
+from hushstream.systems.pdap.errors import PdapError
 
 _OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
+
+_NEVER, _AT_FIRST, _LATER = 0, 1, 2
+"""When an arm was first offered: not yet, before anything was released, or after that."""
 
 AGGREGATE = {
     **PARTITION,
@@ -32,9 +35,13 @@ AGGREGATE = {
     "rewards": "long",
     "counted": "long",
     "ticket_version": "int",
-    **dict.fromkeys(("digests", "withdrawn", *_OBSERVED), "bytes"),
+    **dict.fromkeys(("digests", "offered", "entered", *_OBSERVED), "bytes"),
 }
 """Avro fields of `Aggregate.dump`."""
+
+
+_NO_ARM = np.zeros(TICKETS, dtype=np.int64)
+"""Tickets while nothing is offered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +53,7 @@ class ModelUpdate:
         opened: cells that opened, in the order of their rows.
         changed: rows whose tickets are new, ascending; those of opened cells are among them.
         tickets: int64 (len(changed), 256), each row sorted.
-        pool: how many arms may be shown.
+        pool: how many arms may be shown; 0 while nothing is offered: no ticket stands for an arm then.
     """
 
     version: int
@@ -74,28 +81,27 @@ class Aggregate:
         self._variances = np.array(block_variances(config))
         order = permutation(config.arms, pdap_digest(config))
         self._order = order if arms is None else order[np.isin(order, arms)]
-        self._reserved = config.reserved
-        self._withdrawn = config.reserved
+        self._offered = np.full(config.arms, not config.named_items)
+        self._entered = np.full(config.arms, _NEVER if config.named_items else _AT_FIRST, dtype=np.int8)
         self._observed = Observed.none()
         self._rewards, self._counted = 0, 0
         self._version = -1
         self._digests: list[bytes] = []
 
     def change(self, arm: int, *, offered: bool) -> bool:
-        """An arm is offered, or withdrawn, from the next version on; a public fact. Whether it was not so before.
+        """An arm is offered, or retired, from the next version on; a public fact. Whether it was not so before.
 
-        What was released of a withdrawn arm is kept, and so is what comes of it later.
+        What was released of a retired arm is kept, and so is what comes of it later.
 
         Raises:
             PdapError: an unknown arm.
-            LastArm: none would be left.
         """
         if not 0 <= arm < self._config.arms:
             raise PdapError(f"arm: expected one from 0 to {self._config.arms - 1}, got {arm}")
-        withdrawn = self._withdrawn - {arm} if offered else self._withdrawn | {arm}
-        if withdrawn.issuperset(self._order.tolist()):
-            raise LastArm("arm: expected one that is not the last, got the last")
-        changed, self._withdrawn = withdrawn != self._withdrawn, withdrawn
+        changed = bool(self._offered[arm]) != offered
+        self._offered[arm] = offered
+        if offered and self._entered[arm] == _NEVER:
+            self._entered[arm] = _LATER if self.decisions else _AT_FIRST
         return changed
 
     def fold(self, release: Release) -> None:
@@ -143,18 +149,14 @@ class Aggregate:
     def pool(self) -> Int64:
         """The arms that may be shown now.
 
-        A reserved arm that was offered is one of them from then on, as its place in the order might never be reached;
-        one that was withdrawn and is offered again has the place that it had.
+        An arm that comes later is one of them as soon as it is offered, as its place in the order might never be
+        reached; one that was retired and is offered again has the place that it had.
         """
-        allowed = self._order
-        if self._withdrawn:
-            allowed = allowed[~np.isin(allowed, list(self._withdrawn))]
+        allowed = self._order[self._offered[self._order]]
         least = self._config.release.kappa / max(self._config.level_epsilons)
-        if not self._reserved:
-            return allowed[: pool_size(len(allowed), self.decisions, least)]
-        late = np.isin(allowed, list(self._reserved))
-        first = allowed[~late]
-        return np.concatenate([first[: pool_size(len(first), self.decisions, least)], allowed[late]])
+        later = self._entered[allowed] == _LATER
+        first = allowed[~later]
+        return np.concatenate([first[: pool_size(len(first), self.decisions, least)], allowed[later]])
 
     def beliefs(self) -> Beliefs:
         """What is believed of the pool in every open cell."""
@@ -189,7 +191,7 @@ class Aggregate:
         digests = [beliefs.digest() for beliefs in cells]
         known = len(self._digests)
         changed = [row for row, digest in enumerate(digests) if row >= known or digest != self._digests[row]]
-        tickets = [draw_tickets(cells[row], digests[row]) for row in changed]
+        tickets = [draw_tickets(cells[row], digests[row]) if len(cells[row].pool) else _NO_ARM for row in changed]
         opened = self.partition.cells[known:]
         self._version, self._digests = self._version + 1, digests
         return ModelUpdate(
@@ -219,7 +221,8 @@ class Aggregate:
             "counted": self._counted,
             "ticket_version": self._version,
             "digests": b"".join(self._digests),
-            "withdrawn": np.array(sorted(self._withdrawn), dtype="<i8").tobytes(),
+            "offered": self._offered.tobytes(),
+            "entered": self._entered.tobytes(),
             **{name: getattr(seen, name).astype(kind).tobytes() for name, kind in _OBSERVED.items()},
         }
 
@@ -230,7 +233,8 @@ class Aggregate:
         self._version = state["ticket_version"]
         digests = state["digests"]
         self._digests = [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]
-        self._withdrawn = frozenset(np.frombuffer(state["withdrawn"], "<i8").tolist())
+        self._offered = np.frombuffer(state["offered"], np.bool_).copy()
+        self._entered = np.frombuffer(state["entered"], np.int8).copy()
         seen = (np.frombuffer(state[name], kind).astype(kind[1:]) for name, kind in _OBSERVED.items())
         self._observed = Observed(*seen)
 

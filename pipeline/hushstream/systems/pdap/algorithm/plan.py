@@ -23,7 +23,7 @@ class Plan:
         windows: how many close at a total.
         first_model: outcomes after which the first window closes.
         pool: arms that may be shown at the end.
-        arms: that are offered from the beginning.
+        arms: of all vendors.
         noise_outcomes: outcomes of a block whose noise is as large as the rewards' own scatter.
         warnings: what speaks against it, in plain words.
     """
@@ -59,17 +59,16 @@ def plan(config: PdapConfig, outcomes: int) -> Plan:
     windows = config.schedule.windows(share)
     # Estimates weigh n^2 sigma2 / n against V: both are equal at n = V / sigma2.
     noise = block_variances(config)[0] / config.estimate.reward_variance
-    arms = config.arms - len(config.reserved)
-    size = pool_size(arms, outcomes, release.kappa / max(config.level_epsilons))
+    size = pool_size(config.arms, outcomes, release.kappa / max(config.level_epsilons))
     return Plan(
         outcomes,
         least,
         windows,
         release.schedule.closes_at(0),
         size,
-        arms,
+        config.arms,
         noise,
-        tuple(_warnings(config, share, least, windows, arms - size, arms)),
+        tuple(_warnings(config, share, least, windows, config.arms - size)),
     )
 
 
@@ -78,8 +77,8 @@ def notes(config: PdapConfig) -> tuple[str, ...]:
     return plan(config, config.release.horizon * config.counters).warnings
 
 
-def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: int, arms: int) -> list[str]:
-    found = []
+def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: int) -> list[str]:
+    found, arms = [], config.arms
     if share < least or not windows:
         found.append(
             f"no block will ever be released: the smallest has {count_text(least, 'outcome', ',')} and "

@@ -3,8 +3,8 @@
 The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event, so an answer
 can be given again and nobody without the key can foresee it. The propensity is the share of tickets with that arm.
 Where not every arm is eligible, only tickets of those that are count. Where none is, all eligible arms that have a
-ticket in any cell are as likely, so none that was withdrawn is among them; where there is none of these either, all
-eligible ones.
+ticket in any cell are as likely, so none that was retired is among them; where there is none of these either, all
+eligible ones. While nothing is offered no ticket stands for an arm.
 """
 
 from __future__ import annotations
@@ -79,6 +79,9 @@ class TicketNumbers:
         return hasher.digest()[0]
 
 
+NO_ARM = -1
+"""In place of the arm of a ticket."""
+
 SERVING = {"version": "int", "cells": "bytes", "tickets": "bytes"}
 """Avro fields of `Serving.dump`."""
 
@@ -115,6 +118,8 @@ class Serving:
         counts = np.zeros((rows, TICKETS), dtype=np.int64)
         counts[: len(self._counts)] = self._counts
         counts[update.changed] = ticket_counts(update.tickets)
+        if not update.pool:
+            grown[:] = NO_ARM
         self._tickets, self._counts, self._shown = grown, counts, None
         if len(update.opened):
             self._cells = np.concatenate([self._cells, update.opened])
@@ -159,11 +164,18 @@ class Serving:
 
     def _eligible_tickets(self, row: int, eligible: NDArray[np.bool_]) -> Int64:
         tickets = self._tickets[row]
-        left = tickets[eligible[tickets]]
+        left = tickets[eligible[tickets]] if len(self.shown) else tickets[:0]
         if not len(left):
-            self._shown = np.unique(self._tickets) if self._shown is None else self._shown
-            left = self._shown[eligible[self._shown]]
+            left = self.shown[eligible[self.shown]]
         return left if len(left) else np.flatnonzero(eligible)
+
+    @property
+    def shown(self) -> Int64:
+        """The arms that have a ticket in any cell, ascending."""
+        if self._shown is None:
+            found = np.unique(self._tickets)
+            self._shown = found[found != NO_ARM]
+        return self._shown
 
     def dump(self) -> dict[str, Any]:
         """The state in packed form (`SERVING`): all of it was published."""

@@ -12,7 +12,7 @@ all outcomes until then, so a journal that was rolled back meets other noise by 
 
 An epoch that a key rotation begins takes what waits, none of which was released.
 
-A vendor that withdraws an item, or offers one, closes the window too: its record is passed on behind the release. It
+A vendor that retires an item, or offers one, closes the window too: its record is passed on behind the release. It
 changes nothing here: what was shown before counts when its outcome comes.
 """
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
+from hushstream.engine.catalogue import Bools, Catalogue
 from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import in_its_generation
@@ -27,21 +28,21 @@ from hushstream.engine.learner.batch import (
     CERTAIN,
     MODEL,
     Batch,
+    Changed,
     Clicks,
     Contexts,
     Forget,
-    Own,
     PhaseEnd,
     Published,
     eligible_mask,
 )
+from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.state.declared import FIXED, State, own_part
 from hushstream.engine.state.parts import record
 from hushstream.feedback.memory import FeedbackRow, PastDecision, ShownEarlyFeedback
 from hushstream.privacy.keys import Key
-from hushstream.schemas.columns import OwnMark
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdap.algorithm.aggregate import Aggregate
@@ -49,17 +50,12 @@ from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
-from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
+from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
 
 POLICY = "tickets"
-NO_DIGEST = bytes(16)
-"""Where a record comes from the client."""
-
 _SHARE = CERTAIN // TICKETS
 """One ticket of 256, in units of 1e-9: a whole number."""
-
-_OWN = frozenset({"ArmChange"})
 
 
 @dataclass(slots=True)
@@ -67,6 +63,20 @@ class PathContexts(DecodedContexts):
     """Contexts with their paths on the deepest level of the grid, which no model changes."""
 
     paths: list[int] = field(default_factory=list)
+
+
+class MayShow(NamedTuple):
+    """What may be shown where items have names, under one model and one version of the vendor's catalogue.
+
+    Attributes:
+        versions: of both.
+        named: (arms,) of what a context names.
+        by_default: (arms,) where a context names nothing; None for whatever has tickets.
+    """
+
+    versions: tuple[int, int]
+    named: Bools
+    by_default: Bools | None
 
 
 class OpenRow(NamedTuple):
@@ -100,20 +110,36 @@ _OPEN = record(
 )
 
 
+_NUMBERED = State(
+    "a P-DAP learner's state",
+    2,
+    "PdapLearnerState",
+    DECIDING,
+    models=only_reader(),
+    serving=own_part(record("Serving", **SERVING)),
+    open=open_rows(_OPEN, lambda _, row: row._asdict(), lambda _, fields: OpenRow(**fields)),
+    **MEMORIES,
+)
+"""Where items are numbers."""
+
+_NAMED = State(
+    "a P-DAP learner's state with a catalogue",
+    1,
+    "NamedPdapLearnerState",
+    _NUMBERED.fields,
+    items=own_part(),
+)
+"""Where items have names."""
+
+
 class PdapLearnerMachine(DecisionRole):
     """The learner on one partition of contexts and clicks."""
 
-    state = State(
-        "a P-DAP learner's state",
-        2,
-        "PdapLearnerState",
-        DECIDING,
-        models=only_reader(),
-        serving=own_part(record("Serving", **SERVING)),
-        open=open_rows(_OPEN, lambda _, row: row._asdict(), lambda _, fields: OpenRow(**fields)),
-        **MEMORIES,
-    )
-    derived: ClassVar[Mapping[str, str]] = {"vendor": FIXED, "home": FIXED}
+    state = _NAMED
+    derived: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("state", "vendor", "home"), FIXED),
+        "_may_show": "found anew from model and catalogue, whose versions it names",
+    }
     system: PdapSystem
     early: ShownEarlyFeedback
     spending = None
@@ -129,6 +155,10 @@ class PdapLearnerMachine(DecisionRole):
         self.vendor, self.home = vendor, system.homes[vendor]
         self.open: OpenRows[OpenRow] = OpenRows(system.settle_ms, self.arms)
         self.serving = cold_serving(system, key)
+        rules = system.catalogues.get(vendor)
+        self.items = None if rules is None else ItemReader(rules)
+        self.state = _NUMBERED if self.items is None else _NAMED
+        self._may_show: MayShow | None = None
 
     def outcome_name(self, user: str, event_id: str) -> bytes:
         """16 opaque bytes that stand for the outcome of a user's event, for its counter alone.
@@ -179,8 +209,8 @@ class PdapLearnerMachine(DecisionRole):
             elif isinstance(item, Forget):
                 self._advance(item.log_time_ms, batch)
                 self._forget(item.user)
-            elif isinstance(item, Own):
-                self._change_arm(item.mark, batch)
+            elif isinstance(item, Changed):
+                self._change_item(item, batch)
         for serving, fields in sorted(forwards.items()):
             topic = self.system.own_topic("forwards", serving)
             value = self.chain.encode("Forwards", forward_fields(serving, self.system.digest, fields))
@@ -236,8 +266,10 @@ class PdapLearnerMachine(DecisionRole):
     def _decide(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
         columns = decoded.columns
         event_id, user = columns.event_ids[row], columns.users[row]
-        mask = columns.eligible[row]
-        eligible = eligible_mask(mask, self.arms) if mask else None
+        eligible = self._eligible(columns.eligible[row])
+        if self.items is not None and eligible is not None and not eligible.any():
+            batch.refuse(Refusal.NOTHING_OFFERED, batch.contexts, columns.offsets[row], columns.rows[row])
+            return
         path = cast("PathContexts", decoded).paths[row]
         found = self.serving.one(path, user.encode(), event_id.encode(), eligible)
         version = self.serving.version
@@ -258,6 +290,33 @@ class PdapLearnerMachine(DecisionRole):
             for click in self.early.claim(event_id):
                 self._feed(click, batch.earlier, batch)
 
+    def _eligible(self, mask: bytes) -> Bools | None:
+        """(arms,) what may be shown to a context that names these arms, or none; None for whatever has tickets.
+
+        What a vendor retires it shows no more from then on, whatever the last model says.
+        """
+        eligible = eligible_mask(mask, self.arms) if mask else None
+        if self.items is None:
+            return eligible
+        here = self._may_show_now(self.items.catalogue)
+        return here.by_default if eligible is None else eligible & here.named
+
+    def _may_show_now(self, catalogue: Catalogue) -> MayShow:
+        versions = self.serving.version, catalogue.version
+        if self._may_show is None or self._may_show.versions != versions:
+            arms, shown = catalogue.rules.arms, self.serving.shown
+            own = slice(arms.start, arms.stop)
+            named, with_tickets = np.ones((2, self.arms), dtype=np.bool_)
+            named[own] = catalogue.offered
+            with_tickets[:] = False
+            with_tickets[shown[named[shown]]] = True
+            if not with_tickets.any():
+                # No model knows of them yet.
+                with_tickets[own] = catalogue.offered
+            as_said = len(shown) > 0 and bool(named[shown].all())
+            self._may_show = MayShow(versions, named, None if as_said else with_tickets)
+        return self._may_show
+
     def _stranger(self, user: str) -> Refusal | None:
         """Why nothing is taken of a user here, if they are none of this partition's."""
         return None if self.is_home_of(user) else Refusal.FOREIGN_USER
@@ -272,19 +331,13 @@ class PdapLearnerMachine(DecisionRole):
 
     # Changes of the catalogue, phase ends, and rows that leave.
 
-    def _change_arm(self, mark: OwnMark, batch: Batch) -> None:
-        """A vendor changes its own catalogue: passed on, as no model is made here."""
-        fields = mark.fields
-        reason: str | None = None
-        if fields["config_digest"] not in (NO_DIGEST, self.system.digest):
-            reason = Refusal.OTHER_CONFIGURATION
-        else:
-            reason = self.system.bad_change(fields["arm"], self.home)
-        if reason is not None:
-            batch.refuse(reason, batch.contexts, mark.offset)
-            return
-        self._to_counter("ArmChange", {**fields, "config_digest": self.system.digest}, batch)
-        batch.counts[ARM_CHANGED] += 1
+    def _change_item(self, changed: Changed, batch: Batch) -> None:
+        """The vendor changes its catalogue: its first partition passes it on to where models are made."""
+        found = self.take_item(changed, batch)
+        if found is not None and self.partition == 0:
+            arm = self.system.catalogues[self.vendor].arms[found.row]
+            fields = {"arm": arm, "offered": found.offered, "config_digest": self.system.digest}
+            self._to_counter("ArmChange", fields, batch)
 
     def _end_phase(self, phase: int, batch: Batch) -> None:
         """Send all rows, and pass the phase end on."""
@@ -327,7 +380,7 @@ class PdapLearnerMachine(DecisionRole):
 
 
 def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
-    found, schema = decode_checked(part, system.requests, _OWN), system.config.declared
+    found, schema = decode_checked(part, system.requests), system.config.declared
     contexts = found.columns.contexts
     good = np.ones(len(contexts), dtype=np.bool_)
     good[list(found.refused)] = False
@@ -335,7 +388,9 @@ def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
     paths = np.zeros(len(contexts), dtype=np.int64)
     known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
     paths[good] = system.config.grid.paths(known)
-    return PathContexts(found.low, found.high, found.columns, found.refused, found.oversized, paths.tolist())
+    return PathContexts(
+        found.low, found.high, found.columns, found.refused, found.oversized, found.losses, paths=paths.tolist()
+    )
 
 
 def _past_of(row: OpenRow) -> PastDecision:

@@ -22,8 +22,8 @@ from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdap.algorithm.aggregate import AGGREGATE, Aggregate, ModelUpdate
 from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
-from hushstream.systems.pdap.errors import LastArm, PdapError
-from hushstream.systems.pdap.reasons import ARM_CHANGED, PdapRefusal
+from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.reasons import ARM_CHANGED
 from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
 from hushstream.systems.pdap.topics import SERVER_ZONE
 
@@ -35,7 +35,7 @@ class PdapAggregatorMachine(PublishingRole):
 
     state = State(
         "a P-DAP aggregator's state",
-        1,
+        2,
         "PdapAggregatorState",
         PUBLISHING,
         aggregate=Flat(AGGREGATE),
@@ -99,8 +99,6 @@ class PdapAggregatorMachine(PublishingRole):
         """A version follows at once: nobody waits for the next release to be rid of an arm."""
         try:
             changed = self.aggregate.change(fields["arm"], offered=fields["offered"])
-        except LastArm:
-            raise Refused(PdapRefusal.LAST_ARM) from None
         except PdapError:
             raise Refused(Reason.UNKNOWN_ARM) from None
         gathered.counts[ARM_CHANGED] += 1

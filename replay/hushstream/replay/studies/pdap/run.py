@@ -63,8 +63,8 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
     """Play a world of vendors and return what each earned, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration; an internal log that
-            would go to a Kafka.
+        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration, or items by name; an
+            internal log that would go to a Kafka.
     """
     options.require_runner()
     world = _world(options)
@@ -72,6 +72,8 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
     visits = Visits.of(world, plan.contexts, options.seed)
     with deployed(options.folder) as folder:
         config = parse_as(PdapConfig, configured(options, world))
+        if config.named_items:
+            raise HushstreamError("vendors.items.named: expected false in a replay, whose world numbers its items")
         marked = f"{world.name}, {INTERNAL_MARK}" if _is_internal(world) else world.name
         system = prepare(folder, config, public_dataset=marked)
         place = options.place(folder)
@@ -220,9 +222,6 @@ def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: 
 def _one(config: PdapConfig, vendor: int, world: VendorWorld, visits: Visits, events: Int64, seed: int) -> Float64:
     key = seeded_key(seed, f"alone-{vendor}")
     own = np.flatnonzero(config.owners == vendor)
-    if config.reserved.issuperset(own.tolist()):
-        # It has nothing to show until it offers something.
-        return np.zeros(len(events))
     chain = Chain(config, [Counter(config, exact_noise)], Aggregate(config, own), key)
     chances = np.zeros(len(events))
     done = 0

@@ -3,6 +3,7 @@
     context: [age, device]            columns of the context, in order; each becomes a number from 0 to 1
     bounds: {age: [18, 100]}          numbers, by column; a value is put to 0..1 between its bounds, and cut at them
     categories: {device: [phone, desk]}   names, by column; put to 0..1 in this order, in equal steps
+    features: {age: {kind: number, range: [18, 100]}}   in place of these three: declared, each a column of its name
     vendor: shop                      column of the vendor whose user it was
     items: {north: 120, south: [lamp, sofa]}   items of each vendor: how many, numbered from 0, or their names
     arm: item                         column of the item that was shown
@@ -27,9 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.features.schema import FeatureSchema
+from hushstream.replay.logged.declared import visits_of
 from hushstream.replay.logged.frames import Table, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL, read_keys, require_keys
+from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL, read_keys, require_keys, with_features
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import Place, category_numbers, integers, numbers, texts
 from hushstream.replay.studies.pdap.worlds.logged_vendors import ClickFit, LoggedVisits, OwnVendors
@@ -37,7 +40,7 @@ from hushstream.replay.studies.pdap.worlds.vendors import Float32, Float64, Int6
 from hushstream.systems.pdap.cells import LARGEST_DIMENSION
 from hushstream.systems.pdap.configuration import LARGEST_ARMS
 
-_REQUIRED = ("context", "vendor", "items", "arm", "reward", "data")
+_REQUIRED = ("vendor", "items", "arm", "reward", "data")
 _COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
 
 
@@ -45,7 +48,6 @@ _COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
 class VendorMapping:
     """See the module's docstring."""
 
-    context: tuple[str, ...]
     vendor: str
     items: Mapping[str, int | tuple[str, ...]]
     arm: str
@@ -57,12 +59,15 @@ class VendorMapping:
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     delimiter: str = ","
+    context: tuple[str, ...] = ()
+    features: FeatureSchema | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is needed, without repeats."""
         single = (getattr(self, name) for name in _COLUMNS)
-        return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
+        declared = () if self.features is None else self.features.layout.names or ()
+        return tuple(dict.fromkeys([*self.context, *declared, *(name for name in single if name is not None)]))
 
     @property
     def sizes(self) -> Int64:
@@ -104,8 +109,10 @@ def parse_vendor_mapping(content: Mapping[Any, Any], source: str) -> VendorMappi
     Raises:
         LogError: as `load_vendor_mapping`.
     """
-    require_keys(content, source, VendorMapping, _REQUIRED)
-    mapping = VendorMapping(**{key: _READERS.get(key, _text)(source, key, value) for key, value in content.items()})
+    declared = "features" in content
+    require_keys(content, source, VendorMapping, (*(() if declared else ("context",)), *_REQUIRED))
+    values = with_features(content, source)
+    mapping = VendorMapping(**{key: _READERS.get(key, _text)(source, key, value) for key, value in values.items()})
     named = [*mapping.bounds, *mapping.categories]
     if sorted(named) != sorted(mapping.context):
         raise LogError(f"{source}: expected bounds or categories for each column of the context, and for no other")
@@ -130,6 +137,15 @@ def _names(source: str, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or len(set(map(str, value))) != len(value):
         raise LogError(f"{source}: {key}: expected a list of different names")
     return tuple(map(str, value))
+
+
+def _features(source: str, key: str, value: FeatureSchema) -> FeatureSchema:
+    if not all(one.level_names for one in value.features.values()) or len(value.features) > LARGEST_DIMENSION:
+        raise LogError(
+            f"{source}: {key}: expected at most {LARGEST_DIMENSION}, each a category, number, boolean, time_of_day or "
+            "day_of_week, as each context is in one cell"
+        )
+    return value
 
 
 def _context(source: str, key: str, value: object) -> tuple[str, ...]:
@@ -175,6 +191,7 @@ def _held(source: str, key: str, value: object) -> int | tuple[str, ...]:
 
 _READERS: Mapping[str, Any] = {
     "context": _context,
+    "features": _features,
     "items": _items,
     "bounds": _bounds,
     "categories": _categories,
@@ -197,7 +214,7 @@ def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
     sellers = homes if mapping.owner is None else category_numbers(*column(mapping.owner), vendors)
     least = float(np.nextafter(0.0, 1.0))
     return (
-        np.stack([_coordinate(mapping, *column(name)) for name in mapping.context], axis=1).astype(np.float32),
+        _places(mapping, chunk, place).astype(np.float32),
         homes,
         None if mapping.user is None else texts(*column(mapping.user)),
         _arms(mapping, chunk, source, sellers),
@@ -206,6 +223,15 @@ def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
         if mapping.propensity is None
         else numbers(*column(mapping.propensity), least=least, most=1.0, form="a number in (0, 1]"),
     )
+
+
+def _places(mapping: VendorMapping, chunk: RawChunk, place: Place) -> Float64:
+    """Where each context lies, (n, d): each entry from 0 to 1."""
+    schema = mapping.features
+    if schema is None:
+        return np.stack([_coordinate(mapping, chunk.columns[name], name, place) for name in mapping.context], axis=1)
+    visits, _ = visits_of(schema, chunk.columns, place)
+    return schema.positions(schema.read(b"".join(schema.encode(visit).row for visit in visits)))
 
 
 def _coordinate(mapping: VendorMapping, values: Sequence[Any], name: str, place: Place) -> Float64:

@@ -10,6 +10,7 @@ Keys, for CSV and Parquet:
     positive: "yes"          its value that means 1; any other value means -1
     bounds: {age: [18, 100]} numbers, by column; a value is put to -1..1 between its bounds, and cut at them
     categories: {kind: [a, b]} names, by column: a feature each
+    features: {age: {kind: number, range: [18, 100]}}   in place of bounds and categories: declared, each a column
     nodes: [north, south]    names of the nodes, with ``node: COLUMN``; or how many, and records are dealt in turn
     node: shop               column of the node
     public: true             whether exact figures may be shown
@@ -30,9 +31,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hushstream.features.schema import FeatureSchema
+from hushstream.replay.logged.declared import visits_of
 from hushstream.replay.logged.frames import Table, is_file, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import read_keys, require_keys
+from hushstream.replay.logged.mapping import read_keys, require_keys, with_features
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import category_numbers, numbers, texts
 from hushstream.replay.studies.pdol.worlds.records import RecordStream, make_stream
@@ -59,11 +62,13 @@ class RecordMapping:
     zero_based: bool = False
     delimiter: str = ","
     public: bool = False
+    features: FeatureSchema | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Every column that is needed."""
-        named = [self.label, self.node, *self.bounds, *self.categories]
+        declared = () if self.features is None else self.features.layout.names or ()
+        named = [self.label, self.node, *self.bounds, *self.categories, *declared]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     @property
@@ -72,10 +77,12 @@ class RecordMapping:
         return self.nodes if isinstance(self.nodes, int) else len(self.nodes)
 
     @property
-    def features(self) -> int:
+    def width(self) -> int:
         """n, without the constant feature."""
         if self.dimension is not None:
             return self.dimension
+        if self.features is not None:
+            return self.features.cells
         return len(self.bounds) + sum(len(names) for names in self.categories.values())
 
 
@@ -109,7 +116,7 @@ def load_records(table: Table, mapping: RecordMapping | Mapping[str, Any] | str 
         indices,
         values,
         labels,
-        mapping.features,
+        mapping.width,
         nodes,
         mapping.node_count,
         public=mapping.public,
@@ -132,7 +139,8 @@ def parse_record_mapping(content: Mapping[Any, Any], source: str) -> RecordMappi
         LogError: as `load_record_mapping`.
     """
     require_keys(content, source, RecordMapping, ("positive", "nodes"))
-    read = {name: _READERS[name](source, name, value) for name, value in content.items()}
+    values = with_features(content, source)
+    read = {name: _READERS[name](source, name, value) for name, value in values.items()}
     mapping = RecordMapping(**read)
     if mapping.node is not None and isinstance(mapping.nodes, int):
         raise LogError(f"{source}: nodes: expected the names of the nodes beside a column of them, got a number")
@@ -206,13 +214,14 @@ _READERS: dict[str, Any] = {
     "zero_based": _flag,
     "delimiter": _text,
     "public": _flag,
+    "features": lambda source, name, value: value,
 }
 
 
 def _require_kind(path: Path, mapping: RecordMapping, svmlight: bool) -> None:
     if svmlight and (mapping.dimension is None or mapping.columns):
         raise LogError(f"{path}: expected a mapping with dimension and without columns for an svmlight file")
-    if not svmlight and (mapping.label is None or mapping.dimension is not None or not mapping.features):
+    if not svmlight and (mapping.label is None or mapping.dimension is not None or not mapping.width):
         raise LogError(f"{path}: expected a mapping with label, and bounds or categories, and without dimension")
 
 
@@ -223,6 +232,15 @@ def _part(
     place = (str(path), chunk.row_names)
     assert mapping.label is not None
     labels = np.where(texts(chunk.columns[mapping.label], mapping.label, place) == mapping.positive, 1, -1)
+    nodes = None
+    if mapping.node is not None:
+        assert not isinstance(mapping.nodes, int)
+        nodes = category_numbers(chunk.columns[mapping.node], mapping.node, place, mapping.nodes)
+    if mapping.features is not None:
+        _, seen = visits_of(mapping.features, chunk.columns, place)
+        rows, cells = np.nonzero(seen)
+        ends = np.searchsorted(rows, np.arange(len(labels) + 1)).astype(np.int64)
+        return (ends, cells.astype(np.int64), seen[rows, cells].astype(np.float64)), labels, nodes
     entries: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
     first = 0
     for name, (low, high) in mapping.bounds.items():
@@ -235,10 +253,6 @@ def _part(
     indices = np.stack([index for index, _ in entries], axis=1).ravel()
     values = np.stack([value for _, value in entries], axis=1).ravel()
     ends = np.arange(len(labels) + 1, dtype=np.int64) * len(entries)
-    nodes = None
-    if mapping.node is not None:
-        assert not isinstance(mapping.nodes, int)
-        nodes = category_numbers(chunk.columns[mapping.node], mapping.node, place, mapping.nodes)
     return (ends, indices.astype(np.int64), values), labels, nodes
 
 
@@ -254,7 +268,7 @@ def _svmlight(
                 place, size = int(index) - (not mapping.zero_based), float(value)
             except ValueError:
                 raise LogError(f"{path}, line {number}: expected INDEX:VALUE") from None
-            if not 0 <= place < mapping.features or not math.isfinite(size):
+            if not 0 <= place < mapping.width or not math.isfinite(size):
                 raise LogError(f"{path}, line {number}: expected an index within the dimension and a finite value")
             indices.append(place)
             values.append(size)

@@ -1,0 +1,111 @@
+"""Appends to one partition, gathered into batches before a producer sees them.
+
+A producer gathers records, too, but spends on each what is spent here on a batch. One batch is under way at a time, as
+an idempotent producer has it anyway; what comes meanwhile makes the next, so batches grow with the load. So does the
+wait for others: whoever reads a batch spends on it what a dozen records cost, and under load it is their time that is
+short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+Send = Callable[[Sequence[bytes]], Awaitable[tuple[int, int]]]
+"""Appends a batch: how many of these values it took, the first ones, and the offset of the first."""
+
+
+_MANY = 4.0
+"""Records that come within the wait at a pace at which it is doubled."""
+
+_SMOOTHING = 8
+"""Batches over which the pace is taken."""
+
+
+class Wait:
+    """How long a record waits for others: twice as long where many come.
+
+    Attributes:
+        seconds: so long, now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Few come."""
+        self._least = self.seconds = seconds
+        self._pace = self._sent_at = 0.0
+
+    def sent(self, records: int, now: float) -> None:
+        """So many went out together, at a time in seconds on a clock that only goes forward."""
+        self._pace += (records / max(now - self._sent_at, 1e-3) - self._pace) / _SMOOTHING
+        self._sent_at = now
+        self.seconds = self._least * (2 if self._pace * self._least >= _MANY else 1)
+
+
+class _Append(NamedTuple):
+    value: bytes
+    offset: asyncio.Future[int]
+
+
+class Gathering:
+    """The appends to one partition."""
+
+    def __init__(self, send: Send, linger_seconds: float) -> None:
+        """Nothing is under way.
+
+        Args:
+            send: appends a batch; what it raises is handed to whoever waits for a record of it.
+            linger_seconds: how long a record may wait for others; see `Wait`.
+        """
+        self._send = send
+        self._wait = Wait(linger_seconds)
+        self._gathered: list[_Append] = []
+        self._since = 0.0
+        self._sending: asyncio.Task[None] | None = None
+
+    def append(self, value: bytes) -> asyncio.Future[int]:
+        """Append; gives the offset once the log has acknowledged it. What is cancelled may be there all the same."""
+        loop = asyncio.get_running_loop()
+        one = _Append(value, loop.create_future())
+        if not self._gathered:
+            self._since = loop.time()
+        self._gathered.append(one)
+        if self._sending is None:
+            self._sending = loop.create_task(self._send_all())
+        return one.offset
+
+    async def flush(self) -> None:
+        """Returns when nothing is under way."""
+        if self._sending is not None:
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        try:
+            while self._gathered:
+                loop = asyncio.get_running_loop()
+                left = self._since + self._wait.seconds - loop.time()
+                if left > 0:
+                    await asyncio.sleep(left)
+                self._wait.sent(len(self._gathered), loop.time())
+                await self._send_batch()
+        finally:
+            self._sending = None
+
+    async def _send_batch(self) -> None:
+        batch, self._gathered = self._gathered, []
+        try:
+            taken, base = await self._send([one.value for one in batch])
+        except asyncio.CancelledError:
+            for one in batch:
+                one.offset.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits
+            for one in batch:
+                if not one.offset.done():
+                    one.offset.set_exception(error)
+                    one.offset.exception()  # Known to be there, also when nobody waits any more.
+            return
+        self._gathered[:0] = batch[taken:]
+        for place, one in enumerate(batch[:taken]):
+            if not one.offset.done():
+                one.offset.set_result(base + place)

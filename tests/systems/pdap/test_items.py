@@ -1,0 +1,260 @@
+"""Items by name where vendors share a deployment: each has a catalogue of its own, and decisions name items of all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.client import Client, Item
+from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, StaleCatalogue, UnknownItem
+from hushstream.engine.declare.flows import readers, writers
+from hushstream.engine.declare.requests import RequestRefused, UnknownArm
+from hushstream.engine.values import ConfigurationError
+from hushstream.gateway.conversation.translation import Translation
+from hushstream.gateway.problems import Problem
+from hushstream.ops.check.findings import Status
+from hushstream.ops.check.verify import verify
+from hushstream.ops.decision_table import decision_table
+from hushstream.ops.log_copy import LogCopy, whole
+from hushstream.schemas import codec
+from recordings import KEYS, Loop
+
+AT = [0.2, 0.7]
+
+
+def values_of(named: Any = True, **changes: Any) -> dict[str, Any]:
+    vendors = [{"name": "north", "items": {"capacity": 3}}, {"name": "south", "items": {"capacity": 4}}]
+    for vendor in vendors:
+        vendor["items"] |= {"named": True} if named is True else {}
+    settings = {"features": {"dimension": 2}, "feedback": {"attribution_window_seconds": 3.0}}
+    return {"system": "pdap", "deployment": "mall", "vendors": vendors, **settings, **changes}
+
+
+def loop_of(folder: Path, **changes: Any) -> Loop:
+    return Loop(prepare(folder, parse_config(values_of(**changes)), keys=KEYS))
+
+
+def client_of(loop: Loop, vendor: str) -> Client:
+    return Client(loop.log_of(vendor), rules=loop.system.requests, party=vendor)
+
+
+def played(loop: Loop, play: Callable[[Client, Client], Awaitable[Any]]) -> Any:
+    """Let the clients of both vendors act."""
+
+    async def run() -> Any:
+        async with client_of(loop, "north") as north, client_of(loop, "south") as south:
+            return await play(north, south)
+
+    return asyncio.run(run())
+
+
+async def stocked(north: Client, south: Client) -> None:
+    await north.items.add_all([Item("boots", "Winter boots"), Item("hat")])
+    await south.items.add_all([Item("tea"), Item("hat")])
+
+
+def reasons(loop: Loop, topic: str) -> list[str]:
+    records = loop.log.slice(topic, 0, 0).records
+    found = (codec.decode(record.value) for record in records)
+    return [fields["reason"] for name, fields in found if name == "DeadLetter"]
+
+
+def test_decisions_name_the_items_of_all_vendors_and_feedback_takes_these_names(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path)
+
+    async def play(north: Client, south: Client) -> set[str | None]:
+        await stocked(north, south)
+        shown = set()
+        for number in range(40):
+            decision = await north.decide(f"e{number}", "ann", AT, timeout=None)
+            shown.add(decision.item)
+            assert decision.item is not None
+            assert decision.catalogue > 0
+            await north.shown(f"e{number}", "ann", decision.item)
+            await north.reward(f"e{number}", "ann", decision.item, 1.0)
+        one = await north.decide("one", "ann", AT, eligible=["south/hat"], timeout=None)
+        assert (one.item, one.arm) == ("south/hat", 4)
+        slate = await north.rank("s", "ann", AT, 9, timeout=None)
+        assert sorted(str(one.item) for one in slate) == ["north/boots", "north/hat", "south/hat", "south/tea"]
+        return shown
+
+    assert played(loop, play) == {"north/boots", "north/hat", "south/tea", "south/hat"}
+    assert not reasons(loop, "dead-letters-edge.north")
+
+
+def test_items_come_and_go_while_it_runs_and_what_is_published_follows_from_the_logs(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path)
+
+    async def visit(client: Client, event: str) -> str:
+        decision = await client.decide(event, "ann", AT, timeout=None)
+        assert decision.item is not None
+        await client.shown(event, "ann", decision.item)
+        await client.reward(event, "ann", decision.item, float(decision.item == "south/tea"))
+        return decision.item
+
+    async def play(north: Client, south: Client) -> None:
+        await stocked(north, south)
+        for number in range(30):
+            await visit(north, f"a{number}")
+        await south.items.retire("tea")
+        assert "south/tea" not in {await visit(north, f"b{number}") for number in range(60)}
+        await north.items.add("scarf")
+        assert "north/scarf" in {await visit(south, f"c{number}") for number in range(60)}
+        await south.items.add("tea")
+        assert "south/tea" in {await visit(north, f"d{number}") for number in range(60)}
+        for client in (north, south):
+            await client.end_phase(0)
+
+    played(loop, play)
+    parts = {source: whole(records) for source, records in loop.log.partitions()}
+    found = verify(LogCopy(parts), loop.system, KEYS)
+    assert found.ok, found.findings
+    assert found.of("releases")[Status.EQUAL] >= 1
+    assert found.of("models")[Status.EQUAL] >= 10
+    changed = {**parts, ("items.south", 0): whole(parts["items.south", 0].records[:-1])}
+    assert not verify(LogCopy(changed), loop.system, KEYS).ok
+
+
+def test_bad_items_are_refused_at_the_client_and_are_dead_letters_behind_it(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path)
+
+    async def play(north: Client, south: Client) -> None:
+        await stocked(north, south)
+        for unknown in ("boots", "east/boots", "north/none", "south/boots", "x" * (1 << 20), "/"):
+            with pytest.raises(UnknownArm) as caught:
+                await north.decide("bad", "ann", AT, eligible=[unknown], timeout=None)
+            assert len(str(caught.value)) < 200
+        with pytest.raises(UnknownArm, match="got a number"):
+            await north.shown("bad", "ann", 0)
+        for bad, error in (("x" * (1 << 20), BadItem), ("", BadItem), ("hat", RepeatedItem), ("\ud800", BadItem)):
+            with pytest.raises(error) as refused:
+                await north.items.add(bad)
+            assert len(str(refused.value)) < 200
+        with pytest.raises(BadItem, match="declares none"):
+            await north.items.add("cap", features={"colour": "red"})
+        with pytest.raises(UnknownItem):
+            await north.items.retire("tea")
+        await north.items.add("cap")
+        with pytest.raises(CatalogueFull, match="none is used again here, got 3 of 3 that have or had one"):
+            await north.items.add("one too many")
+        # Two clients of one vendor race: what does not count is told to whoever sent it, and nothing is lost.
+        async with client_of(loop, "south") as other:
+            ways = (south.items.add("salt"), other.items.add("rice"))
+            found = await asyncio.gather(*ways, return_exceptions=True)
+            assert all(isinstance(one, int | StaleCatalogue) for one in found)
+            counted = sum(isinstance(one, int) for one in found)
+            assert len(await other.items.list()) == 2 + counted > 2
+
+    played(loop, play)
+    change = {"item": "x", "version": 1, "offered": True, "title": "", "features": ""}
+    before = len(reasons(loop, "dead-letters-edge.north"))
+    loop.put("items.north", "Item", **change, config_digest=loop.system.digest)
+    loop.put("items.north", "Item", **change, config_digest=bytes(16))
+    loop.junk("items.north")
+    loop.driver.pump()
+    assert reasons(loop, "dead-letters-edge.north")[before:] == [
+        "item_refused",
+        "other_configuration",
+        "not_single_object",
+    ]
+
+
+def test_a_vendor_shows_its_own_before_any_model_and_the_baseline_while_there_is_nothing(
+    tmp_path: Path,
+) -> None:
+    loop = loop_of(tmp_path)
+
+    async def play(north: Client, south: Client) -> None:
+        with pytest.raises(RequestRefused):
+            await north.decide("none", "ann", AT, timeout=None)
+        await south.items.add("tea")
+        assert (await north.decide("first", "ann", AT, timeout=None)).item == "south/tea"
+        await south.items.retire("tea")
+        kept = await north.decide("last", "ann", AT, baseline="south/tea", timeout=None)
+        assert (kept.policy, kept.item) == ("refused", "south/tea")
+
+    played(loop, play)
+    assert reasons(loop, "dead-letters-edge.north") == ["nothing_offered", "nothing_offered"]
+
+
+def test_a_gateway_of_a_vendor_lists_and_takes_the_items_of_all(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path)
+
+    async def play(north: Client, south: Client) -> None:
+        await stocked(north, south)
+        await north.items.refresh_all()
+        words = Translation(loop.system.requests, north.items)
+        assert [one["item"] for one in words.items()] == ["north/boots", "north/hat", "south/tea", "south/hat"]
+        assert words.items()[0]["title"] == "Winter boots"
+        assert words.eligible(["south/tea"], AT) == ["south/tea"]
+        assert north.items.holds("south/tea")
+        assert not north.items.holds("tea")
+        assert not north.items.holds("east/tea")
+        with pytest.raises(Problem):
+            words.eligible([0], AT)
+
+    played(loop, play)
+
+
+def test_a_table_of_decisions_names_items_and_what_was_on_offer(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path)
+
+    async def play(north: Client, south: Client) -> None:
+        await stocked(north, south)
+        for number in range(12):
+            if number == 6:
+                await south.items.retire("tea")
+                await north.items.add("cap")
+            decision = await north.decide(f"e{number}", "ann", AT, timeout=None)
+            assert decision.item is not None
+            await north.shown(f"e{number}", "ann", decision.item)
+        for number in range(80):
+            await north.decide(f"later{number}", "ann", AT, timeout=None)
+
+    played(loop, play)
+    logs = LogCopy({source: whole(records) for source, records in loop.log.partitions()})
+    table = decision_table(logs, loop.system, "north")
+    assert table.items == ("north/boots", "north/hat", "north/cap", "south/tea", "south/hat")
+    table.write(tmp_path / "table")
+    lines = (tmp_path / "table" / "decisions.csv").read_text(encoding="utf-8").splitlines()[1:]
+    early, late = lines[0].rpartition(",")[2], lines[-1].rpartition(",")[2]
+    assert early == "north/boots|north/hat|south/tea|south/hat"
+    assert late == "north/boots|north/hat|north/cap|south/hat"
+    assert all(line.split(",")[4] in line.rpartition(",")[2].split("|") for line in lines)
+
+
+def test_only_a_vendor_changes_its_catalogue_and_all_clients_read_it(tmp_path: Path) -> None:
+    system = loop_of(tmp_path).system
+    topic = next(topic for topic in system.topics if topic.name == "items.north")
+    assert writers(topic, system.roles) == ("client.north",)
+    assert readers(topic, system.roles) == ("client.north", "client.south", "learner.north", "operator")
+    assert (topic.retention_ms, topic.cleanup) == (None, "delete")
+
+
+def test_names_change_nothing_of_what_is_promised(tmp_path: Path) -> None:
+    """Noise is on blocks that have outcomes; which arms there may be, and when they come, is public."""
+    named, numbered = (loop_of(tmp_path / str(one), named=one).system for one in (True, False))
+    assert named.promises.releases == numbered.promises.releases
+    assert named.core.parameters == numbered.core.parameters
+    assert "items.north" not in numbered.partitions
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ({"capacity": 3, "named": "sure"}, r"vendors\.0\.items\.named: expected true or false"),
+        ({"capacity": 3}, r"vendors\.items\.named: expected the same of all vendors"),
+        ({"capacity": 0, "named": True}, r"vendors\.items\.capacity"),
+        ({"capacity": 3, "named": True, "reserved": 1}, "reserved"),
+    ],
+)
+def test_a_catalogue_that_cannot_be_is_refused(items: dict[str, Any], message: str) -> None:
+    values = values_of()
+    values["vendors"][0]["items"] = items
+    with pytest.raises(ConfigurationError, match=message):
+        parse_config(values)
