@@ -386,7 +386,7 @@ BENEFIT = Board(
             "Share of the gain, as released",
             "released",
             "percentunit",
-            "The same with effects that differ as far as the released sums say (declared features).",
+            "The same with effects that differ as far as the released sums say.",
             _gains("found", "{bound}"),
             "stat",
         ),

@@ -83,7 +83,7 @@ def judged(rig: Any) -> dict[str, Any]:
         internal=True,
     )
     target = np.eye(5)[TARGET[contexts.argmax(axis=1)]]
-    return {one.estimator: one for one in policy_values(log, target, np.full((len(log), 5), 0.35), seed=1)}
+    return {one.estimator: one for one in policy_values(log, target, np.full((len(log), 5), 0.35))}
 
 
 def covered(rigs: Any, runs: int, decisions: int, exploration: ExplorationConfig) -> dict[str, int]:
@@ -115,14 +115,17 @@ def test_of_200_own_logs_95_percent_cover_the_truth(rigs: Any) -> None:
 
 
 def test_a_propensity_that_is_stated_and_not_drawn_is_seen(rigs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The power of the quick test: greedy choices that state the chances of the mixture."""
+    """Greedy choices that state the chances of the mixture: of 960 decisions IPS holds the truth in none of six runs.
+
+    Of 480, as many as the quick test has, in two of six, so it fails there, too.
+    """
     from hushstream.systems.p2b.edge import agent
 
     honest = agent.draw
     monkeypatch.setattr(
         agent, "draw", lambda weights, _: honest(weights, int(np.cumsum(weights)[weights.argmax()]) - 1)
     )
-    assert covered(rigs, 6, 480, HALF)["ips"] <= 1
+    assert covered(rigs, 6, 960, HALF)["ips"] <= 1
 
 
 def test_what_was_not_drawn_or_not_seen_has_no_row(rigs: Any) -> None:

@@ -243,7 +243,7 @@ def evaluation() -> str:
             given = None if (policy, estimator) == ("popular", "replay") else value + 0.002 * place
             within = None if given is None else Interval(given - 0.006, given + 0.006)
             few = () if given else ("12 effective rows are below 20: no value is given",)
-            rows.append(PolicyRow(policy, estimator, given, within, within, 812.0, 33_000, 4_100, 9.5, few))
+            rows.append(PolicyRow(policy, estimator, given, within, 812.0, 33_000, 4_100, 9.5, few))
     judged = tuple(
         Gain(policy, 0.05 + gain, gain, Interval(gain - 0.005, gain + 0.005))
         for policy, gain in (("warm_nonprivate", 0.013), ("warm_private", 0.008), ("cold", -0.008))

@@ -217,13 +217,13 @@ def test_tuples_have_no_such_plan() -> None:
     assert declare_system(coded_system(mode="tuples", epsilon=None, sampling=0.5, sums="auto")).ahead is None
 
 
-def outlook_after(system: P2BSystem, windows: int, country: float) -> dict[str, float]:
+def outlook_after(system: P2BSystem, windows: int, spread: float) -> dict[str, float]:
     """What the aggregator shows once it has published a version for each window."""
+    made = coded if system.config.release.form == "codes" else released
     machine = AggregatorMachine(system, 0)
     assert AGGREGATOR.outlook(machine) is None
     records = [
-        InputRecord(offset, time_ms, value)
-        for offset, (time_ms, value) in enumerate(released(system, windows, country))
+        InputRecord(offset, time_ms, value) for offset, (time_ms, value) in enumerate(made(system, windows, spread))
     ]
     machine.fold([InputSlice("crowds", 0, 0, windows, tuple(records))])
     found = AGGREGATOR.outlook(machine)
@@ -250,6 +250,16 @@ def test_the_aggregator_shows_what_was_promised_beside_what_is_released() -> Non
     # As `plan --deployment` has it of the same releases, but for the rate, which it takes from the first window.
     now = planned(system, released(system, 3, 0.4)).facts["more"]["now"]["share"]
     assert many["gain_found_expected"] == pytest.approx(now, abs=0.1)
+
+
+def test_the_aggregator_shows_the_same_of_codes() -> None:
+    """64 cells of 94 slots each: the spread of .05 is found below .2, the one of .8 above .5."""
+    system = coded_system()
+    small, large = (outlook_after(system, 2, spread) for spread in (0.05, 0.8))
+    assert len(small) == 9
+    assert small["gain_promised_expected"] == large["gain_promised_expected"]
+    assert small["gain_found_expected"] < large["gain_found_expected"]
+    assert small["reward_found"] == pytest.approx(0.27, abs=0.05)
 
 
 def test_a_world_of_smaller_effects_than_promised_shows_a_smaller_gain() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.replay.logged.estimators import estimates
-from hushstream.replay.logged.intervals import BOOTSTRAP_RESAMPLES, Interval, bootstrap_ratio, likelihood_interval
+from hushstream.replay.logged.intervals import Interval, likelihood_interval
 from hushstream.replay.logged.log import LogError, LoggedDataset
 
 LEAST_EFFECTIVE = 20
@@ -41,7 +41,6 @@ class PolicyValue:
         estimator: ``replay``, ``ips``, ``snips``, ``dm``, ``dr``, ``sndr`` or ``switch-dr``.
         value: the estimate.
         interval: 95 %, by empirical likelihood (`likelihood_interval`).
-        bootstrap: 95 % percentile interval, seeded; None where it is not made.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
         rows: rows of the log.
         largest_weight: the largest importance weight; for replay 1.
@@ -51,7 +50,6 @@ class PolicyValue:
     estimator: str
     value: float
     interval: Interval
-    bootstrap: Interval | None
     effective_sample_size: float
     rows: int
     largest_weight: float
@@ -81,10 +79,10 @@ def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = 
     return keep
 
 
-def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_], seed: int = 0) -> PolicyValue:
-    """The estimate of a replay that kept these rows (n,); ``seed`` is that of the bootstrap.
+def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_]) -> PolicyValue:
+    """The estimate of a replay that kept these rows (n,).
 
-    The intervals treat kept rewards as independent; for a policy that learns they describe the mean reward
+    The interval treats kept rewards as independent; for a policy that learns it describes the mean reward
     along this one run.
 
     Raises:
@@ -93,13 +91,10 @@ def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_], seed: int = 0)
     rewards = log.rewards[kept]
     if not rewards.size:
         raise LogError(f"{log.name}: the policy agreed with none of the {len(log)} rows kept by thinning")
-    # Another stream than that of the thinning, which has the seed itself.
-    generator = np.random.default_rng([seed, 1])
     return PolicyValue(
         estimator="replay",
         value=float(rewards.mean()),
         interval=likelihood_interval(rewards),
-        bootstrap=bootstrap_ratio(rewards, np.ones_like(rewards), generator),
         effective_sample_size=float(rewards.size),
         rows=len(log),
         largest_weight=1.0,
@@ -112,8 +107,6 @@ def importance_sampling(
     probabilities: npt.NDArray[np.floating],
     *,
     self_normalised: bool = True,
-    seed: int = 0,
-    resamples: int = BOOTSTRAP_RESAMPLES,
 ) -> PolicyValue:
     """Weigh the rewards of a log by how much likelier a fixed policy is to show what was shown.
 
@@ -122,8 +115,6 @@ def importance_sampling(
         probabilities: (n, K) action probabilities of the policy for each context, or (n,) those of the arm
             shown.
         self_normalised: divide by the sum of the weights (biased by O(1/n), bounded, usually far less noisy).
-        seed: of the bootstrap.
-        resamples: of the bootstrap.
 
     Raises:
         LogError: the log has no propensities or no rows, or ``probabilities`` are none, or every weight is 0.
@@ -142,7 +133,6 @@ def importance_sampling(
         estimator="snips" if self_normalised else "ips",
         value=float(earned.sum() / base.sum()),
         interval=likelihood_interval(earned, base),
-        bootstrap=bootstrap_ratio(earned, base, np.random.default_rng(seed), resamples),
         effective_sample_size=effective,
         rows=len(log),
         largest_weight=float(weights.max()),
@@ -162,7 +152,6 @@ def policy_values(
     log: LoggedDataset,
     probabilities: npt.NDArray[np.float64],
     expected: npt.NDArray[np.float64],
-    seed: int = 0,
 ) -> list[PolicyValue]:
     """Every estimator's value of a fixed policy, and of the decisions (n,) that a learning one made row by row.
 
@@ -172,7 +161,6 @@ def policy_values(
         log: must have propensities.
         probabilities: (n, K) of the policy.
         expected: (n, K) estimated rewards of every arm, out of fold.
-        seed: of the bootstrap of IPS and SNIPS.
 
     Raises:
         LogError: the log has no propensities or no rows, or ``probabilities`` are none.
@@ -182,7 +170,7 @@ def policy_values(
     weights = shown / propensities
     total = float(weights.sum())
     effective = total**2 / float((weights**2).sum()) if total else 0.0
-    found = [importance_sampling(log, probabilities, self_normalised=own, seed=seed) for own in (True, False) if total]
+    found = [importance_sampling(log, probabilities, self_normalised=own) for own in (True, False) if total]
     rewarded = int(np.count_nonzero(shown * log.rewards))
     warnings = (*_sample_warnings(effective, len(log), rewarded), *_weight_warnings(weights))
     for name, one in estimates(probabilities, log.chosen, log.rewards, propensities, expected).items():
@@ -192,7 +180,6 @@ def policy_values(
                 estimator=name,
                 value=one.value,
                 interval=one.interval,
-                bootstrap=None,
                 effective_sample_size=float(len(log)) if modelled else effective,
                 rows=len(log),
                 largest_weight=1.0 if modelled else float(weights.max()),

@@ -1,4 +1,4 @@
-"""95 % intervals of means and ratios: by empirical likelihood, and by a seeded bootstrap.
+"""95 % intervals of means and ratios, by empirical likelihood.
 
 Importance weights make terms that are mostly 0 and now and then as large as 1 / propensity. A mean of them that is too
 low comes with a spread that is too small, so an interval of 1.96 standard errors ends below the truth too often. The
@@ -18,8 +18,6 @@ from scipy.special import stdtrit
 
 Float64 = npt.NDArray[np.float64]
 
-BOOTSTRAP_RESAMPLES = 1000
-_ROWS_AT_ONCE = 2_000_000
 _STEPS = 60
 _MOST_ROUNDS = 50
 _FARTHEST = 1e12
@@ -89,31 +87,3 @@ def _tilted(terms: Float64, times: Float64, limit: float) -> Float64:
         distance = 2.0 * (rows * (total - math.log(rows)) - float((times * logs).sum()))
         near, far = (middle, far) if distance > limit else (near, middle)
     return np.asarray(times / (gaps + math.exp(far)), dtype=np.float64)
-
-
-def bootstrap_ratio(
-    numerators: Float64,
-    denominators: Float64,
-    generator: np.random.Generator,
-    resamples: int = BOOTSTRAP_RESAMPLES,
-) -> Interval:
-    """Return the percentile bootstrap interval of sum(numerators) / sum(denominators) (Efron 1979).
-
-    Rows are drawn with replacement; resamples whose denominators sum to 0 are left out. With all
-    denominators 1 this is the interval of a mean.
-
-    Args:
-        numerators: (n,).
-        denominators: (n,), >= 0 and not all 0.
-        generator: the source of the resamples.
-        resamples: how many.
-    """
-    size = numerators.size
-    at_once = max(1, _ROWS_AT_ONCE // size)
-    ratios: list[Float64] = []
-    for start in range(0, resamples, at_once):
-        drawn = generator.integers(0, size, size=(min(at_once, resamples - start), size))
-        below = denominators[drawn].sum(axis=1)
-        ratios.append(numerators[drawn].sum(axis=1)[below > 0] / below[below > 0])
-    low, high = np.percentile(np.concatenate(ratios), [2.5, 97.5])
-    return Interval(float(low), float(high))

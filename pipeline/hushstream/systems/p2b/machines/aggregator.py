@@ -32,6 +32,7 @@ from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
+from hushstream.systems.p2b.server.fading import Worth
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
@@ -301,14 +302,13 @@ class PrivateTotals:
         """In all windows (public), nulls included."""
         return self._totals.slots
 
-    def sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(k, K) twice: rewards, and what is missing to them, in the units of the release."""
-        return self._totals.ones, self._totals.zeros
+    def released(self) -> Worth:
+        """(k, K) sums: rewards, and what is missing to them, in the units of the release."""
+        return self._totals.worth()
 
     def effects(self) -> RawEffects:
         """What all crowds say of items and codes."""
-        totals = self._totals
-        return effects_of_codes(totals.ones, totals.zeros, self._config.release.levels, totals.variance)
+        return effects_of_codes(*self.released(), self._config.release.levels)
 
     def dump(self) -> bytes:
         """Packed, for a snapshot."""

@@ -21,12 +21,11 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
-from hushstream.systems.p2b.contribution.summed import resolve_codes
 from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import PrivateTotals
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Forecast, code_share
+from hushstream.systems.p2b.planning.forecast import Forecast
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
 from hushstream.systems.p2b.server.effects import RawEffects
 from hushstream.systems.p2b.server.elementary import halving
@@ -90,7 +89,7 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
     audience = _as_before(config, windows, rate) if asked is None else asked
     known = rate if rate is not None else config.click_rate
     bare = Forecaster(config, audience, assumed_spreads(config, known))
-    found = estimated_spreads(windows.effects, windows.first, bare.habits, ASSUMED_REST, rate, _seen(config))
+    found = estimated_spreads(windows.effects, windows.first, bare.habits, ASSUMED_REST, rate, bare.seen)
     ahead = Forecaster(config, audience, found.spreads)
     plan = plan_of(ahead, _assumed(windows, audience, found), found.factors)
     pace = windows.slots_a_day if asked is None else ahead.slots(_STEADY + 1) - ahead.slots(_STEADY)
@@ -143,13 +142,6 @@ def _totals(system: P2BSystem) -> FeatureTotals | NamedTotals | PrivateTotals:
     if system.config.release.form == "codes":
         return PrivateTotals(system)
     return NamedTotals(system) if system.config.named_items else FeatureTotals(system)
-
-
-def _seen(config: P2BConfig) -> float:
-    """The share of the variance of contexts' effects that sums tell."""
-    if config.release.form == "features":
-        return 1.0
-    return code_share(config.context.dimension, resolve_codes(config))
 
 
 def _window(fields: Mapping[str, Any], shape: tuple[int, int]) -> Window:

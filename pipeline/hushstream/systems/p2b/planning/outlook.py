@@ -18,13 +18,11 @@ import numpy as np
 
 from hushstream.engine.declare.plan import Audience
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine, PrivateTotals, RawTotals
 from hushstream.systems.p2b.planning.estimated import estimated_spreads
 from hushstream.systems.p2b.planning.forecast import Forecast, held_share
 from hushstream.systems.p2b.planning.plan import ASSUMED_REST, FACTORS, Forecaster, assumed_spreads
-from hushstream.systems.p2b.server.effects import raw_effects
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes, raw_effects
 
 _PLACES = 32
 BOUNDS = ("low", "expected", "high")
@@ -37,36 +35,35 @@ def aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Ma
         return None
     slots, windows = totals.slots, machine.version
     if isinstance(totals, PrivateTotals):
-        ones, zeros = totals.sums()
-        return windows, partial(_told, config, slots, windows, lambda: float(ones.sum() / (ones + zeros).sum()))
-    layout, worth = totals.released()
-    if not layout.arms:
-        return None
-    return windows, partial(_told_of_features, config, slots, windows, layout, worth)
+        raw = partial(effects_of_codes, *totals.released(), config.release.levels)
+    else:
+        layout, worth = totals.released()
+        if not layout.arms:
+            return None
+        raw = partial(raw_effects, layout, *worth)
+    return windows, partial(_outlook, config, slots, windows, raw)
 
 
-def _told_of_features(
-    config: P2BConfig, slots: int, windows: int, layout: FeatureLayout, worth: Worth
-) -> Mapping[str, float]:
-    """`_told`, and the share of the gain under the likeliest spreads with its range."""
-    raw = raw_effects(layout, *worth)
-    promised = _told(config, slots, windows, lambda: raw.share)
-    ahead = _forecaster(config)
-    found = estimated_spreads(raw, raw.share, ahead.habits, ASSUMED_REST, ahead.spreads.rate)
-    ahead = replace(ahead, spreads=found.spreads)
-    return {**promised, **_gains("found", ahead, slots, windows, found.factors)}
+def _outlook(config: P2BConfig, slots: int, windows: int, raw: Callable[[], RawEffects]) -> Mapping[str, float]:
+    """What was promised, and the share of the gain under the likeliest spreads with its range."""
+    effects, ahead = raw(), _forecaster(config)
+    found = estimated_spreads(effects, effects.share, ahead.habits, ASSUMED_REST, ahead.spreads.rate, ahead.seen)
+    likeliest = replace(ahead, spreads=found.spreads)
+    return {
+        **_promised(ahead, slots, windows),
+        "reward_found": min(1.0, max(0.0, effects.share)),
+        **_gains("found", likeliest, slots, windows, found.factors),
+    }
 
 
-def _told(config: P2BConfig, slots: int, windows: int, held: Callable[[], float]) -> Mapping[str, float]:
-    """What was promised, and which share of reports holds a reward."""
-    ahead = _forecaster(config)
+def _promised(ahead: Forecaster, slots: int, windows: int) -> Mapping[str, float]:
+    """What a plan says after so many slots: of the gain, and of the share of reports that hold a reward."""
     before = np.unique(np.linspace(0, windows - 1, min(windows, _PLACES)).astype(int)).tolist()
     started = [_after(ahead, slots * one / windows, one) for one in before]
     return {
         **_gains("promised", ahead, slots, windows, FACTORS),
         "reward_alone": held_share(started[0].cold, ahead.habits),
         "reward_promised": float(np.mean([held_share(one.private, ahead.habits) for one in started])),
-        "reward_found": min(1.0, max(0.0, held())),
     }
 
 

@@ -31,6 +31,7 @@ from hushstream.systems.p2b.planning.forecast import (
     Habits,
     Sample,
     Spreads,
+    code_share,
     forecast_codes,
     forecast_features,
     noise_of_cells,
@@ -94,6 +95,13 @@ class Forecaster:
             bonus=bonus,
             returning=features,
         )
+
+    @property
+    def seen(self) -> float:
+        """The share of the variance of contexts' effects that released sums tell."""
+        config = self.config
+        coded = config.release.form == "codes"
+        return code_share(config.context.dimension, resolve_codes(config)) if coded else 1.0
 
     def slots(self, day: float) -> float:
         """Slots that were sent by the end of a day."""

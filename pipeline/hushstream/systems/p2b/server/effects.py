@@ -155,16 +155,16 @@ def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: floa
     return RawEffects(share, slots, _arm_effects(arms, counts, share), blocks)
 
 
-def effects_of_codes(ones: Int64, zeros: Int64, levels: int, variance: float) -> RawEffects:
+def effects_of_codes(ones: Int64, zeros: Int64, variance: float | Float64, levels: int) -> RawEffects:
     """Effects of items and of the codes of contexts, before shrinkage: codes are one block, `CONTEXT`.
 
     Args:
         ones, zeros: (k, K) int64, sums of reward levels and of what is missing to them, added up over all releases.
-        levels: M.
         variance: of the noise in one of these sums, added up over all releases; 0 for exact sums.
+        levels: M.
     """
     codes, arms = ones.shape
-    noise = np.full(arms, variance / levels**2)
+    noise = np.broadcast_to(np.asarray(variance, dtype=np.float64) / levels**2, arms)
     cells = _Totals(ones.T / levels, zeros.T / levels, noise)
     totals = _Totals(cells.clicked.sum(axis=1), cells.unclicked.sum(axis=1), codes * noise)
     counts = np.maximum(totals.clicked + totals.unclicked, 1.0)

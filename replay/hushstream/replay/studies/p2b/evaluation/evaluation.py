@@ -39,7 +39,6 @@ class PolicyRow:
         value: estimated mean reward; None below `LEAST_EFFECTIVE` effective rows.
         ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
             since their spread then says nothing of the true one.
-        bootstrap95: its percentile bootstrap interval; None as ``ci95``.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
         rows: rows played.
         matched: rows on which the policy decided for the logged arm; None for fixed policies.
@@ -51,7 +50,6 @@ class PolicyRow:
     estimator: str
     value: float | None
     ci95: Interval | None
-    bootstrap95: Interval | None
     effective_sample_size: float
     rows: int
     matched: int | None
@@ -68,7 +66,6 @@ class PolicyRow:
             estimator=found.estimator,
             value=found.value if enough else None,
             ci95=found.interval if spread else None,
-            bootstrap95=found.bootstrap if spread else None,
             effective_sample_size=found.effective_sample_size,
             rows=found.rows,
             matched=matched,
@@ -79,7 +76,7 @@ class PolicyRow:
     @classmethod
     def none_kept(cls, policy: str, rows: int, matched: int) -> PolicyRow:
         """The row of a replay that kept nothing."""
-        return cls(policy, "replay", None, None, None, 0.0, rows, matched, 1.0, (NONE_AGREED,))
+        return cls(policy, "replay", None, None, 0.0, rows, matched, 1.0, (NONE_AGREED,))
 
     @property
     def matched_share(self) -> float | None:
@@ -93,7 +90,6 @@ class PolicyRow:
             "estimator": self.estimator,
             "value": self.value,
             "ci95": None if self.ci95 is None else list(self.ci95),
-            "bootstrap95": None if self.bootstrap95 is None else list(self.bootstrap95),
             "effective_sample_size": self.effective_sample_size,
             "rows": self.rows,
             "matched": self.matched,

@@ -45,7 +45,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.grid import normalise_grid
 
-_SPLIT, _BOOTSTRAP = 2, 3
+_SPLIT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,22 +299,20 @@ def _judged(
     for name, probabilities in shown.items():
         matched = None
         if name in decided:
-            rows.append(_replayed(part, name, decided[name] == part.chosen, plan.survives[evaluated], seed))
+            rows.append(_replayed(part, name, decided[name] == part.chosen, plan.survives[evaluated]))
             matched = rows[-1].matched
-        values = policy_values(part, probabilities, expected, _BOOTSTRAP + seed)
+        values = policy_values(part, probabilities, expected)
         rows += [PolicyRow.of(name, found, matched) for found in values]
     exact = next(name for name in OF_EXACT if name in shown)
-    own = importance_sampling(part, part.propensities, self_normalised=False, seed=_BOOTSTRAP + seed)
+    own = importance_sampling(part, part.propensities, self_normalised=False)
     return (*rows, PolicyRow.of("logged", own)), gains(part, shown, expected, (WARM_PRIVATE, exact))
 
 
-def _replayed(
-    part: LoggedDataset, condition: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_], seed: int
-) -> PolicyRow:
+def _replayed(part: LoggedDataset, condition: str, agrees: NDArray[np.bool_], survives: NDArray[np.bool_]) -> PolicyRow:
     kept, matched = agrees & survives, int(agrees.sum())
     if not kept.any():
         return PolicyRow.none_kept(condition, len(part), matched)
-    return PolicyRow.of(condition, replay_value(part, kept, seed), matched)
+    return PolicyRow.of(condition, replay_value(part, kept), matched)
 
 
 def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> LoggedDataset:

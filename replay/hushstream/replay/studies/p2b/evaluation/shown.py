@@ -89,10 +89,9 @@ class ShownEvaluation(Evaluation):
 
 
 def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
-    """One CSV line: intervals as two columns each, warnings and marks as one text each."""
+    """One CSV line: the interval as two columns, warnings and marks as one text each."""
     values = row.as_json()
-    for name in ("ci95", "bootstrap95"):
-        low, high = values.pop(name) or (None, None)
-        values |= {f"{name}_low": low, f"{name}_high": high}
+    low, high = values.pop("ci95") or (None, None)
+    values |= {"ci95_low": low, "ci95_high": high}
     figures = f"{NOT_PRIVATE}: made of contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
     return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}
