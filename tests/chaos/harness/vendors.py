@@ -31,8 +31,8 @@ CONTEXTS, LEARNERS, SEED = 160, 2, 5
 FIRST = "vendor-0"
 """Whose learner is disturbed."""
 
-ITEM = 2
-"""The row of an item that the first vendor retires and offers again."""
+FIRST_GONE, LAST_GONE = 2, 4
+"""The rows of items that the first vendor retires, before anybody comes and after all came: no record is sent twice."""
 
 Log = list[tuple[int, bytes]]
 """(log time in milliseconds, value) of each record of one partition."""
@@ -59,7 +59,7 @@ class FrozenVendors:
 
 
 def change(digest: bytes, row: int, version: int, *, offered: bool) -> bytes:
-    """A vendor retires the item of a row, or offers it."""
+    """A vendor retires the item of a row, or offers it; `ArmChange` is what its learner makes of it."""
     plain = {"title": "", "features": "", "config_digest": digest}
     return codec.encode("Item", {"item": f"i{row}", "version": version, "offered": offered, **plain})
 
@@ -95,15 +95,15 @@ def freeze(folder: Path) -> FrozenVendors:
         for row in range(vendor.arms):
             log.append(f"items.{vendor.name}", 0, change(system.digest, row, row + 1, offered=True))
     arms = config.vendors[0].arms
-    log.append(f"items.{FIRST}", 0, change(bytes(16), ITEM, arms + 1, offered=False))
-    log.append(f"items.{FIRST}", 0, change(system.digest, ITEM, arms + 1, offered=False))
+    log.append(f"items.{FIRST}", 0, change(bytes(16), FIRST_GONE, arms + 1, offered=False))
+    log.append(f"items.{FIRST}", 0, change(system.digest, FIRST_GONE, arms + 1, offered=False))
     loop = PdapLoop(config, world, visits, PdapPlan(CONTEXTS, Schedule(6, 1.06)))
 
     def log_of(vendor: str) -> DirectEventLog:
         return DirectEventLog(log, driver, LEARNERS, conversation_of(system, vendor).answers)
 
     asyncio.run(loop.run(log_of))
-    log.append(f"items.{FIRST}", 0, change(system.digest, ITEM, arms + 2, offered=True))
+    log.append(f"items.{FIRST}", 0, change(system.digest, LAST_GONE, arms + 2, offered=False))
     driver.pump()
     for place, records in log.partitions():
         frozen.logs[place] = [(record.timestamp_ms, record.value) for record in records]

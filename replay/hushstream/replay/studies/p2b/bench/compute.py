@@ -7,13 +7,17 @@ in this thread: BLAS is held to one).
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
+from hushstream.agents.worker.deployment import parse_config, prepare
+from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.learners.batch import choose_batch, learn_batch
 from hushstream.learners.linucb import LinUCB, LinUCBModel
 from hushstream.learners.sparse import SparseContext, SparseModel, SparseUCB, contexts_of
@@ -30,6 +34,7 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, la
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.contribution.grid import grid_points
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.server.warm_start import cold_start
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 
@@ -38,6 +43,7 @@ BATCH = 256
 WINDOW = 50_000
 TEXTBOOK_EVENTS = 10_000
 USERS = 100_000
+FOLDED = 2_048
 
 Rows = Callable[[int], list[BenchRow]]
 """Rows of one subject, from a number of rounds."""
@@ -192,7 +198,7 @@ def codec_rows(rounds: int) -> list[BenchRow]:
 def feature_rows(rounds: int) -> list[BenchRow]:
     """Declared features, the mixed table of 83 cells: choices of new users, and slots to the sums of a window."""
     found: list[BenchRow] = []
-    for arms, single, batched in ((10, 150_000, 400_000), (100, 40_000, 100_000)):
+    for arms, single, batched, whole in ((10, 150_000, 400_000, 40_000), (100, 40_000, 100_000, 20_000)):
         world = MixedTable(0, arms)
         layout = layout_of(world.schema, arms, 1, 1.0, 50_000)
         start = cold_start(arms, layout.cells, len(world.schema.table))
@@ -209,6 +215,11 @@ def feature_rows(rounds: int) -> list[BenchRow]:
         found.append(
             at_least(f"declared features, choose in batches of {BATCH}, {shape}", rates, "events/CPU s", batched)
         )
+        for together, target in ((1, None), (BATCH, whole)):
+            rates = [FOLDED / _folded(world, arms, together) for _ in range(rounds)]
+            name = f"declared features, the learner's whole fold, events in folds of {together}, {shape}"
+            unit = "events/CPU s"
+            found.append(figure(name, rates, unit) if target is None else at_least(name, rates, unit, target))
     world = MixedTable(0, 10)
     layout = layout_of(world.schema, 10, 1, 1.0, WINDOW)
     numbers = np.arange(WINDOW, dtype=np.int64)
@@ -285,6 +296,39 @@ def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tu
         equal += kernel.choose(state, context)[0] == arm
         kernel.learn(state, context, arm, rewards[row, arm])
     return seconds, equal
+
+
+def _folded(world: MixedTable, arms: int, together: int) -> float:
+    """Seconds in which a learner decodes, decides and journals contexts of new users, so many records a fold."""
+    configuration = {
+        "system": "p2b",
+        "deployment": "bench",
+        "items": {"capacity": arms},
+        "features": world.schema.plain,
+        "expected_slots": WINDOW,
+        "release": {"form": "features"},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        system = prepare(Path(folder) / "bench", parse_config(configuration))
+    learner = LearnerMachine(system.core, 0, seeded_key(0, "edge"))
+    learner.start(learner.genesis(bytes(32)))
+    rows = world.visits(np.arange(FOLDED), 0).rows
+    plain = {"line": "private", "features_digest": world.schema.digest}
+    values = [
+        codec.encode("FeatureContext", {**plain, "event_id": f"e{number}", "user": f"u{number}", "row": row.tobytes()})
+        for number, row in enumerate(rows)
+    ]
+    records = [InputRecord(number, number, value) for number, value in enumerate(values)]
+    parts = [
+        InputSlice("contexts", 0, low, low + together, records[low : low + together])
+        for low in range(0, FOLDED, together)
+    ]
+
+    def fold() -> None:
+        for part in parts:
+            learner.fold(learner.ready([part]))
+
+    return _seconds(fold)
 
 
 def _choose_each(kernel: SparseUCB, model: SparseModel, contexts: Sequence[SparseContext], times: int) -> None:
