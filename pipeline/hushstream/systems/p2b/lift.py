@@ -368,7 +368,7 @@ def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, f
     A release before may have told it: without a value of its own that one would stand for ever.
     """
     found = lift_of([newest], decisions_per_user)
-    figures = {}
+    figures: dict[str, float] = {}
     for group, rate in zip(GROUPS, (found.model, found.holdout), strict=True):
         shown = (0.0, 0.0, 0.0) if rate is None else (rate.shown, rate.rate, (rate.half_width / NORMAL_95) ** 2)
         names = (f"lift_{name}_{group}" for name in ("decisions", "reward_ratio", "reward_variance"))
