@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.engine.noise.budget import ChargeKey
 from hushstream.engine.noise.epochs import NoiseEpoch
+from hushstream.schemas import codec
 from hushstream.systems.colin.system import declare as declare_colin
+from hushstream.systems.p2b.lift import lift_figures
 from hushstream.systems.p2b.system import declare as declare_p2b
 
 ZONE_PRIVATE = {spec.name for spec in METRICS if spec.metric_class == "zone-private"}
@@ -95,6 +99,19 @@ def test_windows_that_a_counter_pays_for_are_counted_until_it_refuses(played):
     for windows, expected in ((2, (1, 2, 0)), (1, (1, 1, 1))):
         found = played(12, release={"sums": "counter", "windows": windows, "window_slots": 100}).series(zone=False)
         assert tuple(found["shuffler", f"hushstream_budget_{name}", labels] for name in names) == expected
+
+
+def test_the_newest_release_of_the_lift_is_on_the_public_page(played):
+    lift = {"holdout": 0.1, "epsilon": 20.0, "decisions_per_user": 3, "every_seconds": 0.001, "releases": 64}
+    found = played(60, lift=lift, feedback={"attribution_window_seconds": 0.001})
+    newest = codec.decode(dict(found.log.partitions())["lift", 0][-1].value)[1]
+    sums = np.frombuffer(newest["sums"], "<i8")
+    expected = lift_figures((sums, newest["variance"], newest["levels"]), 3)
+    assert len(expected) == 6
+    for name, value in expected.items():
+        metric, _, group = name.rpartition("_")
+        labels = (("group", group), ("partition", "0"), ("role", "learner"))
+        assert found.series(zone=False)["learner", f"hushstream_{metric}", labels] == value
 
 
 def test_without_a_counter_no_number_of_windows_is_stated(played):

@@ -363,14 +363,16 @@ def lift_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Lift:
 
 
 def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, float]:
-    """What is shown of one counter's newest release, by group; of a group that is not told from the noise nothing."""
+    """What is shown of one counter's newest release, by group; 0 of a group that is not told from the noise.
+
+    A release before may have told it: without a value of its own that one would stand for ever.
+    """
     found = lift_of([newest], decisions_per_user)
-    figures = {}
+    figures: dict[str, float] = {}
     for group, rate in zip(GROUPS, (found.model, found.holdout), strict=True):
-        if rate is not None:
-            figures[f"lift_decisions_{group}"] = rate.shown
-            figures[f"lift_reward_ratio_{group}"] = rate.rate
-            figures[f"lift_reward_variance_{group}"] = (rate.half_width / NORMAL_95) ** 2
+        shown = (0.0, 0.0, 0.0) if rate is None else (rate.shown, rate.rate, (rate.half_width / NORMAL_95) ** 2)
+        names = (f"lift_{name}_{group}" for name in ("decisions", "reward_ratio", "reward_variance"))
+        figures |= dict(zip(names, shown, strict=True))
     return figures
 
 
