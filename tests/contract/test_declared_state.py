@@ -232,6 +232,7 @@ UNCHANGED: Mapping[tuple[str, str], str] = {
     ("a collector's state", "ended"): "set where the budget cannot pay for a round, and tested where that is",
     ("a rating aggregator's state", "stopped"): "set where a model cannot be made, and tested where that is",
     ("a P-DAP learner's state", "epoch"): "it releases nothing under noise",
+    ("a P-DAP learner's state with a catalogue", "epoch"): "it releases nothing under noise",
     ("a domain's state", "diverged"): _DIVERGED,
     ("a node's state", "diverged"): _DIVERGED,
     ("a board's state", "seals"): _PHASES,
