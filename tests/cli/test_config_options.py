@@ -58,7 +58,7 @@ def test_the_defaults_are_those_that_a_configuration_has_and_yaml_reads_them(sys
     }
     required = {one.name for one in listed if one.default is None and one.type != "section"} - inside
     # Features that are declared by name take the place of a histogram and its dimension.
-    assert required == set(NEEDED[system]) - ({"features.dimension"} if system in ("p2b", "pdap") else set())
+    assert required == set(NEEDED[system]) - ({"features.dimension"} if system in ("p2b", "pdap", "pdol") else set())
     values = {
         one.name: yaml.safe_load(one.default) for one in listed if one.default is not None and one.type != "section"
     }

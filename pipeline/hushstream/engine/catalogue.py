@@ -29,7 +29,6 @@ from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
-from hushstream.schemas.topics import of_party
 
 MAX_TITLE_BYTES = 256
 MAX_FEATURES_BYTES = 8192
@@ -96,6 +95,8 @@ class CatalogueRules:
     @property
     def topic(self) -> str:
         """Where changes lie."""
+        from hushstream.schemas.topics import of_party  # it loads Avro, which devices do without
+
         return of_party(ITEMS, self.party)
 
     @property
