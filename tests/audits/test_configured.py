@@ -47,7 +47,6 @@ pytestmark = [
             "test_running_noise_that_is_halved_is_found_in_every_system[fresh windows]",
             "test_running_noise_that_is_halved_is_found_in_every_system[counters of users]",
             "test_running_noise_that_is_halved_is_found_in_every_system[sums of gradients]",
-            "test_running_noise_that_is_halved_is_found_in_every_system[blocks]",
             "test_running_noise_that_is_halved_is_found_in_every_system[rounds]",
         ]
     ),

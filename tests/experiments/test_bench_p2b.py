@@ -29,6 +29,7 @@ def test_every_figure_is_a_positive_number_with_a_unit(rows):
     assert all(math.isfinite(row.value) and row.value > 0 and row.unit for row in rows.values())
 
 
+@pytest.mark.sweep
 def test_the_targets_are_those_of_the_project(rows):
     targets = [row.target for row in rows.values() if row.target]
     least = [100_000, 400_000, 10_000]
@@ -40,6 +41,7 @@ def test_the_targets_are_those_of_the_project(rows):
     ]
 
 
+@pytest.mark.sweep
 def test_ten_thousand_actions_equal_the_textbooks(rows):
     row = next(row for name, row in rows.items() if "actions equal" in name)
     assert row.value == 10_000

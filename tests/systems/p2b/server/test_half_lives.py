@@ -90,6 +90,7 @@ def test_a_still_world_is_not_forgotten_and_a_turning_one_is(seed: int) -> None:
         assert np.ptp(found) > 2 * np.ptp(old)
 
 
+@pytest.mark.slow_statistics
 def test_a_world_that_begins_to_change_is_followed_and_one_that_settles_remembered() -> None:
     system = P2BSystem.declared(config())
     totals = after(FeatureTotals(system), windows(system, 1_000, 4), 30)
@@ -113,6 +114,7 @@ def test_the_first_windows_of_each_partition_are_not_scored(partitions: int, nam
     assert len(set(totals._kept._scores)) > 1
 
 
+@pytest.mark.sweep(keep=["True"])
 @pytest.mark.parametrize("named", [False, True])
 def test_what_is_restored_goes_on_to_the_last_bit(named: bool) -> None:
     system = P2BSystem.declared(config(named=named))
