@@ -51,13 +51,12 @@ async def test_sigterm_loses_nothing_repeats_nothing_and_flushes_no_window(
 
 
 def check_windows_are_whole(audit: Any, frozen: Any) -> None:
-    """A window is full, or a phase end or log time closed it; and some slots behind the last window are unreleased."""
+    """A window is full, or a phase end or log time closed it; an end that flushed one would leave it short."""
     full = frozen.system.config.release.window_slots
-    for partition, values in audit.journals.items():
+    for values in audit.journals.values():
         records = [codec.decode(value)[1] for value in values[1:]]
         assert all((r["slots"] == full) == (r["closed_by"] == "slots") for r in records)
         assert {r["closed_by"] for r in records} == {"slots", "seal", "time"}
-        assert records[-1]["head"]["inputs"][0]["high"] < len(frozen.logs["reports", partition])
 
 
 async def test_a_connection_that_drops_and_comes_back_changes_no_byte(
