@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from hushstream.engine.values import REFUSE_UNKNOWN, number, require, seconds, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, require, seconds, whole
+from hushstream.features.errors import FeatureError
+from hushstream.features.schema import FeatureSchema, declare
 from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
 
 _WIRE, _WIRE_VALUES = "wire", "wire_values"
@@ -45,6 +47,24 @@ def later(default: Any, unused: Any = _AS_DEFAULT) -> Any:
         unused: what it is where it is unused, if that is not the default.
     """
     return field(default=default, metadata={_LATER: default if unused is _AS_DEFAULT else unused})
+
+
+def declared_features(given: Any, under: str = "") -> FeatureSchema:
+    """The schema of features that a setting declares by name, or that it is already.
+
+    Args:
+        given: the setting.
+        under: what its key begins with, and a dot, if anything.
+
+    Raises:
+        ConfigurationError: no declaration, or an impossible one.
+    """
+    if isinstance(given, FeatureSchema):
+        return given
+    try:
+        return declare(given)
+    except FeatureError as error:
+        raise ConfigurationError(f"{under}{error}") from None
 
 
 @runtime_checkable

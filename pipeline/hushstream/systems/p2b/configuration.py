@@ -21,6 +21,7 @@ from hushstream.engine.configuration import (
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
+    declared_features,
     later,
     mode_said_aside,
     renamed,
@@ -39,8 +40,7 @@ from hushstream.engine.values import (
     seconds,
     whole,
 )
-from hushstream.features.errors import FeatureError
-from hushstream.features.schema import FeatureSchema, declare
+from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.topics import LONG_MS
 
 ReleaseMode = Literal["slot-sums", "tuples", "paper"]
@@ -85,11 +85,7 @@ class ContextConfig:
         whole("features.digits", self.digits, 1, 3)
 
     def _declare(self) -> None:
-        if not isinstance(self.declared, FeatureSchema):
-            try:
-                object.__setattr__(self, "declared", declare(self.declared))
-            except FeatureError as error:
-                raise ConfigurationError(str(error)) from None
+        object.__setattr__(self, "declared", declared_features(self.declared))
         require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
         require(self.digits == 1, "features.digits", "none beside declared features", self.digits)
 
@@ -548,11 +544,7 @@ class P2BConfig:
         if self.item_features is None:
             return
         require(self.named_items, "items.features", "none where items have no names (`items.named`)", "some")
-        if not isinstance(self.item_features, FeatureSchema):
-            try:
-                object.__setattr__(self, "item_features", declare(self.item_features))
-            except FeatureError as error:
-                raise ConfigurationError(f"items.{error}") from None
+        object.__setattr__(self, "item_features", declared_features(self.item_features, "items."))
 
     def _check_form(self) -> None:
         """Refuse what goes with one form of the sums alone."""

@@ -25,6 +25,7 @@ from hushstream.engine.configuration import (
     PartitionConfig,
     PrivacyConfig,
     canonical_form,
+    declared_features,
     later,
     mode_said_aside,
     require_mode,
@@ -41,9 +42,7 @@ from hushstream.engine.values import (
     seconds,
     whole,
 )
-from hushstream.features.errors import FeatureError
 from hushstream.features.kinds import Feature
-from hushstream.features.schema import FeatureSchema, declare
 from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
 from hushstream.systems.pdap.cells import LARGEST_DIMENSION, Grid
 from hushstream.systems.pdap.errors import PdapError
@@ -322,11 +321,7 @@ class PdapConfig:
     def _declare(self) -> None:
         """Check the declared features; what has several places at once is in no single cell."""
         require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
-        if not isinstance(self.declared, FeatureSchema):
-            try:
-                object.__setattr__(self, "declared", declare(self.declared))
-            except FeatureError as error:
-                raise ConfigurationError(str(error)) from None
+        object.__setattr__(self, "declared", declared_features(self.declared))
         found: Mapping[str, Feature] = self.declared.features
         for name, feature in found.items():
             expected = "a category, number, boolean, time_of_day or day_of_week, as each context is in one cell"

@@ -65,7 +65,6 @@ TOPICS = (
     topics.dead_letters(COUNTER_ZONE, "counter"),
     topics.dead_letters(SERVER_ZONE, "tracks"),
 )
-
 """All that a deployment may have."""
 
 _COUNTERS_OWN = ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter")

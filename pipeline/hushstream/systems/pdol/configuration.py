@@ -13,19 +13,16 @@ from typing import Any, Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine import language
-from hushstream.engine.configuration import PrivacyConfig, canonical_form, later, said_aside
+from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, later, said_aside
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
-    ConfigurationError,
     number,
     positive,
     require,
     require_deployment_name,
     whole,
 )
-from hushstream.features.errors import FeatureError
-from hushstream.features.schema import FeatureSchema, declare
 from hushstream.privacy.amounts import count_text
 
 CounterName = Literal["blt", "negative-digit", "exact"]
@@ -80,11 +77,7 @@ class RecordConfig:
         whole("feedback.remembered_events", self.remembered_events, 1, 10_000_000)
 
     def _declare(self) -> None:
-        if not isinstance(self.declared, FeatureSchema):
-            try:
-                object.__setattr__(self, "declared", declare(self.declared))
-            except FeatureError as error:
-                raise ConfigurationError(str(error)) from None
+        object.__setattr__(self, "declared", declared_features(self.declared))
         cells = 1 + self.declared.cells
         require(self.dimension in (0, cells), "features.dimension", "none beside declared features", self.dimension)
         object.__setattr__(self, "dimension", cells)
