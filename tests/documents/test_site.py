@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from hushstream.cli.main import app as command_line
 from hushstream.engine.journal.chain import IF_INTENDED
 from hushstream.systems.catalogue import kinds
 
@@ -91,16 +94,39 @@ def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
     assert f"({ratio} times the reward, {low} to {high})" in p2b
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    """It is no page of the site, so the build does not look at it."""
+def _places(page: Path) -> set[str]:
+    """The places in a page that a link may name, as the site and the repository's host name them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    named = re.findall(r"^\((\S+)\)=$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings} | set(named)
+
+
+def _commands(command: object, path: str) -> Iterator[str]:
+    yield path.replace(" ", "-")
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, f"{path} {name}")
+
+
+def _links(page: Path) -> Iterator[str]:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return (link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link))
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    """Found here in a second; the build of the site, which looks at every link once more, comes late."""
     root = SITE.parents[2]
-    text = (root / "README.md").read_text(encoding="utf-8")
-    headings = {
-        re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.M)
-    }
-    links = re.findall(r"\]\(([^)\s]+)\)", text)
-    assert len(links) > 20
-    for link in links:
+    generated = root / "deploy" / "docs" / "reference" / "commands.md"
+    pages = [
+        *root.glob("*.md"),
+        *(page for page in (root / "deploy").rglob("*.md") if "node_modules" not in page.parts),
+    ]
+    places = {page.resolve(): _places(page) for page in pages}
+    places[generated] |= set(_commands(get_command(command_line), "hushstream"))
+    links = [(page, link) for page in pages for link in _links(page)]
+    assert len(links) > 250
+    for page, link in links:
         path, _, place = link.partition("#")
-        assert "://" in link or (root / path).exists(), link
-        assert path or place in headings, link
+        target = (page.parent / path).resolve() if path else page.resolve()
+        assert target.exists(), (page, link)
+        assert not place or target not in places or place in places[target], (page, link)
