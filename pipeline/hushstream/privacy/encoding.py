@@ -23,8 +23,9 @@ def encode(*parts: Part) -> bytes:
     """
     pieces: list[bytes] = []
     for part in parts:
-        tag, payload = _tagged(part)
-        pieces.append(tag + len(payload).to_bytes(8, "little") + payload)
+        # Nearly all are text: every user's key is made of it.
+        tag, payload = (b"s", part.encode()) if type(part) is str else _tagged(part)
+        pieces += (tag, len(payload).to_bytes(8, "little"), payload)
     return b"".join(pieces)
 
 

@@ -37,8 +37,8 @@ class Key:
 
     _material: bytes
     _reproducible: bool
-    _key_id: bytes
-    _digest_key: bytes
+    _key_id: bytes | None
+    _digest_key: bytes | None
     _set_up: hmac.HMAC | None
 
     def __init__(self, material: bytes, reproducible: bool = False) -> None:
@@ -56,13 +56,17 @@ class Key:
             raise PrivacyError(f"key: expected {KEY_BYTES} bytes, got {got}")
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_reproducible", bool(reproducible))
+        # Found when they are first asked for: every user has a key, and most are asked for neither.
+        object.__setattr__(self, "_key_id", None)
+        object.__setattr__(self, "_digest_key", None)
         object.__setattr__(self, "_set_up", None)
-        object.__setattr__(self, "_key_id", self.prf("key-id")[:8])
-        object.__setattr__(self, "_digest_key", self.prf("digest-key"))
 
     @property
     def key_id(self) -> bytes:
         """8 public bytes that name the key and tell nothing else about it."""
+        if self._key_id is None:
+            object.__setattr__(self, "_key_id", self.prf("key-id")[:8])
+            assert self._key_id is not None
         return self._key_id
 
     @property
@@ -104,12 +108,13 @@ class Key:
             purpose: separates the uses of one key.
             chunks: any number of bytes objects; thousands of small ones are cheap.
         """
+        if self._digest_key is None:
+            object.__setattr__(self, "_digest_key", self.prf("digest-key"))
+            assert self._digest_key is not None
         label = purpose.encode()
         head = struct.pack(f"<{len(chunks) + 2}Q", len(label), len(chunks), *map(len, chunks))
-        hasher = hashlib.blake2b(head, digest_size=DIGEST_BYTES, key=self._digest_key)
-        hasher.update(label)
-        hasher.update(b"".join(chunks))
-        return hasher.digest()
+        whole = b"".join((head, label, *chunks))
+        return hashlib.blake2b(whole, digest_size=DIGEST_BYTES, key=self._digest_key).digest()
 
     def __eq__(self, other: object) -> bool:
         """Equal material, compared in constant time."""
@@ -119,12 +124,12 @@ class Key:
 
     def __hash__(self) -> int:
         """By the public id."""
-        return hash(self._key_id)
+        return hash(self.key_id)
 
     def __repr__(self) -> str:
         """The public id and, for seeded keys, the warning; never material."""
         mark = ", REPRODUCIBLE, NOT PRIVATE" if self._reproducible else ""
-        return f"Key(id={self._key_id.hex()}{mark})"
+        return f"Key(id={self.key_id.hex()}{mark})"
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse: a key never changes."""

@@ -10,7 +10,9 @@ the machines make none; a rebalance, at which old connections and machines go, c
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+from collections.abc import Iterator
 
 STEP_SECONDS = 1.0
 
@@ -21,13 +23,20 @@ _NEVER = 1 << 30
 
 async def collect_in_steps() -> None:
     """Take over from Python's own full collections, until cancelled."""
-    before = gc.get_threshold()
-    gc.set_threshold(_YOUNG_OBJECTS, _MIDDLE_PER_YOUNG, _NEVER)
-    try:
+    with no_full_collections():
         while True:
             gc.collect()
             gc.freeze()
             await asyncio.sleep(STEP_SECONDS)
+
+
+@contextlib.contextmanager
+def no_full_collections() -> Iterator[None]:
+    """Python begins no full collection by itself; at the end all that was set aside is in sight again."""
+    before = gc.get_threshold()
+    gc.set_threshold(_YOUNG_OBJECTS, _MIDDLE_PER_YOUNG, _NEVER)
+    try:
+        yield
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()

@@ -143,6 +143,8 @@ class Users:
         self._owed: dict[bytes, StoredUser] = {}
         """What stays of users, for which the store had no room."""
         self._cut: UsersCut | None = None
+        self._named: tuple[str, bytes] = ("", self._key.digest("user-at-rest", b""))
+        """Who was named last: whoever is not found is begun next."""
 
     def __len__(self) -> int:
         """How many are in memory."""
@@ -219,7 +221,9 @@ class Users:
 
     def name(self, user: str) -> bytes:
         """The key of a user in the store."""
-        return self._key.digest("user-at-rest", user.encode())
+        if user != self._named[0]:
+            self._named = user, self._key.digest("user-at-rest", user.encode())
+        return self._named[1]
 
     def is_new(self, agent: EdgeAgent) -> bool:
         """Whether the store does not have a warm user's state, as far as it is durable."""

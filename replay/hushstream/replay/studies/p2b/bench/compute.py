@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # ships no types
 
+from hushstream.agents.observe.collection import no_full_collections
 from hushstream.agents.worker.deployment import parse_config, prepare
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.learners.batch import choose_batch, learn_batch
@@ -299,7 +300,10 @@ def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tu
 
 
 def _folded(world: MixedTable, arms: int, together: int) -> float:
-    """Seconds in which a learner decodes, decides and journals contexts of new users, so many records a fold."""
+    """Seconds in which a learner decodes, decides and journals contexts of new users, so many records a fold.
+
+    It has a model that tells arms apart, as all learners do from the first window on; before it, every choice is a tie.
+    """
     configuration = {
         "system": "p2b",
         "deployment": "bench",
@@ -312,6 +316,10 @@ def _folded(world: MixedTable, arms: int, together: int) -> float:
         system = prepare(Path(folder) / "bench", parse_config(configuration))
     learner = LearnerMachine(system.core, 0, seeded_key(0, "edge"))
     learner.start(learner.genesis(bytes(32)))
+    cells = layout_of(world.schema, arms, 1, 1.0, WINDOW).cells
+    means, variances, reward_variance = cold_start(arms, cells, len(world.schema.table))
+    means = means + np.random.default_rng(0).normal(0.0, 0.1, means.shape)
+    learner.terms.policy.adopt("private", 1, means, variances, np.array([reward_variance]))
     rows = world.visits(np.arange(FOLDED), 0).rows
     plain = {"line": "private", "features_digest": world.schema.digest}
     values = [
@@ -328,7 +336,8 @@ def _folded(world: MixedTable, arms: int, together: int) -> float:
         for part in parts:
             learner.fold(learner.ready([part]))
 
-    return _seconds(fold)
+    with no_full_collections():
+        return _seconds(fold)
 
 
 def _choose_each(kernel: SparseUCB, model: SparseModel, contexts: Sequence[SparseContext], times: int) -> None:
