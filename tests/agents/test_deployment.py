@@ -18,7 +18,7 @@ from hushstream.agents.worker.deployment import (
 )
 from hushstream.engine.values import ConfigurationError
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.artefacts import ENCODER
+from hushstream.systems.p2b.prepared.artefacts import ENCODER
 
 PLAIN = {"deployment": "shop", "items": {"capacity": 5}, "features": {"dimension": 4}, "expected_slots": 40}
 

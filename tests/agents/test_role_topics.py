@@ -17,7 +17,7 @@ from hushstream.systems.colin.relation import SocialGraph
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipients
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare as declare_p2b
 
 SEED = 3

@@ -16,7 +16,7 @@ from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import KeyRing, StorageRing, check, load_ring, retire, rotate, storage_zone
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 
 ZONE, STORAGE = "edge", "storage-edge"

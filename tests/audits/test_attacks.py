@@ -19,8 +19,8 @@ from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, discr
 from hushstream.replay.audits.catalogue import make_audit
 from hushstream.replay.audits.draws import fresh_address, fresh_key
 from hushstream.replay.studies.p2b.audits import attacks, releases
-from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import pack
+from hushstream.systems.p2b.machines import release as p2b_release
 from hushstream.systems.p2b.shuffler.windows import Offer, SlotOutcome, Windows
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hushstream.cli.main import app
 from hushstream.replay.audits.catalogue import run_audits
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b import release as p2b_release
+from hushstream.systems.p2b.machines import release as p2b_release
 from hushstream.systems.p2b.shuffler import sums as release
 
 pytestmark = [

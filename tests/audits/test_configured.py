@@ -28,9 +28,9 @@ from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.colin.algorithm import noised_sums as collaborative_moments
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
-from hushstream.systems.p2b import deployment as p2b
-from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
+from hushstream.systems.p2b.guarantee import deployment as p2b
+from hushstream.systems.p2b.machines import release as p2b_release
 from hushstream.systems.p2b.shuffler import linear_sums as p2b_linear
 from hushstream.systems.pdap.algorithm import noise as blocks
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig

@@ -21,9 +21,9 @@ from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.experiments import noise as colin_noise
 from hushstream.systems.colin import release as collaborative_release
 from hushstream.systems.colin.algorithm import noised_sums as collaborative_moments
-from hushstream.systems.p2b import deployment as p2b
 from hushstream.systems.p2b import lift
-from hushstream.systems.p2b import release as p2b_release
+from hushstream.systems.p2b.guarantee import deployment as p2b
+from hushstream.systems.p2b.machines import release as p2b_release
 from memory import forget
 
 pytestmark = [

@@ -10,7 +10,7 @@ import pytest
 from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.bench.stream import release_times
 from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow
 
 RELEASED: list[tuple[P2BSystem, Sequence[bytes]]] = []

@@ -25,7 +25,7 @@ from hushstream.systems.p2b.configuration import (
     UsersConfig,
 )
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.system import declare
 

@@ -396,7 +396,7 @@ def test_a_plan_of_a_deployment_needs_one_that_has_released_windows(cli, refused
 def test_a_plan_of_a_deployment_follows_from_the_windows_it_has_released(cli, bootstrap, tmp_path, form):
     """Three windows of 2,000 slots that see four items alike; two of them are liked, the others not."""
     from hushstream.agents.worker.deployment import parse_config, prepare
-    from hushstream.systems.p2b.release import terms_of
+    from hushstream.systems.p2b.machines.release import terms_of
 
     name, coded = f"ahead-{form}", form == "codes"
     features = {"dimension": 4} if coded else {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
@@ -450,8 +450,8 @@ def test_a_released_model_is_shown_and_compared_without_any_key(cli, refused, ri
 @pytest.mark.parametrize("form", ["json", "npz"])
 def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rigs, bootstrap, tmp_path, form):
     from hushstream.agents.worker.deployment import parse_config, prepare
+    from hushstream.systems.p2b.machines.release import terms_of
     from hushstream.systems.p2b.model_file import ExportedModel
-    from hushstream.systems.p2b.release import terms_of
 
     name, file = f"exported-{form}", tmp_path / "model"
     features = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}

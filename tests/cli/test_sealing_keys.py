@@ -11,7 +11,7 @@ from hushstream.agents.worker.roles import role_work
 from hushstream.privacy.key_files import load_ring
 from hushstream.privacy.keys import key_path
 from hushstream.systems.p2b.contribution.sealed import SealOpener
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 
 def sealed_of(folder: Path) -> P2BSystem:

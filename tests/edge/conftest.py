@@ -18,7 +18,7 @@ from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.signing import Signer, SigningKeys
 from hushstream.systems.p2b.device.stated import ModelBody, Statement, content_of
-from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
 KEYS = KeySource(seed=5)
 NOW_MS = 1_700_000_000_000

@@ -180,7 +180,7 @@ def test_a_device_goes_by_the_agreement_that_it_has(devices, system, agreement, 
     ],
 )
 def test_an_agreement_that_does_not_hold_together_is_refused(devices, system, place, value):
-    from hushstream.systems.p2b.reports.device_agreement import agreement_of
+    from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
     said = json.loads(agreement_of(system.core))
     with pytest.raises(BadAgreement):

@@ -89,8 +89,8 @@ SIZES: Mapping[str, tuple[int, int]] = {
     "import layers of agents": (7, 7),
     "import layers of bgt": (7, 7),
     "import layers of colin": (6, 7),
-    "import layers of p2b": (13, 7),
-    "import layers of pdap": (8, 7),
+    "import layers of p2b": (7, 7),
+    "import layers of pdap": (7, 7),
     "import layers of pdol": (7, 7),
 }
 """Ceiling and goal of each size; for product and README some room, as features come that shorten nothing."""

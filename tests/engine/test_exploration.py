@@ -17,8 +17,8 @@ from hushstream.engine.records import ReplayMismatch
 from hushstream.learners.exploration import WHOLE, Drawn, draw
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 HALF = ExplorationConfig("epsilon", share=0.5)

@@ -17,8 +17,8 @@ from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.edge import learner as collaborative_fold
-from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import Report, pack
+from hushstream.systems.p2b.machines import release as p2b_release
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 EPOCH_NONCE, OTHER_NONCE = bytes(range(16)), bytes(range(1, 17))

@@ -79,7 +79,7 @@ def test_no_module_outside_the_rooms_asks_which_system_configuration_or_machine_
 @pytest.mark.parametrize(
     "asking",
     [
-        "from hushstream.systems.p2b.deployment import P2BSystem\nisinstance(x, P2BSystem)",
+        "from hushstream.systems.p2b.guarantee.deployment import P2BSystem\nisinstance(x, P2BSystem)",
         "from hushstream.systems.pdap import configuration as c\nassert isinstance(x, c.PdapConfig)",
         "from hushstream.engine.machine import Machine as M\nisinstance(x, (str, M))",
         "from hushstream.engine.machine import Machine\nisinstance(x, str | Machine)",

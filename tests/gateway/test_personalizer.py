@@ -22,7 +22,7 @@ from hushstream.gateway.personalizer.protocol import RequestFeatures, still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import read_gateway
 from hushstream.systems.p2b.configuration import configuration_digest
-from hushstream.systems.p2b.promise import guarantee_of
+from hushstream.systems.p2b.guarantee.promise import guarantee_of
 from patience import patience
 
 HERE = Path(__file__).parent

@@ -26,8 +26,8 @@ from hushstream.replay.shop.storefront import Storefront
 from hushstream.replay.shop.traffic import VISITS
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.planning.plan import plan, warnings
-from hushstream.systems.p2b.promise import promises_of
+from hushstream.systems.p2b.guarantee.promise import promises_of
+from hushstream.systems.p2b.reports.planning.plan import plan, warnings
 
 VISITORS = 6_000
 """More than come before the first slots leave: three thousand do in 15 s."""

@@ -29,7 +29,7 @@ from hushstream.privacy.keys import generate_keys
 from hushstream.replay.runners.ports import free_port
 from hushstream.replay.shop.devices import DeviceStorefront
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 from patience import Patience
 

@@ -24,7 +24,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.contribution.recipients import Recipients
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 
 PREFIX = "small."

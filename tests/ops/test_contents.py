@@ -32,8 +32,8 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import Topic
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.contribution.recipients import Recipients
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.sending import TakenSlot, slot_outputs
 from hushstream.systems.p2b.system import declare as declare_p2b
 

@@ -10,7 +10,7 @@ import pytest
 
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.lift import lift_guarantee, lift_of
 from hushstream.systems.p2b.reports.lift_report import LiftReport
 from hushstream.systems.p2b.system import declare

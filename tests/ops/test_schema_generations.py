@@ -40,7 +40,7 @@ from hushstream.systems.p2b.configuration import (
     ReleaseConfig,
     SlotConfig,
 )
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare as declare_p2b
 
 KEYS = KeySource(seed=7)

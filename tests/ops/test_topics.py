@@ -13,7 +13,7 @@ from hushstream.agents.worker.declared import Kept, loss_warnings
 from hushstream.ops.connection import BrokerRefused, guard_code
 from hushstream.ops.topics import Existing, differences, plan
 from hushstream.systems.colin.system import KIND as COLIN
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import KIND as P2B
 from hushstream.systems.p2b.system import declare
 

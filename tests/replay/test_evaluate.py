@@ -20,7 +20,7 @@ from hushstream.replay.studies.p2b.evaluation.logged_loop import LoggedLoop, Log
 from hushstream.replay.studies.p2b.evaluation.run import EvaluateOptions, evaluate_with
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 
 ARMS = 4

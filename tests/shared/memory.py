@@ -8,8 +8,9 @@ import sys
 def forget() -> None:
     """Empty every cache of every system: what was worked out before a test broke the product, or while it was broken.
 
-    Releases keep the terms of a deployment (`hushstream.systems.p2b.release.terms_of`), and the audits of the catalogue
-    are made once for a process. So an audit that ran once goes on to draw sound noise when what makes it is broken.
+    Releases keep the terms of a deployment (`hushstream.systems.p2b.machines.release.terms_of`), and the audits of the
+    catalogue are made once for a process. So an audit that ran once goes on to draw sound noise when what makes it is
+    broken.
     """
     for name, module in list(sys.modules.items()):
         # The catalogue of kinds and the tables of noise are not of one system, and follow from what they are given.

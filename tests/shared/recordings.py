@@ -50,7 +50,7 @@ from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
-from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 from offered import MEANARM, POLL, offered
 

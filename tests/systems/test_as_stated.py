@@ -17,7 +17,7 @@ from hushstream.schemas import codec
 from hushstream.systems.catalogue import builtin
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_null
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.pdol.configuration import GossipConfig
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 from hushstream.systems.pdol.nodes.home import HomeMachine

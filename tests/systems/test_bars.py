@@ -21,8 +21,8 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.privacy.amounts import delta_value
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.release import plan_of as reward_plan
+from hushstream.systems.p2b.guarantee.promise import window_tree_of
 from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.p2b.promise import window_tree_of
 from hushstream.systems.pdap.algorithm.noise import block_scales
 
 PER_SYSTEM = 12

@@ -14,8 +14,8 @@ from hushstream.systems.bgt.price.guarantee import epoch_guarantee as bgt_guaran
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import epoch_guarantee as colin_guarantee
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig
+from hushstream.systems.p2b.guarantee.promise import promises_of
 from hushstream.systems.p2b.lift import lift_guarantee
-from hushstream.systems.p2b.promise import promises_of
 from hushstream.systems.pdap.configuration import BlockConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.promise import release_guarantee
 from hushstream.systems.pdol.advice import advise

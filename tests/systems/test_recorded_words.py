@@ -8,8 +8,8 @@ from pathlib import Path
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.systems.bgt.price.guarantee import epoch_guarantee as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
+from hushstream.systems.p2b.guarantee.promise import guarantee_of, slot_terms_of
 from hushstream.systems.p2b.lift import lift_debit
-from hushstream.systems.p2b.promise import guarantee_of, slot_terms_of
 from hushstream.systems.pdap.promise import epoch_guarantee
 from hushstream.systems.pdol.algorithm.counters import plan_of
 

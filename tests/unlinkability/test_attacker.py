@@ -21,7 +21,7 @@ from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines import learner
 
 USERS, SPANS, SPAN_SECONDS, PARTITIONS = 2000, 3, 100.0, 8

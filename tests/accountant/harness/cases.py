@@ -36,13 +36,13 @@ from hushstream.systems.colin.budget import release_guarantee
 from hushstream.systems.colin.configuration import CollaborativeConfig, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.contribution.summed import resolve_threshold
-from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
-from hushstream.systems.p2b.promise import (
+from hushstream.systems.p2b.guarantee.promise import (
     guarantee_of,
     slot_terms_of,
     window_tree_of,
 )
+from hushstream.systems.p2b.guarantee.summed import resolve_threshold
+from hushstream.systems.p2b.lift import lift_guarantee, lift_tree
 from hushstream.systems.pdap.algorithm.noise import block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import epoch_guarantee

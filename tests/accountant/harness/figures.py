@@ -53,12 +53,12 @@ from hushstream.systems.bgt.price.sensitivity import rho_micro, squared_clip, va
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.colin.release import local_reward_of
 from hushstream.systems.colin.release import plan_of as colin_plan
-from hushstream.systems.p2b.contribution.summed import resolve_threshold
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.promise import window_tree_of
+from hushstream.systems.p2b.guarantee.summed import resolve_threshold
 from hushstream.systems.p2b.lift import lift_tree
-from hushstream.systems.p2b.promise import window_tree_of
-from hushstream.systems.p2b.release import _parameters as p2b_parameters
+from hushstream.systems.p2b.machines.release import _parameters as p2b_parameters
 from hushstream.systems.pdap.algorithm.noise import block_scales
 from hushstream.systems.pdol.algorithm.counters import plan_of as pdol_plan
 from hushstream.systems.pdol.algorithm.gossip import noise_law, step_of

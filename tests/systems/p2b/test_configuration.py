@@ -26,8 +26,8 @@ from hushstream.systems.p2b.configuration import (
     UsersConfig,
     configuration_digest,
 )
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.promise import guarantee_of
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.promise import guarantee_of
 from hushstream.systems.p2b.system import KIND
 
 NAN, INF = float("nan"), float("inf")

@@ -28,12 +28,12 @@ from hushstream.systems.p2b.configuration import (
     SlotConfig,
 )
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, slot_bytes, slot_columns, unpack_reports
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.terms import EdgeTerms
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
 from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.release import release_window
+from hushstream.systems.p2b.machines.release import release_window
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 from hushstream.systems.p2b.system import KIND
 

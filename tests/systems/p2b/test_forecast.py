@@ -12,7 +12,8 @@ from hushstream.features.schema import declare
 from hushstream.replay.studies.p2b.experiments.forecast import SAMPLE, judged
 from hushstream.systems.p2b.configuration import ContextConfig, LiftConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_layout import layout_of
-from hushstream.systems.p2b.planning.forecast import (
+from hushstream.systems.p2b.guarantee.promise import noise_variance
+from hushstream.systems.p2b.reports.planning.forecast import (
     ForecastError,
     Habits,
     Sample,
@@ -23,9 +24,8 @@ from hushstream.systems.p2b.planning.forecast import (
     forecast_features,
     slot_share,
 )
-from hushstream.systems.p2b.planning.holdout_size import POWER, holdout_users
-from hushstream.systems.p2b.planning.plan import Forecaster, assumed_spreads
-from hushstream.systems.p2b.promise import noise_variance
+from hushstream.systems.p2b.reports.planning.holdout_size import POWER, holdout_users
+from hushstream.systems.p2b.reports.planning.plan import Forecaster, assumed_spreads
 
 SCHEMA = declare(
     {"country": {"kind": "category", "vocabulary": ["de", "fr"]}, "age": {"kind": "number", "range": [0, 9]}}

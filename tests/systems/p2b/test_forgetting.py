@@ -14,12 +14,12 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, PartitionConfig, ReleaseConfig
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forgetting import fade_of_crowds, fade_of_windows, remembered
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.promise import guarantee_of, layout_of_slots, noise_variance, window_tree_of
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
-from hushstream.systems.p2b.promise import guarantee_of, layout_of_slots, noise_variance, window_tree_of
-from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.machines.running import RunningSums
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.forgetting import fade_of_crowds, fade_of_windows, remembered
 from hushstream.systems.p2b.server.item_totals import ItemTotals
 from hushstream.systems.p2b.server.totals import CrowdTotals
 

@@ -14,10 +14,10 @@ from hushstream.features.schema import declare
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports, unpack_reports
-from hushstream.systems.p2b.deployment import P2BSystem, reuse_after_ms
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem, reuse_after_ms
 from hushstream.systems.p2b.machines.feature_totals import NamedTotals
-from hushstream.systems.p2b.release import release_window, window_address
+from hushstream.systems.p2b.machines.release import release_window, window_address
 from hushstream.systems.p2b.server.item_totals import ItemTotals
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums

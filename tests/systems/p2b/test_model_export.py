@@ -14,11 +14,11 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.models import decode_model
+from hushstream.systems.p2b.machines.release import terms_of
 from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.release import terms_of
 from hushstream.systems.p2b.reports.model_export import export_model
 
 ARMS = 4

@@ -13,7 +13,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare as declared_system
 
 ARMS, SLOTS = 3, 3_000

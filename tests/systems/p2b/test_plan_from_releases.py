@@ -17,14 +17,14 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.promise import noise_variance
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
-from hushstream.systems.p2b.planning.from_releases import read_windows
-from hushstream.systems.p2b.planning.plan import Forecaster, assumed_spreads
-from hushstream.systems.p2b.promise import noise_variance
-from hushstream.systems.p2b.release import terms_of
-from hushstream.systems.p2b.roles import AGGREGATOR
+from hushstream.systems.p2b.machines.release import terms_of
+from hushstream.systems.p2b.reports.planning.from_releases import read_windows
+from hushstream.systems.p2b.reports.planning.plan import Forecaster, assumed_spreads
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
+from hushstream.systems.p2b.system import AGGREGATOR
 from hushstream.systems.p2b.system import declare as declare_system
 
 ITEMS, EACH, DAY_MS = 8, 6_000, 86_400_000

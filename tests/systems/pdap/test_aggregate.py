@@ -11,8 +11,7 @@ from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.blocks import Blocks
 from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.algorithm.pool import FLOOR
-from hushstream.systems.pdap.cells import ROOT
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import ROOT, PdapError
 
 EMPTY = np.zeros(0, dtype=np.int64)
 

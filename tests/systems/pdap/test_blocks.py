@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hushstream.systems.pdap.algorithm.blocks import Blocks, close, gathered
-from hushstream.systems.pdap.cells import Grid
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import Grid, PdapError
 
 GRID = Grid(2, 2, 3)
 

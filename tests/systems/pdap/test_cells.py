@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.pdap.cells import ROOT, Grid, level_of, levels_of
-from hushstream.systems.pdap.errors import CellsExhausted, PdapError
+from hushstream.systems.pdap.cells import ROOT, CellsExhausted, Grid, PdapError, level_of, levels_of
 
 
 def by_hand(point, grid, level):

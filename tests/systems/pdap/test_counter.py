@@ -11,9 +11,8 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.systems.pdap.algorithm.blocks import Blocks
 from hushstream.systems.pdap.algorithm.noise import block_variances
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes
-from hushstream.systems.pdap.cells import ROOT
+from hushstream.systems.pdap.cells import ROOT, PdapError
 from hushstream.systems.pdap.counter.pending import Counter
-from hushstream.systems.pdap.errors import PdapError
 
 NONE = bytes(32)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hushstream.systems.pdap.algorithm.partition import CellIndex, Partition
-from hushstream.systems.pdap.cells import ROOT, Grid
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import ROOT, Grid, PdapError
 
 GRID = Grid(2, 2, 3)
 

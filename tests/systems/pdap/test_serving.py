@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.pdap.algorithm.serving import Serving, TicketNumbers
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import PdapError
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hushstream.systems.pdap.cells import PdapError
 from hushstream.systems.pdap.configuration import Schedule
-from hushstream.systems.pdap.errors import PdapError
 
 
 def test_the_defaults_close_at_five_hundred_and_half_as_much_again():

@@ -20,8 +20,8 @@ from hushstream.gateway.devices.server import DeviceServer
 from hushstream.gateway.listening import ListeningGateway, close_log
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.settings import DevicesSettings
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import REPORTS, STATEMENTS
 
 _DONE = {REPORTS.name: "Write", STATEMENTS.name: "Read"}

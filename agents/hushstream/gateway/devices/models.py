@@ -5,9 +5,9 @@ from __future__ import annotations
 from hushstream.engine.records import InputRecord
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.errors import BadModel
 from hushstream.systems.p2b.device.stated import ModelBody
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 _SCHEMAS = frozenset({"ModelStatement"})
 

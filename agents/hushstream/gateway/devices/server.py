@@ -22,8 +22,8 @@ from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.schemas import codec
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, BadBody, body_bytes, period_of, read_slot
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 _OCTETS = "application/octet-stream"
 _IDENTIFYING = ("Cookie", "Authorization")

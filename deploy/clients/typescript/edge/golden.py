@@ -32,7 +32,7 @@ from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.choosing import TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
-from hushstream.systems.p2b.form import layout_digest
+from hushstream.systems.p2b.guarantee.form import layout_digest
 from hushstream.systems.p2b.server.warm_start import cold_start
 
 TARGET = Path(__file__).parent / "tests" / "golden.json"

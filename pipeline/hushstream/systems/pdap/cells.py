@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.pdap.errors import CellsExhausted, PdapError
+from hushstream.schemas.errors import HushstreamError
 
 Int64 = NDArray[np.int64]
 
@@ -24,6 +24,14 @@ _PATH_MASK = (1 << PATH_BITS) - 1
 
 ROOT = 0
 """The cell that is all of [0, 1]^d."""
+
+
+class PdapError(HushstreamError):
+    """A context, an outcome, a block or a model that does not fit; says what was expected and what came."""
+
+
+class CellsExhausted(PdapError):
+    """A grid is too fine for its cells to be numbered."""
 
 
 @dataclass(frozen=True, slots=True)

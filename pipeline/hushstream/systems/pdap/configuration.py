@@ -44,8 +44,7 @@ from hushstream.engine.values import (
 )
 from hushstream.features.kinds import Feature
 from hushstream.privacy.amounts import epsilon_micro, epsilon_value, exact
-from hushstream.systems.pdap.cells import LARGEST_DIMENSION, Grid
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import LARGEST_DIMENSION, Grid, PdapError
 
 Placement = Literal["serving", "home"]
 PLACEMENTS: tuple[Placement, ...] = ("serving", "home")

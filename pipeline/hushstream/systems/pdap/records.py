@@ -12,8 +12,7 @@ from hushstream.systems.pdap.algorithm.aggregate import ModelUpdate
 from hushstream.systems.pdap.algorithm.blocks import Blocks, joined
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes, Release
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
-from hushstream.systems.pdap.cells import Int64
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import Int64, PdapError
 
 MAX_ROWS_A_RECORD = 4096
 """Outcomes, or forwards, in one record."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from hushstream.systems.p2b.contribution.errors import ContributionError
-from hushstream.systems.p2b.contribution.summed import auto_codes
+from hushstream.systems.p2b.guarantee.summed import auto_codes
 
 
 def test_the_settings_that_were_simulated_get_the_codes_that_were_checked():

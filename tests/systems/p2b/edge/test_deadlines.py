@@ -11,9 +11,9 @@ import pytest
 from hushstream.engine.configuration import FeedbackConfig
 from hushstream.privacy.keys import seeded_key
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.users import Deadlines, _waits
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 WAIT_MS = 5_000
 CONTEXT = np.array([0.5, 0.5], np.float32)

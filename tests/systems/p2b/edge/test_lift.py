@@ -10,7 +10,7 @@ from hushstream.privacy.amounts import delta_value
 from hushstream.schemas import codec
 from hushstream.systems.p2b.lift import LiftCounter, holdout_arm, in_holdout, lift_guarantee, lift_of, lift_tree
 from hushstream.systems.p2b.reports.lift_report import LiftReport
-from hushstream.systems.p2b.roles import LEARNER
+from hushstream.systems.p2b.system import LEARNER
 
 LIFT = {"holdout": 0.5, "epsilon": 20.0, "decisions_per_user": 5, "every_seconds": 100.0, "releases": 64}
 USERS = [f"user-{number}" for number in range(12)]

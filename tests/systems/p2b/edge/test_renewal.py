@@ -26,8 +26,8 @@ from hushstream.systems.p2b.edge.user_records import (
     unpack_agent,
     unpack_allowance,
 )
-from hushstream.systems.p2b.planning.plan import Forecaster, assumed_spreads, plan
-from hushstream.systems.p2b.promise import guarantee_of, life_prices
+from hushstream.systems.p2b.guarantee.promise import guarantee_of, life_prices
+from hushstream.systems.p2b.reports.planning.plan import Forecaster, assumed_spreads, plan
 
 EVERY_MS = 60_000
 SLOTS = {"lifetime_slots": 3, "renew_every_seconds": EVERY_MS / 1000, "after_interactions": 2}

@@ -12,11 +12,11 @@ from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, PartitionConfig, ReleaseConfig
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forgetting import fade_of_crowds, fades_of_crowds, remembered
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.promise import layout_of_slots
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
-from hushstream.systems.p2b.promise import layout_of_slots
 from hushstream.systems.p2b.server.errors import AggregationError
+from hushstream.systems.p2b.server.forgetting import fade_of_crowds, fades_of_crowds, remembered
 from hushstream.systems.p2b.server.half_lives import SETTLING_WINDOWS
 
 SCHEMA = declare({"country": {"kind": "category", "vocabulary": ["de", "fr"]}})

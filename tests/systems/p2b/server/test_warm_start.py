@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.systems.p2b.contribution.summed import auto_codes
+from hushstream.systems.p2b.guarantee.summed import auto_codes
 from hushstream.systems.p2b.server.estimate import model_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.systems.p2b import form
-from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution import slots
 from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.guarantee import form
+from hushstream.systems.p2b.machines import release as p2b_release
 from hushstream.systems.p2b.shuffler import sums
 
 STAGES = ("engine", "systems", "counting")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hushstream.schemas import codec
-from hushstream.systems.p2b import release as p2b_release
 from hushstream.systems.p2b.contribution.slots import Report
+from hushstream.systems.p2b.machines import release as p2b_release
 
 REPORT = Report(1, 2, 1)
 

@@ -24,9 +24,9 @@ from hushstream.engine.refusals import Refused
 from hushstream.engine.release_parts import BadPart, PartSets, parts_of, record_of, whole_digest
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.device.stated import Statement, content_of
+from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
 from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes
 from hushstream.systems.p2b.server.errors import AggregationError

@@ -14,12 +14,12 @@ import numpy as np
 
 from hushstream.engine.journal.chain import EXACT
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.forgetting import fades_of_crowds
-from hushstream.systems.p2b.form import FeaturesForm
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import RawEffects, effects, raw_effects
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.forgetting import fades_of_crowds
 from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foretold
 from hushstream.systems.p2b.server.item_totals import Int32, ItemTotals
 from hushstream.systems.p2b.server.pooling import pooled

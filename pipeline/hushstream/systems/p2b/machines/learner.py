@@ -53,12 +53,12 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.schemas.columns import ContextColumns
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState, SharedPolicy
 from hushstream.systems.p2b.edge.user_records import unpack_agent
 from hushstream.systems.p2b.edge.users import Deadlines, Users, UsersCut
+from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.lift import (
     LiftCounter,
     LiftStep,

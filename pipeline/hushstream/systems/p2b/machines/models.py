@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.learner.model_parts import CONTENT
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 
 class PublishedModel(NamedTuple):

@@ -26,10 +26,10 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
-from hushstream.systems.p2b.forgetting import fade_of_windows
-from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window, terms_of
-from hushstream.systems.p2b.running import RunningSums, open_running
+from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.machines.release import FIRST_EPOCH, release_address, release_window, terms_of
+from hushstream.systems.p2b.machines.running import RunningSums, open_running
+from hushstream.systems.p2b.server.forgetting import fade_of_windows
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow, ItemRows, SlotOutcome, Windows
 from hushstream.systems.p2b.topics import SHUFFLER_ZONE

@@ -9,10 +9,10 @@ from dataclasses import replace
 from hushstream.engine.declare.declaration import Fact
 from hushstream.privacy.amounts import count_text
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.deployment import reuse_after_ms
-from hushstream.systems.p2b.forgetting import remembered
-from hushstream.systems.p2b.form import FeaturesForm
-from hushstream.systems.p2b.promise import expected_windows, layout_of_slots, noise_variance
+from hushstream.systems.p2b.guarantee.deployment import reuse_after_ms
+from hushstream.systems.p2b.guarantee.form import FeaturesForm
+from hushstream.systems.p2b.guarantee.promise import expected_windows, layout_of_slots, noise_variance
+from hushstream.systems.p2b.server.forgetting import remembered
 from hushstream.systems.p2b.server.half_lives import HALF_LIVES
 
 _MOST_SLOTS = 10**12

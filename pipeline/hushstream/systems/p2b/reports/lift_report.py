@@ -13,7 +13,7 @@ from hushstream.privacy.amounts import count_text, delta_from_bytes, delta_text,
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import LiftConfig
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
 
 _BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."

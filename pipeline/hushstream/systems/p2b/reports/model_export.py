@@ -14,7 +14,7 @@ from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.amounts import delta_from_bytes, delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import prices_json
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import TRACKS, P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.model_file import ExportedModel, Golden
 from hushstream.systems.p2b.reports.model_report import released_fields, shown_rows

@@ -29,10 +29,10 @@ from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import cell_names
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.promise import noise_variance
 from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.planning.forecast import Sample, noise_of_cells
-from hushstream.systems.p2b.promise import noise_variance
+from hushstream.systems.p2b.reports.planning.forecast import Sample, noise_of_cells
 
 Float64 = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from hushstream.privacy.amounts import count_text, epsilon_text
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.lift import NORMAL_95, SUMS, ShareCounts, decisions_more, smoothed
 from hushstream.systems.p2b.reports.lift_report import newest_releases
 

@@ -1,6 +1,6 @@
 """Weights of windows that fade, and weighed sums as sums of as many slots as they are worth.
 
-See `hushstream.systems.p2b.forgetting` for what a worth is.
+See `hushstream.systems.p2b.server.forgetting` for what a worth is.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 An exported model of n0 slots and one of a deployment's own n1 slots are estimates of the same coefficients from other
 people's slots, so they are pooled as such: with w = n0 / (n0 + n1) the mean is w m0 + (1 - w) m1 and the variance
 w^2 D0 + (1 - w)^2 D1. With many slots of its own what a deployment began with is forgotten; where windows fade
-(`hushstream.systems.p2b.forgetting`), n0 fades with them. Items that the exported model has not are the deployment's
-own alone.
+(`hushstream.systems.p2b.server.forgetting`), n0 fades with them. Items that the exported model has not are the
+deployment's own alone.
 
 All of it is made of released models: it costs nothing. Whoever gave a slot to both deployments has paid for both.
 """

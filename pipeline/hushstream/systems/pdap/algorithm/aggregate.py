@@ -20,9 +20,8 @@ from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.algorithm.partition import PARTITION, Partition
 from hushstream.systems.pdap.algorithm.pool import permutation, pool_size
 from hushstream.systems.pdap.algorithm.tickets import DIGEST_BYTES, TICKETS, CellBeliefs, draw_tickets, rounded
-from hushstream.systems.pdap.cells import Int64, levels_of
+from hushstream.systems.pdap.cells import Int64, PdapError, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
-from hushstream.systems.pdap.errors import PdapError
 
 _OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushstream.systems.pdap.cells import Grid, Int64, levels_of
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import Grid, Int64, PdapError, levels_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.pdap.cells import PATH_BITS, ROOT, Grid, Int64, level_of, levels_of
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import PATH_BITS, ROOT, Grid, Int64, PdapError, level_of, levels_of
 
 PARTITION = {"opened": "bytes", "split": "bytes", "arrived": "bytes"}
 """Avro fields of `Partition.dump`."""

@@ -21,8 +21,7 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.pdap.algorithm.aggregate import ModelUpdate
 from hushstream.systems.pdap.algorithm.partition import CellIndex
 from hushstream.systems.pdap.algorithm.tickets import TICKETS, ticket_counts
-from hushstream.systems.pdap.cells import Grid, Int64, level_of
-from hushstream.systems.pdap.errors import PdapError
+from hushstream.systems.pdap.cells import Grid, Int64, PdapError, level_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

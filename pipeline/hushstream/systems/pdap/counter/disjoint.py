@@ -17,10 +17,9 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes
-from hushstream.systems.pdap.cells import Grid, levels_of
+from hushstream.systems.pdap.cells import Grid, PdapError, levels_of
 from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.deployment import PdapSystem
-from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.records import parse_outcomes, parse_part
 
 

@@ -40,10 +40,9 @@ from hushstream.privacy.keys import Key
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.noise import MECHANISM
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes, Release
-from hushstream.systems.pdap.cells import Int64
+from hushstream.systems.pdap.cells import Int64, PdapError
 from hushstream.systems.pdap.counter.pending import COUNTER, Counter
 from hushstream.systems.pdap.deployment import PdapSystem
-from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.records import parse_outcomes, release_parts
 from hushstream.systems.pdap.topics import COUNTER_ZONE

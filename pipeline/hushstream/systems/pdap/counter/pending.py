@@ -40,9 +40,8 @@ from hushstream.privacy.mechanisms.noise import checked_add
 from hushstream.systems.pdap.algorithm.blocks import Blocks, close, gathered
 from hushstream.systems.pdap.algorithm.noise import BlockNoise
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, ROW, Outcomes, Release
-from hushstream.systems.pdap.cells import Int64, levels_of
+from hushstream.systems.pdap.cells import Int64, PdapError, levels_of
 from hushstream.systems.pdap.configuration import PdapConfig
-from hushstream.systems.pdap.errors import PdapError
 
 _HISTORY_BYTES = 32
 _COLUMNS = ("cells", "arms", "counts", "sums")

@@ -21,8 +21,8 @@ from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.pdap.algorithm.aggregate import AGGREGATE, Aggregate, ModelUpdate
 from hushstream.systems.pdap.algorithm.outcomes import Release
+from hushstream.systems.pdap.cells import PdapError
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
-from hushstream.systems.pdap.errors import PdapError
 from hushstream.systems.pdap.reasons import ARM_CHANGED
 from hushstream.systems.pdap.records import model_fields, parse_part, whole_release
 from hushstream.systems.pdap.topics import SERVER_ZONE

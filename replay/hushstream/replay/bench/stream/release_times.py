@@ -19,9 +19,9 @@ from hushstream.replay.bench.rows import BenchRow, Progress, at_most, figure
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.release import release_address, release_window
-from hushstream.systems.p2b.running import open_running
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.machines.release import release_address, release_window
+from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 CODES, ARMS = 32, 10

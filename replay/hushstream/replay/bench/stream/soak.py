@@ -32,7 +32,7 @@ from hushstream.schemas.batches import encode_context_batch, encode_feedback_bat
 from hushstream.schemas.columns import REWARD
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 ROWS = 2048

@@ -43,8 +43,8 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.recipients import Openers
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.contribution.summed import summed_of
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.summed import summed_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,12 +35,12 @@ from hushstream.replay.studies.p2b.audits.worked import played_windows
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
+from hushstream.systems.p2b.machines.release import release_window
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-from hushstream.systems.p2b.release import release_window
-from hushstream.systems.p2b.roles import LEARNER
 from hushstream.systems.p2b.shuffler.windows import Windows
+from hushstream.systems.p2b.system import LEARNER
 from hushstream.systems.p2b.topics import TOPICS
 
 WINDOWS, WINDOW_SLOTS = 14, 4

@@ -22,8 +22,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import UNITS
 from hushstream.systems.p2b.contribution.feature_slots import pack_null
-from hushstream.systems.p2b.contribution.summed import summed_of
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.summed import summed_of
 
 _Attack: TypeAlias = Callable[[P2BSystem, int], Attacked]
 _Read: TypeAlias = Callable[[P2BSystem], NDArray[np.int64]]

@@ -19,9 +19,9 @@ from hushstream.replay.studies.p2b.audits.releases import ARMS, ONE_WINDOW, slot
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, slot_columns
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.release import release_address, release_window
-from hushstream.systems.p2b.running import open_running
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.machines.release import release_address, release_window
+from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 FEATURES = {

@@ -31,11 +31,11 @@ from hushstream.systems.p2b.configuration import (
 )
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.contribution.summed import resolve_codes
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.summed import resolve_codes
 from hushstream.systems.p2b.lift import GROUPS, SUMS, LiftCounter, lift_guarantee, lift_tree, required_lift
-from hushstream.systems.p2b.release import release_address, release_window
-from hushstream.systems.p2b.running import open_running
+from hushstream.systems.p2b.machines.release import release_address, release_window
+from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 Contents = Sequence[Report | None]

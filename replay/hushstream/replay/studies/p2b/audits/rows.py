@@ -19,8 +19,8 @@ from hushstream.replay.studies.p2b.audits.worked import audit_worked_windows
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import LiftConfig, ReleaseConfig, ShadowConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.contribution.summed import PAPER_THRESHOLD
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.summed import PAPER_THRESHOLD
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 SAMPLING, THRESHOLD = 0.5, 5

@@ -25,7 +25,7 @@ from hushstream.replay.studies.p2b.audits.releases import (
 )
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 

@@ -18,7 +18,7 @@ from hushstream.replay.configurations import NEVER_SECONDS
 from hushstream.replay.logged.log import LoggedDataset
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.planning.plan import plan
+from hushstream.systems.p2b.reports.planning.plan import plan
 
 REWARD_WAIT_SECONDS = 300.0
 """A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""

@@ -39,10 +39,10 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.planning.estimated import estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Habits
-from hushstream.systems.p2b.planning.plan import ASSUMED_REST
-from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.machines.running import RunningSums
+from hushstream.systems.p2b.reports.planning.estimated import estimated_spreads
+from hushstream.systems.p2b.reports.planning.forecast import Habits
+from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST
 from hushstream.systems.p2b.server.effects import effects, raw_effects
 from hushstream.systems.p2b.server.estimate import model_from_sums
 from hushstream.systems.p2b.server.fading import Worth

@@ -1,10 +1,10 @@
 """The forecast of p2b beside the whole simulation, with true spreads and with assumed ones; codes with true ones alone.
 
 Nothing of the forecast of declared features was fitted on these worlds: it is derived
-(`hushstream.systems.p2b.planning.forecast`). The law of cold learners of codes was changed after three of these worlds
-were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the blocks, over
-20,000 visits; what the fit leaves is the rest that nobody learns. Assumed ones know the features' number alone. Codes
-are played in softmax worlds, whose log-odds are fitted on the histogram itself.
+(`hushstream.systems.p2b.reports.planning.forecast`). The law of cold learners of codes was changed after three of these
+worlds were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the
+blocks, over 20,000 visits; what the fit leaves is the rest that nobody learns. Assumed ones know the features' number
+alone. Codes are played in softmax worlds, whose log-odds are fitted on the histogram itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hushstream.replay.studies.p2b.experiments.points import play as play_point
 from hushstream.replay.worlds.mixed_table import MixedTable
 from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.planning.forecast import (
+from hushstream.systems.p2b.reports.planning.forecast import (
     Forecast,
     Habits,
     Sample,
@@ -46,7 +46,7 @@ from hushstream.systems.p2b.planning.forecast import (
     forecast_codes,
     forecast_features,
 )
-from hushstream.systems.p2b.planning.plan import ASSUMED_REST, FACTORS, assumed_for
+from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST, FACTORS, assumed_for
 
 NAME = "p2b-forecast"
 TITLE = "What a plan says beforehand, beside what the whole simulation gives"

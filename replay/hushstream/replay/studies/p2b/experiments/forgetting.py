@@ -38,10 +38,10 @@ from hushstream.replay.worlds.mixed_table import FeatureWorld, MixedTable, Rotat
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.forgetting import fade_of_windows, fades_of_crowds
-from hushstream.systems.p2b.promise import guarantee_of, layout_of_slots, window_tree_of
-from hushstream.systems.p2b.running import open_running
+from hushstream.systems.p2b.guarantee.promise import guarantee_of, layout_of_slots, window_tree_of
+from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.server.effects import effects
+from hushstream.systems.p2b.server.forgetting import fade_of_windows, fades_of_crowds
 from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import cold_start, warm_start

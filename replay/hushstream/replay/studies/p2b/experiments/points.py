@@ -30,8 +30,8 @@ from hushstream.replay.studies.p2b.experiments.released import Released
 from hushstream.replay.worlds.world import World
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.fitting import fit_grid
-from hushstream.systems.p2b.contribution.summed import resolve_codes
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.summed import resolve_codes
 
 CONTRIBUTING = 0.7
 """Share of the users who contribute; the others are compared (P2B, section 5.2)."""

@@ -1,9 +1,9 @@
 """P2B's three-way comparison for a whole population at once: batch kernels, and every other stage as deployed.
 
-Phase 0: contributors start cold, interact in lockstep, and each owes slots; the slots are packed, windowed and
-released by `hushstream.systems.p2b.release` and become models by `hushstream.systems.p2b.models`, the very code
-of the workers. Phase 1: other users are played once for each condition of the comparison, with the same contexts, the
-same coin for every arm that could be shown and the same draw for ties, so that arms differ by their start alone.
+Phase 0: contributors start cold, interact in lockstep, and each owes slots; the slots are packed, windowed and released
+by `hushstream.systems.p2b.machines.release` and become models by `hushstream.systems.p2b.machines.models`, the very
+code of the workers. Phase 1: other users are played once for each condition of the comparison, with the same contexts,
+the same coin for every arm that could be shown and the same draw for ties, so that arms differ by their start alone.
 
 What differs from the machines of `hushstream.roles`:
 
@@ -43,11 +43,11 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.slots import Report, pack, reward_level
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import ModelFields, PrivateTotals, RawTotals
+from hushstream.systems.p2b.machines.release import FIRST_EPOCH, release_address, release_window
+from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-from hushstream.systems.p2b.release import FIRST_EPOCH, release_address, release_window
-from hushstream.systems.p2b.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 Int64 = NDArray[np.int64]

@@ -10,8 +10,8 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.coins import bernoulli, probability_units
 from hushstream.privacy.mechanisms.noise import KeyedStream
 from hushstream.systems.p2b.contribution.slots import unpack
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.release import WindowRelease, window_address
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.machines.release import WindowRelease, window_address
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow
 
 

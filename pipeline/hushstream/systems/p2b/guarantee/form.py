@@ -1,7 +1,7 @@
 """The two forms of a deployment: slots of codes, or slots of declared features. What differs between them is here.
 
 A form is chosen once, by ``release.form``; roles ask it and never which one it is. What the configuration alone says
-is in `hushstream.systems.p2b.contribution.summed`.
+is in `hushstream.systems.p2b.guarantee.summed`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
 from hushstream.systems.p2b.contribution.recipients import Opener
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
-from hushstream.systems.p2b.contribution.summed import require_code_sizes, resolve_codes, summed_of
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD
 from hushstream.systems.p2b.edge.agent import is_normalised, normalised
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
+from hushstream.systems.p2b.guarantee.promise import layout_of_slots
+from hushstream.systems.p2b.guarantee.summed import require_code_sizes, resolve_codes, summed_of
 from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.promise import layout_of_slots
 from hushstream.systems.p2b.server.pooling import started
 from hushstream.systems.p2b.server.warm_start import cold_start
 

@@ -1,7 +1,7 @@
 """What a deployment sums, codes or declared features, as far as the configuration alone says it.
 
 Asked before anything is fitted: by promises and prices, by the check of a configuration, and by what is prepared for a
-deployment. What roles ask of a deployment that runs is in `hushstream.systems.p2b.form`.
+deployment. What roles ask of a deployment that runs is in `hushstream.systems.p2b.guarantee.form`.
 """
 
 from __future__ import annotations

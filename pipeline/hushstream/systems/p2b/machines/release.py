@@ -24,9 +24,9 @@ from hushstream.privacy.mechanisms.noise import (
 )
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
 from hushstream.systems.p2b.contribution.slots import unpack_all
-from hushstream.systems.p2b.contribution.summed import summed_of
-from hushstream.systems.p2b.deployment import P2BSystem
-from hushstream.systems.p2b.running import RunningSums
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.summed import summed_of
+from hushstream.systems.p2b.machines.running import RunningSums
 from hushstream.systems.p2b.shuffler.linear_sums import LinearSums, linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import (
     CellSums,

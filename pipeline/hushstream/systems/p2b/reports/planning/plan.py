@@ -1,8 +1,8 @@
 """What a p2b deployment will bring, from its configuration and how many users are expected.
 
-The forecast is `hushstream.systems.p2b.planning.forecast`; here configuration and days become its arguments. Slots
-count once their window has closed. What users do is not known before they come, so deviations of effects are assumed,
-and what follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
+The forecast is `hushstream.systems.p2b.reports.planning.forecast`; here configuration and days become its arguments.
+Slots count once their window has closed. What users do is not known before they come, so deviations of effects are
+assumed, and what follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from hushstream.engine.declare.plan import (
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import price_text
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold, summed_of
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.forgetting import remembered
-from hushstream.systems.p2b.planning.forecast import (
+from hushstream.systems.p2b.guarantee.promise import (
+    layout_of_slots,
+    life_prices,
+    lifetime_slots_of,
+    noise_variance,
+    window_tree_of,
+)
+from hushstream.systems.p2b.guarantee.summed import resolve_codes, resolve_threshold, summed_of
+from hushstream.systems.p2b.reports.planning.forecast import (
     Forecast,
     Habits,
     Sample,
@@ -37,14 +43,8 @@ from hushstream.systems.p2b.planning.forecast import (
     noise_of_cells,
     slot_share,
 )
-from hushstream.systems.p2b.planning.holdout_size import ASSUMED_SHARE, HoldoutNeed, holdout_users
-from hushstream.systems.p2b.promise import (
-    layout_of_slots,
-    life_prices,
-    lifetime_slots_of,
-    noise_variance,
-    window_tree_of,
-)
+from hushstream.systems.p2b.reports.planning.holdout_size import ASSUMED_SHARE, HoldoutNeed, holdout_users
+from hushstream.systems.p2b.server.forgetting import remembered
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
 """Deviations on log-odds: of an item's own effect, of a feature (all together at most the third), and of what nobody

@@ -4,7 +4,7 @@ After window t the counter's release is the noised total of all windows so far. 
 to the release before: the differences of all windows up to t sum to the release after t, whoever adds them up, so
 nothing that reads crowds need know of the counter. Differences are post-processing of the counter's releases.
 
-Where the model forgets, differences are added up with weights (`hushstream.systems.p2b.forgetting`), and what is
+Where the model forgets, differences are added up with weights (`hushstream.systems.p2b.server.forgetting`), and what is
 published of the variance belongs to that sum.
 """
 

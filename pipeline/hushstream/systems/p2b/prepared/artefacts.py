@@ -22,13 +22,13 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
-from hushstream.systems.p2b.contribution.summed import summed_of
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.errors import BadModel
 from hushstream.systems.p2b.device.signing import SigningKey, SigningKeys
-from hushstream.systems.p2b.form import FeaturesForm
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.form import FeaturesForm
+from hushstream.systems.p2b.guarantee.summed import summed_of
 from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.reports.device_agreement import agreement_of
+from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
 ENCODER, SEALING, START = "encoder.json", "sealing.json", "start.json"

@@ -26,14 +26,14 @@ from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.recipients import Recipients
-from hushstream.systems.p2b.contribution.summed import resolve_codes, resolve_threshold
 from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
-from hushstream.systems.p2b.form import CodesForm, FeaturesForm, SlotForm
+from hushstream.systems.p2b.guarantee.form import CodesForm, FeaturesForm, SlotForm
+from hushstream.systems.p2b.guarantee.promise import lifetime_slots_of, priced, window_tree_of
+from hushstream.systems.p2b.guarantee.summed import resolve_codes, resolve_threshold
 from hushstream.systems.p2b.lift import required_lift
 from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.promise import lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")

@@ -21,12 +21,12 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
-from hushstream.systems.p2b.deployment import P2BSystem
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import PrivateTotals
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
-from hushstream.systems.p2b.planning.estimated import EstimatedSpreads, estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Forecast
-from hushstream.systems.p2b.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
+from hushstream.systems.p2b.reports.planning.estimated import EstimatedSpreads, estimated_spreads
+from hushstream.systems.p2b.reports.planning.forecast import Forecast
+from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
 from hushstream.systems.p2b.server.effects import RawEffects
 from hushstream.systems.p2b.server.elementary import halving
 from hushstream.systems.p2b.server.fading import Int64

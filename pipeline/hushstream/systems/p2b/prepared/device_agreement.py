@@ -8,9 +8,9 @@ from typing import Any
 
 from hushstream.engine.configuration import canonical_form
 from hushstream.engine.values import ConfigurationError
-from hushstream.systems.p2b.deployment import P2BSystem
 from hushstream.systems.p2b.device.agreement import FORMAT
 from hushstream.systems.p2b.device.travelling import body_bytes
+from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.server.warm_start import cold_start
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.p2b.planning.forecast import Habits, Spreads, cold_reward
+from hushstream.systems.p2b.reports.planning.forecast import Habits, Spreads, cold_reward
 from hushstream.systems.p2b.server.effects import Float64, RawEffects, log_likelihood
 
 _TAUS = np.linspace(0.0, 1.5, 151)

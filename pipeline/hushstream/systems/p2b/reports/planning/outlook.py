@@ -19,9 +19,9 @@ import numpy as np
 from hushstream.engine.declare.plan import Audience
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine, PrivateTotals, RawTotals
-from hushstream.systems.p2b.planning.estimated import estimated_spreads
-from hushstream.systems.p2b.planning.forecast import Forecast, held_share
-from hushstream.systems.p2b.planning.plan import ASSUMED_REST, FACTORS, Forecaster, assumed_spreads
+from hushstream.systems.p2b.reports.planning.estimated import estimated_spreads
+from hushstream.systems.p2b.reports.planning.forecast import Forecast, held_share
+from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST, FACTORS, Forecaster, assumed_spreads
 from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes, raw_effects
 
 _PLACES = 32

@@ -35,9 +35,9 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, budgets
-from hushstream.systems.p2b.contribution.summed import summed_of
-from hushstream.systems.p2b.forgetting import fade_of_crowds, fade_of_windows, remembered
+from hushstream.systems.p2b.guarantee.summed import summed_of
 from hushstream.systems.p2b.lift import counted_lift, lift_debit, lift_guarantee, required_lift
+from hushstream.systems.p2b.server.forgetting import fade_of_crowds, fade_of_windows, remembered
 from hushstream.systems.p2b.topics import TOPICS
 
 
@@ -70,7 +70,7 @@ def noise_variance(config: P2BConfig, windows: int) -> float:
     """Variance of the noise in one sum of the first so many windows of all partitions together, in the sums' units.
 
     Fresh windows add up; with a counter it is what the counter says of its total at that window. Where windows fade it
-    is that of the weighed sum, as a sum of as many slots as it is worth (`hushstream.systems.p2b.forgetting`).
+    is that of the weighed sum, as a sum of as many slots as it is worth (`hushstream.systems.p2b.server.forgetting`).
     """
     if windows < 1:
         return 0.0

@@ -1,0 +1,1 @@
+"""What is prepared for a deployment of P2B before it runs, the same for all its workers."""
