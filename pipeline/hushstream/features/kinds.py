@@ -59,6 +59,9 @@ _UNIT = 32767
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+_MOST_NAMED = 4
+"""Values that are named one by one where many are alike."""
+
 
 class Outcome(IntEnum):
     """What became of one value. Counted per feature; a zone-private figure (PRIVACY rule 11), never a released one."""
@@ -192,6 +195,10 @@ class Feature(ABC):
         """(n,) where each value of a valid column lies on [0, 1]; of the kinds that have levels."""
         raise BadDeclaration(f"positions: expected a feature with levels, got a {self.kind}")
 
+    def within(self, low: float, high: float) -> str:
+        """What has positions from ``low`` up to ``high``, in words; of the kinds that have levels."""
+        raise BadDeclaration(f"within: expected a feature with levels, got a {self.kind}")
+
 
 @dataclass(frozen=True, slots=True)
 class Category(Feature):
@@ -253,6 +260,9 @@ class Category(Feature):
 
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray((column + 0.5) / self.cells)
+
+    def within(self, low: float, high: float) -> str:
+        return _named_within((*self.vocabulary, "unknown"), self.positions(np.arange(self.cells)), low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +360,15 @@ class Number(Feature):
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
         return np.where(column == _MISSING_STEP, 0.5, column / STEPS)
 
+    def within(self, low: float, high: float) -> str:
+        ends = [
+            self.low * (self.high / self.low) ** place
+            if self.scale == "log"
+            else self.low + place * (self.high - self.low)
+            for place in (low, high)
+        ]
+        return f"{ends[0]:.4g} to {ends[1]:.4g}"
+
 
 @dataclass(frozen=True, slots=True)
 class Boolean(Feature):
@@ -391,6 +410,9 @@ class Boolean(Feature):
 
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(np.array([1 / 6, 5 / 6, 0.5])[column])
+
+    def within(self, low: float, high: float) -> str:
+        return _named_within(self.level_names, self.positions(np.arange(len(self.level_names))), low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +481,9 @@ class TimeOfDay(Feature):
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
         return np.where(column == _MISSING_STEP, 0.5, column / _DAY_STEPS)
 
+    def within(self, low: float, high: float) -> str:
+        return f"{24 * low:.3g} to {24 * high:.3g} h"
+
 
 @dataclass(frozen=True, slots=True)
 class DayOfWeek(Feature):
@@ -518,6 +543,9 @@ class DayOfWeek(Feature):
 
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
         return np.where(column < len(_DAYS), (column + 0.5) / len(_DAYS), 0.5)
+
+    def within(self, low: float, high: float) -> str:
+        return _named_within(_DAYS, self.positions(np.arange(len(_DAYS))), low, high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -810,6 +838,13 @@ def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
             raise BadValue(f"{name}: expected {expected}, got NaN or an infinite number")
         return found
     return np.array([finite(name, entry, expected) for entry in value])
+
+
+def _named_within(names: Sequence[str], positions: NDArray[np.float64], low: float, high: float) -> str:
+    """The values of a kind with few of them whose positions lie from ``low`` up to ``high``."""
+    found = [name for name, place in zip(names, positions.tolist(), strict=True) if low <= place < high]
+    told = found if len(found) <= _MOST_NAMED else [*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} more"]
+    return " or ".join(told) or "nothing"
 
 
 def _clock(name: str, value: str) -> float:

@@ -241,7 +241,7 @@ def test_a_released_model_is_shown_by_the_names_that_its_rows_had(tmp_path: Path
     system = loop.system
     catalogue = catalogue_of(system.requests.catalogue, loop.log.slice("items", 0, 0))
     values = [record.value for record in loop.log.slice("models", 0, 0).records]
-    found = system.models.read(values, None, catalogue)
+    found = system.models.read(values, None, {"": catalogue})
     told = found.as_json()
     # The two items that the windows had: no row that never had one, and no item that came later.
     assert [(one["item"], one.get("title")) for one in told["items"]] == [("boots", "Winter boots"), ("socks", None)]

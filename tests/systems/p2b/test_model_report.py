@@ -58,7 +58,7 @@ def test_a_planted_preference_is_shown_for_its_cell_and_no_other(rigs: Any) -> N
     system = features_system()
     view = declared_system(system).models
     (model,) = released(rigs, system, visits(system, 2, 7))
-    found = view.read([model], None, None).as_json()
+    found = view.read([model], None, {}).as_json()
     best = {segment["cell"]: segment for segment in found["segments"]}
     french = next(one for cell, one in best.items() if "fr" in cell)
     assert french["item"] == 2
@@ -67,7 +67,7 @@ def test_a_planted_preference_is_shown_for_its_cell_and_no_other(rigs: Any) -> N
     assert 0.3 < french["reward"] < 0.5
     assert found["items"][2]["reward"] < 0.3
     assert found["observations"] == pytest.approx(SLOTS, rel=0.05)
-    text = view.read([model], None, None).as_text()
+    text = view.read([model], None, {}).as_text()
     assert text.startswith("REPRODUCIBLE, NOT PRIVATE\nVersion 1, ")
     assert f"{french['cell']}: item 2 (" in text
 
@@ -77,7 +77,7 @@ def test_less_epsilon_is_more_of_the_noise(rigs: Any) -> None:
     for epsilon in (0.5, 4.0):
         system = features_system(epsilon)
         (model,) = released(rigs, system, visits(system, 2, 7))
-        shares.append(declared_system(system).models.read([model], None, None).noise)
+        shares.append(declared_system(system).models.read([model], None, {}).noise)
     for block in ("country", "age", "an item's own reward"):
         assert 0 < shares[1][block] < shares[0][block] < 1
 
@@ -87,14 +87,14 @@ def test_two_versions_differ_where_tastes_do(rigs: Any) -> None:
     system = features_system()
     view = declared_system(system).models
     models = released(rigs, system, [*visits(system, 2, 7), *visits(system, 1, 8)])
-    older, newer = view.read(models, 1, None), view.read(models, None, None)
+    older, newer = view.read(models, 1, {}), view.read(models, None, {})
     assert (older.version, newer.version) == (1, 2)
     change = view.change(older, newer).as_json()
     assert change["moved"][0]["item"] in (1, 2)
     assert {row["item"]: row["by"] for row in change["moved"]}[1] > 0
     assert view.change(older, older).as_json()["changed"] == []
     with pytest.raises(HushstreamError, match="version 3"):
-        view.read(models, 3, None)
+        view.read(models, 3, {})
 
 
 def test_codes_are_shown_as_features_are(rigs: Any) -> None:
@@ -111,7 +111,7 @@ def test_codes_are_shown_as_features_are(rigs: Any) -> None:
     arms, codes = draw.integers(0, ARMS, SLOTS), draw.integers(0, system.codes, SLOTS)
     clicked = draw.random(SLOTS) < np.where(arms == 1, 0.6, 0.1)
     contents = [pack(Report(int(c), int(a), int(r))) for c, a, r in zip(codes, arms, clicked, strict=True)]
-    found = declared_system(system).models.read(released(rigs, system, contents), None, None)
+    found = declared_system(system).models.read(released(rigs, system, contents), None, {})
     assert [segment.item.item for segment in found.segments()] == [1] * system.codes
     assert found.own[1] == pytest.approx(0.6, abs=0.06)
     assert 0 < found.noise["a cell (code, item)"] < 0.5
@@ -119,4 +119,4 @@ def test_codes_are_shown_as_features_are(rigs: Any) -> None:
 
 def test_before_a_window_there_is_no_model() -> None:
     with pytest.raises(HushstreamError, match="expected a released model on topic models, got none"):
-        declared_system(features_system()).models.read([], None, None)
+        declared_system(features_system()).models.read([], None, {})

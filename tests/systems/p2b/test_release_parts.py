@@ -141,9 +141,9 @@ def test_a_model_is_shown_when_all_its_parts_are_there(recording: Recording) -> 
     values = [one.value for topic in view.topics for one in recording.records[topic, 0] if len(one.value) > 10]
     newest = len(list(decoded(recording.records[MODELS], "LargeModel")))
     if recording.system.requests.catalogue is None:
-        assert view.read(values, None, None).version == newest
+        assert view.read(values, None, {}).version == newest
     with pytest.raises(Exception, match=f"expected all 2 parts of version {newest} on topic model-parts"):
-        view.read(values[:-1], None, None)
+        view.read(values[:-1], None, {})
 
 
 def test_verify_compares_the_whole() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
@@ -254,22 +254,29 @@ class PlanView:
     plan: Callable[[Iterable[ReleasedAt], Audience | None, float | None], Plan]
 
 
+EVERYBODY = ""
+"""In place of a party: whose items are everybody's."""
+
+Catalogues: TypeAlias = "Mapping[str, Catalogue]"
+"""What items are called, by the party whose they are, or `EVERYBODY`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelView:
     """How released models are read.
 
     Attributes:
         topics: that hold them.
-        read: one version, from the values of their records; the newest where the number is None. The catalogue says
-            what items are called; None where they have no names.
+        read: one version, from the values of their records in log order; the newest where the number is None. The
+            catalogues say what items are called, by party; none where items have no names.
         change: what differs between an older and a newer one of these.
-        export: the same version as files, for whoever decides with it elsewhere.
+        export: the same version as files, for whoever decides with it elsewhere; None where nobody can without a key.
     """
 
     topics: tuple[str, ...]
-    read: Callable[[Iterable[bytes], int | None, Catalogue | None], Report]
+    read: Callable[[Iterable[bytes], int | None, Catalogues], Report]
     change: Callable[[Any, Any], Report]
-    export: Callable[[Iterable[bytes], int | None, Catalogue | None], Exported]
+    export: Callable[[Iterable[bytes], int | None, Catalogues], Exported] | None = None
 
 
 class Exported(Protocol):

@@ -10,7 +10,17 @@ from typing import Any, Literal
 import numpy as np
 
 from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
-from hushstream.engine.declare.declaration import Erasure, Fact, HoldoutView, Kind, ModelView, PlanView, System, Words
+from hushstream.engine.declare.declaration import (
+    EVERYBODY,
+    Erasure,
+    Fact,
+    HoldoutView,
+    Kind,
+    ModelView,
+    PlanView,
+    System,
+    Words,
+)
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
@@ -211,9 +221,9 @@ def declare(core: P2BSystem) -> System:
         devices=_DEVICES if config.devices else {},
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
-            partial(read_model, core),
+            lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
             change_of,
-            partial(export_model, core),
+            lambda values, version, catalogues: export_model(core, values, version, catalogues.get(EVERYBODY)),
         ),
         ahead=_ahead(core),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,

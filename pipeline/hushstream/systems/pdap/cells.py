@@ -125,6 +125,18 @@ class Grid:
         paths = (cells & _PATH_MASK) // np.int64(self.children) ** up
         return np.asarray((np.asarray(level, dtype=np.int64) << PATH_BITS) | paths)
 
+    def sides(self, cell: int) -> tuple[tuple[float, float], ...]:
+        """From where to where a cell reaches on each of the d axes, within [0, 1]."""
+        level, path = level_of(cell), int(cell) & _PATH_MASK
+        digits = [path // self.children**above % self.children for above in reversed(range(level))]
+        width, found = self.branching**-level, []
+        for axis in range(self.dimension):
+            place = 0
+            for digit in digits:
+                place = place * self.branching + digit // self.branching**axis % self.branching
+            found.append((place * width, (place + 1) * width))
+        return tuple(found)
+
     def require(self, cells: Int64) -> None:
         """Refuse numbers that are no cells of this grid.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, ModelView, System, Words
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.parties import roles_of, topics_of
@@ -24,6 +25,7 @@ from hushstream.systems.pdap.counter.disjoint import overlaps
 from hushstream.systems.pdap.counter.machine import BlockCounterMachine
 from hushstream.systems.pdap.deployment import NAME, PdapSystem, require_publishable
 from hushstream.systems.pdap.edge.learner import PdapLearnerMachine
+from hushstream.systems.pdap.model_report import change_of_tickets, read_tickets
 from hushstream.systems.pdap.promise import priced
 from hushstream.systems.pdap.reasons import ARM_CHANGED, BEYOND_HORIZON, PdapRefusal
 from hushstream.systems.pdap.server.machine import PdapAggregatorMachine
@@ -111,6 +113,7 @@ def declare(core: PdapSystem) -> System:
         words=_words(config),
         facts={"vendors": len(config.vendors), "arms": config.arms, "least block": config.least_counts[0]},
         requests=core.requests,
+        models=ModelView(("models",), partial(read_tickets, core), change_of_tickets),
     )
 
 

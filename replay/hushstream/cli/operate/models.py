@@ -15,8 +15,7 @@ from hushstream.schemas.errors import HushstreamError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hushstream.engine.catalogue import Catalogue
-    from hushstream.engine.declare.declaration import ModelView, Report
+    from hushstream.engine.declare.declaration import Catalogues, ModelView, Report
 
 model_app = typer.Typer(help="What a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
 
@@ -67,8 +66,10 @@ def model_export(
     `hushstream.systems.p2b.model_file.ExportedModel.read` takes it up elsewhere, and checks these decisions; `prepare
     --start FILE` begins another deployment with it.
     """
-    view, records, catalogue = _records(place, json)
-    found = view.export(records, version, catalogue)
+    view, records, catalogues = _records(place, json)
+    if view.export is None:
+        raise HushstreamError(f"model: expected a system whose models decide without a key, got {place.system.kind}")
+    found = view.export(records, version, catalogues)
     content = found.as_json() if form == "json" else found.as_npz()
     try:
         file.write_bytes(content)
@@ -79,17 +80,16 @@ def model_export(
 
 def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | None], Report]]:
     """How the deployment's models are shown, and what reads a version of them, with the names of its items."""
-    view, records, catalogue = _records(place, quiet)
-    return view, lambda version: view.read(records, version, catalogue)
+    view, records, catalogues = _records(place, quiet)
+    return view, lambda version: view.read(records, version, catalogues)
 
 
-def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalogue | None]:
+def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalogues]:
     """How the deployment's models are read, their records, and what its items are called.
 
     Raises:
         HushstreamError: its system does not say how.
     """
-    from hushstream.engine.catalogue import ITEMS
     from hushstream.engine.learner.items import catalogue_of
     from hushstream.engine.records import InputSlice
     from hushstream.ops.live import copy
@@ -98,12 +98,14 @@ def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalog
     view = system.models
     if view is None:
         raise HushstreamError(f"model: expected a system whose models can be shown, got {system.kind}")
-    rules = None if system.requests is None else system.requests.catalogue
+    asked = system.requests
+    rules = () if asked is None else (*asked.catalogues.values(), *filter(None, [asked.catalogue]))
     with working("reading the models", quiet):
-        logs = copy(connection, system.partitions, {*view.topics, *(() if rules is None else (ITEMS,))})
+        logs = copy(connection, system.partitions, {*view.topics, *(one.topic for one in rules)})
     parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
     values = [record.value for part in parts for record in part.records]
-    items = logs.part((ITEMS, 0))
-    changes = InputSlice(ITEMS, 0, items.low, items.high, items.records)
-    catalogue = None if rules is None else catalogue_of(rules, changes)
-    return view, values, catalogue
+    catalogues = {}
+    for one in rules:
+        items = logs.part((one.topic, 0))
+        catalogues[one.party] = catalogue_of(one, InputSlice(one.topic, 0, items.low, items.high, items.records))
+    return view, values, catalogues
