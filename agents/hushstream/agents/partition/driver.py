@@ -245,6 +245,8 @@ class PartitionDriver:
         self._arrived.set()
 
     async def _fold_loop(self) -> None:
+        if self._sequence == 0:
+            await self._catch_up()
         while not self._closing:
             self._arrived.clear()
             await self._linger.until_enough(self._arrived, self._clock)
@@ -253,6 +255,26 @@ class PartitionDriver:
             if self._background_snapshots.due:
                 self._cut()
             await yield_to_loop()
+
+    async def _catch_up(self) -> None:
+        """Before the first fold of all, wait for what others have published by now: a catalogue, a model.
+
+        Contexts that wait already would else be answered without it, and where items have names be refused. Only for as
+        long as a context may be kept waiting anyway: what was published may be out of reach.
+        """
+        sources = [buffer.source for buffer in self.broadcasts]
+        try:
+            async with asyncio.timeout(self._settings.named_wait_seconds):
+                ends = await self._tools.end_offsets(sources) if sources else {}
+                while not self._closing and any(
+                    one.next_offset < ends[one.source] and not one.full for one in self.broadcasts
+                ):
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except (KafkaError, ConnectionError, TimeoutError) as error:
+            logger.warning(
+                "partition %d: begins without all that was published (%s)", self.partition, type(error).__name__
+            )
 
     async def _fold_once(self) -> bool:
         """Fold one batch and send its steps on their way; False if more input must arrive first."""
