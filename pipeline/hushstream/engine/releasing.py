@@ -242,12 +242,11 @@ class ReleasingRole(OneInput, ABC):
         zone: str,
         key: Key,
         ring: KeyRing | None,
-        terms: SpendingTerms,
         first_epoch: int = 0,
     ) -> None:
-        """Begin before the first record of ``source``; see `OneInput` and `Releases`."""
+        """Begin before the first record of ``source``; see `OneInput` and `Releases`. It spends on the first ledger."""
         super().__init__(system, identity, schema, source, zone, key)
-        self.releases = Releases(self.chain, self.letters, key, ring, terms, first_epoch)
+        self.releases = Releases(self.chain, self.letters, key, ring, system.spending_terms, first_epoch)
 
     @property
     @abstractmethod

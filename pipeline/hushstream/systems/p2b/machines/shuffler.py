@@ -72,9 +72,9 @@ class ShufflerMachine(ReleasingRole):
         Raises:
             BadSeal: slots are sealed to a key that is not in ``sealing``.
         """
-        identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
-        source, terms = ("reports", partition), system.slot_terms
-        super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
+        identity = Identity.of(system, "shuffler", "journal-shuffler", partition)
+        source = ("reports", partition)
+        super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, FIRST_EPOCH)
         form = system.form
         # Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do.
         self._slot = form.slot_record if system.sealing is None else form.sealed_record

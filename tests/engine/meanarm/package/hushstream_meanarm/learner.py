@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hushstream.engine.learner.answering import ANSWERING, AnsweredBatch, Answer
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
-from hushstream.engine.state.declared import FIXED, Single, State, remembered, rows
+from hushstream.engine.state.declared import Single, State, remembered, rows
 from hushstream.engine.state.parts import record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
@@ -45,14 +45,13 @@ class LearnerMachine(AnsweringRole):
         asked=remembered(record("Asked", event_id="string", user="string", arm="int"), Asked),
         counted=Single({"type": "map", "values": "int"}, dict, lambda value, _: value),
     )
-    derived: ClassVar[dict[str, str]] = {"system": FIXED}
+    system: Meanarm
 
     def __init__(self, system: Meanarm, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
-        identity = Identity("learner", system.config.deployment, system.digest, ("answers", partition))
+        identity = Identity.of(system, "learner", "answers", partition)
         models = [ModelReader(system, 0, "means", "ArmMeans")]
-        super().__init__(identity, "ArmAnswers", (("asks", partition),), models, EDGE, key)
-        self.system = system
+        super().__init__(system, identity, "ArmAnswers", (("asks", partition),), models, EDGE, key)
         self.means = np.full(system.config.arms, 0.5)
         self.asked: BoundedMap[Asked] = BoundedMap(REMEMBERED_EVENTS)
         self.counted: dict[str, int] = {}

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.configuration import config_digest
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.audits.audit import Attack, audit_attack
 from hushstream.privacy.audits.laws import Family, laplace_pair, pure
@@ -32,7 +33,7 @@ from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scale
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes, Release
 from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.cells import ROOT, Int64
-from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
+from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.promise import release_guarantee
 
@@ -61,7 +62,7 @@ def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
         system="pdap",
         mechanism="blocks",
         parameters={},
-        config_digest=pdap_digest(config),
+        config_digest=config_digest(config),
         epoch=0,
     )
     return KeyedBlockNoise(key, address, block_scales(config))
