@@ -310,7 +310,13 @@ class ReleasingRole(OneInput, ABC):
     # What a fold calls.
 
     def released(
-        self, high: int, fields: Mapping[str, Any], outputs: tuple[Output, ...], asked: Asked, gathered: Gathered
+        self,
+        high: int,
+        fields: Mapping[str, Any],
+        outputs: tuple[Output, ...],
+        asked: Asked,
+        gathered: Gathered,
+        outcome: str = Outcome.RELEASE,
     ) -> bool:
         """Journal a release, and make the step that sends it: the driver appends the record, then sends the outputs.
 
@@ -319,7 +325,8 @@ class ReleasingRole(OneInput, ABC):
             fields: of the journal record, beside head, debit and key.
             outputs: what is released, or says that nothing may be.
             asked: what it was charged.
-            gathered: what happened until here.
+            gathered: what happened until here; the release is counted there.
+            outcome: what it counts as, if its price was not refused.
 
         Returns:
             Whether the zone's next key is in force from here on, and its epoch has begun.
@@ -327,6 +334,7 @@ class ReleasingRole(OneInput, ABC):
         Raises:
             ReplayMismatch: the record that is replayed is another one.
         """
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else outcome] += 1
         journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), asked)
         gathered.step(journal, outputs, key_rotated)
         return key_rotated

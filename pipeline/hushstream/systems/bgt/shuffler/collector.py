@@ -262,7 +262,6 @@ class CollectorMachine(ReopeningRole):
         self._close_round(number, release is not None)
         outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
         if key_rotated:

@@ -220,7 +220,6 @@ class CounterMachine(ReopeningRole):
         }
         outputs = self._outputs(rows, asked)
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
         if key_rotated:

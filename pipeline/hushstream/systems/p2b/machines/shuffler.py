@@ -150,7 +150,6 @@ class ShufflerMachine(ReleasingRole):
         asked = releases.ask(0 if self.running_sums is not None else closed.window)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
         outputs = () if asked.refused else self._outputs(closed, asked, gathered)
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         # 3. Journal.
         terms = terms_of(self.system)
         fields = {
@@ -160,7 +159,7 @@ class ShufflerMachine(ReleasingRole):
             "mechanism": terms.mechanism,
             "parameters": terms.text,
         }
-        if self.released(high, fields, outputs, asked, gathered):
+        if self.released(high, fields, outputs, asked, gathered, Outcome.WINDOW):
             self.open_noise()
 
     def _outputs(self, closed: ClosedWindow, asked: Asked, gathered: Gathered) -> tuple[Output, ...]:

@@ -229,7 +229,6 @@ class BlockCounterMachine(ReopeningRole):
         }
         outputs = (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
         if key_rotated:

@@ -72,7 +72,6 @@ class CounterMachine(ReleasingRole):
         self.releases.opens_epoch()
         asked = self.releases.ask(self.window)
         outputs = () if asked.refused else self._outputs(asked)
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         self.released(high, {"window": self.window}, outputs, asked, gathered)
         self.slots, self.window = [], self.window + 1
 

@@ -59,17 +59,15 @@ class LearnerMachine(AnsweringRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """One journal record for one batch."""
-        batch = self.begin(slices)
-        return [self.end(batch, self._take(batch))]
+        return [self._take(self.begin(slices))]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """The same batch again, compared with its journal record."""
-        batch = self.begin_again(value, slices)
-        return self.end(batch, self._take(batch))
+        return self._take(self.begin_again(value, slices))
 
-    def _take(self, batch: AnsweredBatch) -> dict[str, Any]:
-        """Take models, then questions and clicks; gives what the journal record says was answered."""
+    def _take(self, batch: AnsweredBatch) -> Step:
+        """Take models, then questions and clicks; the journal record says what was answered."""
         for model in self.models[0].read(batch.slices[self.models[0].topic]):
             self.means = np.frombuffer(model.fields["means"], "<f8")
         answers: list[tuple[str, int]] = []
@@ -88,7 +86,7 @@ class LearnerMachine(AnsweringRole):
             except (CodecError, Refused) as error:
                 batch.refuse(error.reason, part, one.offset)
         events, arms = [event for event, _ in answers], [arm for _, arm in answers]
-        return {"event_ids": events, "arms": np.array(arms, "<i4").tobytes()}
+        return self.end(batch, {"event_ids": events, "arms": np.array(arms, "<i4").tobytes()})
 
     def _check(self, fields: dict[str, Any]) -> None:
         if fields["config_digest"] != self.system.digest:

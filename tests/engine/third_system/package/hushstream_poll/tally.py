@@ -127,8 +127,7 @@ class TallyMachine(ReleasingRole):
             "closed_by": closed_by,
             "parameters": json.dumps(dict(self.system.parameters), sort_keys=True),
         }
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else TALLY] += 1
-        self.released(high, fields, outputs, asked, gathered)
+        self.released(high, fields, outputs, asked, gathered, TALLY)
         self._settle(gathered)
         self.ballots, self.window = [], self.window + 1
 
