@@ -460,7 +460,7 @@ def test_a_released_model_is_exported_into_a_file_that_decides(cli, refused, rig
     place = ("--deployment", tmp_path / name, "--bootstrap", bootstrap)
     assert cli("topics", "apply", *place).code == 0
     assert "expected a released model on topic models, got none" in refused("model", "export", file, *place)
-    ones = np.outer([1, 5, 2], 100 * core.linear.layout.cell_budgets()).astype("<i8")
+    ones = np.outer([1, 5, 2], 100 * rigs.cell_budgets(core.linear.layout)).astype("<i8")
     own = {"window_id": bytes(16), "slots": 300, "variance": 1e6, "private_as_stated": True}
     sums = {"ones": ones.tobytes(), "zeros": (6 * ones.max(0) - ones).tobytes()}
     crowd = {**terms_of(core).crowd, **core.price_fields, **own, **sums}

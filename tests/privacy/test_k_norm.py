@@ -15,7 +15,6 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms import k_norm
 from hushstream.privacy.mechanisms.gaussian import gaussian_reach, gaussian_residue
 from hushstream.privacy.mechanisms.k_norm import (
-    discrete_k_norm,
     discrete_k_norm_joint,
     k_norm_guarantee,
     k_norm_reach,
@@ -26,6 +25,11 @@ from hushstream.privacy.mechanisms.k_norm import (
 from hushstream.privacy.mechanisms.noise import KeyedStream, discrete_laplace
 
 FALSE_ALARM = 1e-6
+
+
+def discrete_k_norm(stream, numerator, denominator, dimension):
+    """One vector."""
+    return discrete_k_norm_joint((stream,), numerator, denominator, dimension)[0]
 
 
 def _streams(key, address, count):

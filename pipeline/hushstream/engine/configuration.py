@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
@@ -209,6 +210,20 @@ def canonical_form(config: Any, public_dataset: bool) -> bytes:
     """The bytes that stand for a configuration and for whether a public dataset is replayed under it."""
     values = {**_wire(config), "public_dataset": public_dataset}
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+def config_digest(config: Any, public_dataset: bool = False, prepared: bytes = b"") -> bytes:
+    """16 bytes that stand for a configuration, for whether a public dataset is replayed, and for what was prepared.
+
+    Args:
+        config: the configuration.
+        public_dataset: whether a public dataset is replayed under it.
+        prepared: what else all workers must agree on, in a form that no other content has.
+    """
+    canonical = canonical_form(config, public_dataset)
+    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
+    hasher.update(len(canonical).to_bytes(8, "little") + canonical + prepared)
+    return hasher.digest()
 
 
 def hashed_name(one: Field[Any]) -> str:

@@ -112,9 +112,10 @@ class DecisionRole(AnsweringRole):
     """
 
     derived: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("system", "arms"), FIXED),
+        "arms": FIXED,
         "_arrivals": "kept from `ready` to the fold of the same records, and found anew by the next `ready`",
     }
+    system: Core[DecidingValues]
     spending: Spending | None
 
     def __init__(
@@ -142,10 +143,9 @@ class DecisionRole(AnsweringRole):
         """
         topics = DECISIONS.of(party)
         assert topics.answers is not None
-        identity = Identity("learner", system.config.deployment, system.digest, (topics.answers, partition))
+        identity = Identity.of(system, "learner", topics.answers, partition)
         inputs = (topics.asked, partition), (topics.told[0], partition)
-        super().__init__(identity, "Decisions", inputs, models, of_party("edge", party), key)
-        self.system = system
+        super().__init__(system, identity, "Decisions", inputs, models, of_party("edge", party), key)
         self.arms = system.config.arms
         self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
         self.early = early

@@ -242,12 +242,11 @@ class ReleasingRole(OneInput, ABC):
         zone: str,
         key: Key,
         ring: KeyRing | None,
-        terms: SpendingTerms,
         first_epoch: int = 0,
     ) -> None:
-        """Begin before the first record of ``source``; see `OneInput` and `Releases`."""
+        """Begin before the first record of ``source``; see `OneInput` and `Releases`. It spends on the first ledger."""
         super().__init__(system, identity, schema, source, zone, key)
-        self.releases = Releases(self.chain, self.letters, key, ring, terms, first_epoch)
+        self.releases = Releases(self.chain, self.letters, key, ring, system.spending_terms, first_epoch)
 
     @property
     @abstractmethod
@@ -311,7 +310,13 @@ class ReleasingRole(OneInput, ABC):
     # What a fold calls.
 
     def released(
-        self, high: int, fields: Mapping[str, Any], outputs: tuple[Output, ...], asked: Asked, gathered: Gathered
+        self,
+        high: int,
+        fields: Mapping[str, Any],
+        outputs: tuple[Output, ...],
+        asked: Asked,
+        gathered: Gathered,
+        outcome: str = Outcome.RELEASE,
     ) -> bool:
         """Journal a release, and make the step that sends it: the driver appends the record, then sends the outputs.
 
@@ -320,7 +325,8 @@ class ReleasingRole(OneInput, ABC):
             fields: of the journal record, beside head, debit and key.
             outputs: what is released, or says that nothing may be.
             asked: what it was charged.
-            gathered: what happened until here.
+            gathered: what happened until here; the release is counted there.
+            outcome: what it counts as, if its price was not refused.
 
         Returns:
             Whether the zone's next key is in force from here on, and its epoch has begun.
@@ -328,6 +334,7 @@ class ReleasingRole(OneInput, ABC):
         Raises:
             ReplayMismatch: the record that is replayed is another one.
         """
+        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else outcome] += 1
         journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), asked)
         gathered.step(journal, outputs, key_rotated)
         return key_rotated

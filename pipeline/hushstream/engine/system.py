@@ -139,8 +139,10 @@ class Core(ABC, Generic[ConfigT_co]):
         genesis_nonce: bytes,
         epoch: int,
         partition: int,
+        window: int | None = None,
+        content: bytes = b"",
     ) -> NoiseAddress:
-        """What names the noise of one journal in one epoch; window, cell and content are filled in for each draw."""
+        """What names the noise of one journal in one epoch, or of one window there; see `NoiseAddress`."""
         return NoiseAddress(
             purpose=purpose,
             deployment=self.config.deployment,
@@ -151,4 +153,6 @@ class Core(ABC, Generic[ConfigT_co]):
             config_digest=self.digest,
             epoch=epoch,
             partition=partition,
+            window=window,
+            content=content,
         )

@@ -65,6 +65,16 @@ def price(name: str, value: object, most: float) -> float:
     return found
 
 
+def require_deployment(name: object, system: object, expected: str) -> None:
+    """Refuse what cannot name a deployment, and a configuration of another system than the ``expected`` one.
+
+    Raises:
+        ConfigurationError: see `require_deployment_name`, or another system.
+    """
+    require_deployment_name(name)
+    require(system == expected, "system", expected, system)
+
+
 def require_deployment_name(name: object) -> None:
     """Refuse what cannot name a deployment (it stands in topic names).
 

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 
 from hushstream.privacy.audits.audit import audit_attack
-from hushstream.replay.audits.draws import fresh_key
+from hushstream.replay.audits.draws import each_run, fresh_key
 from hushstream.replay.studies.pdap.audits.rows import (
     ARMS_ABREAST,
     Rig,
     audit_blocks,
-    by_exact_means,
     by_tickets,
     config_of,
     family,
     product,
     public,
-    public_attack,
     transcript,
     transcript_attack,
 )
@@ -82,6 +80,23 @@ class SizedByRewards(Counter):
         self._pending = Blocks(left.cells, left.arms, left.sums, left.counts)
         self._fresh, self._arrivals, self._rows, self.window = [], [], [], window + 1
         return Release(window, joined([noised]), *(np.zeros(0, dtype=np.int64),) * 2, 30)
+
+
+def by_exact_means(serving, counter, count):
+    """The rule that must not be broken: the vendor that has seen the clicks shows what they favour."""
+    pending = counter.pending
+    means = np.zeros(2)
+    np.add.at(means, pending.arms, pending.sums / pending.counts)
+    if means[0] == means[1]:
+        return by_tickets(serving, counter, count)
+    return np.full(count, means.argmax())
+
+
+def public_attack(rig):
+    """Say yes where public facts of the first window, before any noise, are not those of a run without the click."""
+    key = fresh_key()
+    known = public(transcript(rig, key, False)[0])
+    return each_run(lambda present: 1.0 if public(transcript(rig, key, present)[0]) != known else -1.0)
 
 
 def rates(attack, runs):

@@ -27,6 +27,7 @@ from hushstream.systems.p2b.configuration import (
     UsersConfig,
 )
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS
+from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.slots import Report, pack, unpack
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
@@ -327,3 +328,8 @@ def changed(value: bytes, **fields: Any) -> bytes:
     """The same record with other fields."""
     name, found = codec.decode(value)
     return codec.encode(name, {**found, **fields})
+
+
+def cell_budgets(layout: FeatureLayout) -> NDArray[np.int64]:
+    """(P,) the units that each cell's block may have in one slot."""
+    return np.repeat(np.array(layout.budgets, dtype=np.int64), [block.cells for block in layout.blocks])

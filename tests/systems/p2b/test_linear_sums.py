@@ -279,10 +279,10 @@ def test_noise_has_the_scale_of_the_sensitivity():
     assert (released.zeros - exact.zeros == small[1]).all()
 
 
-def test_blocks_follow_one_another_without_gap():
+def test_blocks_follow_one_another_without_gap(rigs):
     assert LAYOUT.blocks[0].cells == 1
     for before, after in pairwise(LAYOUT.blocks):
         assert after.first_cell == before.first_cell + before.cells
         assert after.first_place == before.first_place + before.places
     assert LAYOUT.blocks[-1].first_cell + LAYOUT.blocks[-1].cells == LAYOUT.cells
-    assert (np.bincount(LAYOUT.cell_budgets()) > 0).sum() == len(set(LAYOUT.budgets))
+    assert (np.bincount(rigs.cell_budgets(LAYOUT)) > 0).sum() == len(set(LAYOUT.budgets))

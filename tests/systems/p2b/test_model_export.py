@@ -48,7 +48,7 @@ def released(rigs, system: P2BSystem, entries: Sequence[int] = ()) -> list[bytes
     aggregator = rigs.AggregatorRig(system)
     crowds = []
     for window in range(2):
-        shown = draw.integers(200, 600, (ARMS, layout.cells)) * layout.cell_budgets()
+        shown = draw.integers(200, 600, (ARMS, layout.cells)) * rigs.cell_budgets(layout)
         clicked = (draw.uniform(0.05, 0.6, shown.shape) * shown).astype(np.int64)
         rows = {"catalogue": 3, "entries": np.array(entries, "<i4").tobytes()} if entries else {}
         own = {"window_id": bytes([window]) * 16, "slots": 1_000, "variance": 1e6, "private_as_stated": True}

@@ -43,7 +43,7 @@ def released(rigs: Any, system: P2BSystem, windows: int, seed: int) -> list[byte
     layout, draw = system.linear.layout, np.random.default_rng(seed)
     aggregator, crowds = rigs.AggregatorRig(system), []
     for window in range(windows):
-        shown = draw.integers(200, 600, (layout.arms, layout.cells)) * layout.cell_budgets()
+        shown = draw.integers(200, 600, (layout.arms, layout.cells)) * rigs.cell_budgets(layout)
         clicked = (draw.uniform(0.05, 0.6, shown.shape) * shown).astype(np.int64)
         said = {
             **terms_of(system).crowd,

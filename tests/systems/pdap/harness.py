@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from hushstream.engine.configuration import config_digest
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.algorithm.serving import Serving
-from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
+from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.pending import Counter
 
 KEY = seeded_key(3, "counter")
@@ -25,7 +26,7 @@ def config(vendors=2, arms=10, dimension=2, cells=None, **release):
 
 def address(settings):
     return NoiseAddress(
-        "release-noise", settings.deployment, bytes(32), "pdap", "blocks", {}, pdap_digest(settings), epoch=0
+        "release-noise", settings.deployment, bytes(32), "pdap", "blocks", {}, config_digest(settings), epoch=0
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from hushstream.agents.worker.deployment import parse_as
-from hushstream.engine.configuration import PartitionConfig, canonical_form
+from hushstream.engine.configuration import PartitionConfig, canonical_form, config_digest
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.pdap.configuration import (
@@ -16,7 +16,6 @@ from hushstream.systems.pdap.configuration import (
     EstimateConfig,
     PdapConfig,
     VendorConfig,
-    pdap_digest,
 )
 from hushstream.systems.pdap.system import KIND
 
@@ -127,7 +126,7 @@ def test_the_smallest_block_of_each_level_is_kappa_over_its_epsilon_rounded_up()
 
 
 def test_whole_numbers_and_floats_of_one_value_have_one_digest():
-    assert pdap_digest(settings(release=BlockConfig(epsilon=1))) == pdap_digest(
+    assert config_digest(settings(release=BlockConfig(epsilon=1))) == config_digest(
         settings(release=BlockConfig(epsilon=1.0))
     )
 
@@ -135,7 +134,7 @@ def test_whole_numbers_and_floats_of_one_value_have_one_digest():
 def test_settings_that_came_later_leave_the_digest_alone_while_they_are_unused():
     """Taken when there was neither `release.seconds` nor `vendors.named`."""
     shops = PdapConfig("shops", (VendorConfig("one", 3), VendorConfig("two", 4)), 2)
-    assert pdap_digest(shops).hex() == "afc94c8acf4aaf47a58613c260c665b3"
+    assert config_digest(shops).hex() == "afc94c8acf4aaf47a58613c260c665b3"
 
 
 def test_every_setting_is_in_the_digest():
@@ -152,7 +151,7 @@ def test_every_setting_is_in_the_digest():
         replace(base, estimate=EstimateConfig(temper=0.4)),
         replace(base, budget=BudgetConfig(3.0, 1e-6)),
     ]
-    digests = {pdap_digest(one) for one in [base, *changed]} | {pdap_digest(base, public_dataset=True)}
+    digests = {config_digest(one) for one in [base, *changed]} | {config_digest(base, public_dataset=True)}
     assert len(digests) == len(changed) + 2
 
 
@@ -166,7 +165,7 @@ def test_declared_features_are_in_the_file_and_the_digest_and_no_digest_of_numbe
             "numbers": {"dimension": 1},
         }.items()
     }
-    assert len({pdap_digest(one) for one in found.values()}) == 3
+    assert len({config_digest(one) for one in found.values()}) == 3
     assert found["age"].grid == found["numbers"].grid
     assert KIND.language.written(found["age"])["features"] == {
         "age": {"kind": "number", "range": [16.0, 96.0], "scale": "linear", "nodes": 8}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -53,3 +55,14 @@ def random_model(seed: int = 0, dimension: int = DIMENSION) -> np.ndarray:
 @pytest.fixture(params=["blt", "negative-digit", "exact"])
 def config(request: pytest.FixtureRequest) -> PdolConfig:
     return config_of(request.param)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """The slots of all parts, one after the other."""
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Rows(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([part.indices for part in parts]),
+        np.concatenate([part.values for part in parts]),
+        np.concatenate([part.labels for part in parts]),
+    )

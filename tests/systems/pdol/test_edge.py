@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.systems.pdol.conftest import join_rows
 
 from hushstream.systems.pdol.algorithm.edge import Refusal, admit, quantise, unit_rows, within_allowance
-from hushstream.systems.pdol.algorithm.rows import Rows, join_rows, null_rows, sums_by_row
+from hushstream.systems.pdol.algorithm.rows import Rows, null_rows, sums_by_row
 from hushstream.systems.pdol.configuration import UNIT
 from hushstream.systems.pdol.errors import BadRows
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.systems.pdol.conftest import DIMENSION, random_model, records
+from tests.systems.pdol.conftest import DIMENSION, join_rows, random_model, records
 
 from hushstream.systems.pdol.algorithm.gradient import add_gradients, predictions, scores
-from hushstream.systems.pdol.algorithm.rows import Rows, join_rows, null_rows
+from hushstream.systems.pdol.algorithm.rows import Rows, null_rows
 from hushstream.systems.pdol.configuration import UNIT
 
 

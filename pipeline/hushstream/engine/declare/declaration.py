@@ -48,6 +48,11 @@ def nothing_resolved(config: Any) -> Mapping[str, str | float]:
     return {}
 
 
+def nothing_prepared(config: Any, given: Given) -> Mapping[str, bytes]:
+    """Of a system that is public as far as it follows from the configuration alone."""
+    return {}
+
+
 def no_facts(config: Any, artefacts: Any) -> Sequence[Fact]:
     """Of a system with nothing to say beside its promises."""
     return ()
@@ -73,6 +78,11 @@ class Words:
 def home_of_user(user: str, partitions: int) -> tuple[int, ...]:
     """The partition where a user's records are, by the rule that every writer follows."""
     return (partition_of(user, partitions),)
+
+
+def names_user(schema: str, fields: Mapping[str, Any], user: str) -> bool:
+    """Whether a record is of a user, where records name one as ``user`` or several as ``users``."""
+    return bool(fields.get("user") == user or user in fields.get("users", ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +139,7 @@ class System:
     topics: tuple[Topic, ...]
     erasure: Erasure
     words: Words
-    facts: Mapping[str, str | float]
+    facts: Mapping[str, str | float] = field(default_factory=dict)
     holdout: HoldoutView | None = None
     shadow: HoldoutView | None = None
     ahead: PlanView | None = None
@@ -340,9 +350,9 @@ class Kind:
     config: type
     topics: tuple[Topic, ...]
     roles: tuple[Role, ...]
-    prepare: Callable[[Any, Given], Mapping[str, bytes]]
     assemble: Callable[[Any, Artefacts], System]
     priced: Callable[[Any, Artefacts], Priced]
+    prepare: Callable[[Any, Given], Mapping[str, bytes]] = nothing_prepared
     study: str | None = None
     artefacts: tuple[str, ...] = ()
     inputs: tuple[PreparedFrom, ...] = ()

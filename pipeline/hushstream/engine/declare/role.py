@@ -79,6 +79,18 @@ def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[
     return ()
 
 
+def keyed(machine: Callable[[Any, int, Key], ChainedMachine]) -> Callable[[Any, int, RoleKeys], ChainedMachine]:
+    """`Role.make` of a role whose machine takes the deployment, a home partition and the key of its zone."""
+    return lambda system, home, keys: machine(system, home, keys.own)
+
+
+def ringed(
+    machine: Callable[[Any, int, Key, KeyRing | None], ChainedMachine],
+) -> Callable[[Any, int, RoleKeys], ChainedMachine]:
+    """`Role.make` of a role whose key rotates: its machine takes the zone's key file, too."""
+    return lambda system, home, keys: machine(system, home, keys.own, keys.ring)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """One role of a system: what it reads and writes, and how its machine is made.
@@ -94,7 +106,7 @@ class Role:
         broadcasts: what each of its machines reads beside its inputs.
         marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
         homes: which count of the deployment says how many home partitions it has.
-        make: its machine, from the deployment, a home partition and the keys.
+        make: its machine, from the deployment, a home partition and the keys; see `keyed` and `ringed`.
         gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
             `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
         outlook: what was promised beside what was released, as further gauges that take long to compute: a version, and

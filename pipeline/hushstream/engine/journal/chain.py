@@ -43,6 +43,7 @@ from hushstream.engine.records import (
     Step,
     TopicPartition,
 )
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.privacy.mechanisms.noise import VERSION as NOISE_VERSION
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -210,6 +211,18 @@ class Identity:
     config_digest: bytes
     journal: TopicPartition
     begun_in: int = FIRST_GENERATION
+
+    @classmethod
+    def of(
+        cls,
+        system: Core[DeploymentValues],
+        role: str,
+        topic: str,
+        partition: int,
+        begun_in: int = FIRST_GENERATION,
+    ) -> Identity:
+        """Of a role's partition of its journal's topic, in a deployment."""
+        return cls(role, system.config.deployment, system.digest, (topic, partition), begun_in)
 
 
 class Chain:

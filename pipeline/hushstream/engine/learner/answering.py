@@ -25,6 +25,7 @@ from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single
 from hushstream.engine.state.parts import READER, array
+from hushstream.engine.system import Core, DeploymentValues
 from hushstream.privacy.keys import Key
 
 
@@ -89,6 +90,7 @@ class AnsweringRole(OwnsJournal, Declared):
     """The part of `Machine` that follows from input logs of one partition, published models, and a journal of answers.
 
     Attributes:
+        system: the deployment.
         partition: the home partition.
         key: of the zone.
         inputs: the co-partitioned inputs.
@@ -105,12 +107,13 @@ class AnsweringRole(OwnsJournal, Declared):
     items: ItemReader | None = None
     parts: PartReader | None = None
     derived: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("inputs", "journal", "partition", "key", "letters"), FIXED),
+        **dict.fromkeys(("system", "inputs", "journal", "partition", "key", "letters"), FIXED),
         "float_ties": "a count of this process alone",
     }
 
     def __init__(
         self,
+        system: Core[DeploymentValues],
         identity: Identity,
         schema: str,
         inputs: tuple[TopicPartition, ...],
@@ -121,6 +124,7 @@ class AnsweringRole(OwnsJournal, Declared):
         """Begin before the first record of the inputs.
 
         Args:
+            system: the deployment.
             identity: whose journal it is.
             schema: of its records.
             inputs: the co-partitioned inputs, the home partition first.
@@ -128,6 +132,7 @@ class AnsweringRole(OwnsJournal, Declared):
             zone: whose operator reads the dead letters.
             key: of that zone.
         """
+        self.system = system
         self.partition = inputs[0][1]
         self.inputs = inputs
         self.journal = identity.journal

@@ -25,7 +25,7 @@ class OnChain(NamedTuple):
 
 def aggregator_identity(system: Core[DeploymentValues], track: int) -> Identity:
     """Whose journal the models of a track are."""
-    return Identity("aggregator", system.config.deployment, system.digest, ("models", track))
+    return Identity.of(system, "aggregator", "models", track)
 
 
 class ModelReader:

@@ -78,12 +78,12 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
     cost = limit.cost(terms.most)
     together = Cost(cost.epsilon_micro, min(DELTA_ONE, cost.delta_units))
     residue = most * (terms.life.curve[1] if terms.life.curve else one.residue_units)
-    exchanged = together if one.replace_one == one.cost else _often(one.replace_one, most)
+    exchanged = together if one.replace_one == one.cost else often(one.replace_one, most)
     return replace(
         one,
         cost=together,
         replace_one=exchanged,
-        lifetime=replace(life, cost=_often(life.cost, most), exchange=_often(life.exchange, most)),
+        lifetime=replace(life, cost=often(life.cost, most), exchange=often(life.exchange, most)),
         residue_units=min(together.delta_units, residue),
         redraws=Redraws(most, one.cost),
     )
@@ -113,7 +113,8 @@ def _step(upto: Guarantee, price: Debit) -> Debit:
     return replace(price, cost=upto.cost, curve=curve)
 
 
-def _often(cost: Cost, times_paid: int) -> Cost:
+def often(cost: Cost, times_paid: int) -> Cost:
+    """What so many equal prices come to (basic composition)."""
     return Cost(times_paid * cost.epsilon_micro, min(DELTA_ONE, times_paid * cost.delta_units))
 
 

@@ -303,7 +303,7 @@ def _tuples_lifetime_delta(threshold: int, sampling: Number, epsilon: Fraction, 
     return min(DELTA_ONE, best[total])
 
 
-def _residue_delta(variation: Fraction, micro: int) -> int:
+def residue_delta(variation: Fraction, micro: int) -> int:
     """(1 + e^eps) times a total variation distance, in units of 2^-80, at most 1."""
     if micro > _LARGEST_USEFUL_EXPONENT * MICRO:
         return DELTA_ONE if variation else 0
@@ -331,7 +331,7 @@ def _sums_guarantee(
     scale = laplace_scale(epsilon, levels * tree_levels)
     micro = amplified_epsilon_micro(epsilon, sampling)
     error = tree_levels * places * residue(*scale)
-    delta = _residue_delta(2 * error, micro)
+    delta = residue_delta(2 * error, micro)
     running = "" if tree_levels == 1 else f" on each node of a counter over windows, {tree_levels} nodes to a window"
     kept = "" if micro == epsilon_micro(epsilon) else f", after keeping each slot with secret probability {sampling}"
     return Guarantee(
@@ -339,13 +339,13 @@ def _sums_guarantee(
         relation=RELATION,
         unit=UNIT,
         cost=Cost(micro, delta),
-        replace_one=Cost(2 * micro, _residue_delta(4 * error, 2 * micro)),
+        replace_one=Cost(2 * micro, residue_delta(4 * error, 2 * micro)),
         lifetime=_lifetime(
             lifetime_slots,
             devices,
             micro,
-            _residue_delta(2 * total * error, total * micro),
-            _residue_delta(4 * total * error, 2 * total * micro),
+            residue_delta(2 * total * error, total * micro),
+            residue_delta(4 * total * error, 2 * total * micro),
         ),
         sensitivity=levels,
         norm=norm,

@@ -202,21 +202,22 @@ def _variance(scale: Fraction, place: int, steps: int) -> Fraction:
     return 2 * scale**2 * rounded * Fraction(4) ** octaves
 
 
-def discrete_k_norm(
-    stream: KeyedStream, scale_numerator: int, scale_denominator: int, dimension: int
+def discrete_k_norm_joint(
+    streams: Sequence[KeyedStream], scale_numerator: int, scale_denominator: int, dimension: int
 ) -> NDArray[np.int64]:
-    """Draw one vector z of ``dimension`` integers with P(z) proportional to exp(-||z||_2 denominator/numerator).
+    """Draw vectors z of ``dimension`` integers with P(z) proportional to exp(-||z||_2 denominator/numerator).
 
-    The stream is read twice: two words for the node, and the seed of the discrete Gaussians.
+    Each stream is read twice: two words for the node, and the seed of the discrete Gaussians. What it gives does not
+    depend on the streams beside it.
 
     Args:
-        stream: the keyed words of this vector.
+        streams: the keyed words of each vector.
         scale_numerator: numerator of s = Delta_2/epsilon in steps of the lattice (`noise.laplace_scale`).
         scale_denominator: its denominator.
         dimension: d.
 
     Returns:
-        int64, shape (d,).
+        int64, shape (number of streams, d).
 
     Raises:
         BadNoise: see `k_norm_tables`.
@@ -229,13 +230,6 @@ def discrete_k_norm(
         exp(Delta_2/s) P(f(D') + z = y): pure epsilon = Delta_2/s. The law drawn is within ``k_norm_residue`` of it in
         total variation per vector, to be accounted for in delta as with `noise.discrete_laplace`.
     """
-    return discrete_k_norm_joint((stream,), scale_numerator, scale_denominator, dimension).reshape(dimension)
-
-
-def discrete_k_norm_joint(
-    streams: Sequence[KeyedStream], scale_numerator: int, scale_denominator: int, dimension: int
-) -> NDArray[np.int64]:
-    """`discrete_k_norm` for many streams in one pass: int64, shape (number of streams, dimension)."""
     tables = k_norm_tables(scale_numerator, scale_denominator, dimension)
     label = ("discrete-k-norm", scale_numerator, scale_denominator, dimension)
     words = [stream.words(2, *label).tolist() for stream in streams]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +9,9 @@ from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine import language
-from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, canonical_form, said_aside
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, said_aside
 from hushstream.engine.noise.budget import BudgetConfig
-from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment_name, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment, whole
 
 LATTICE_BITS = 20
 UNIT = 1 << LATTICE_BITS
@@ -176,10 +175,9 @@ class BgtConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
+        require_deployment(self.deployment, self.system, "bgt")
         whole("items.capacity", self.items, 2, LARGEST_ITEMS)
         whole("features.dimension", self.features, 0, 256)
-        require(self.system == "bgt", "system", "bgt", self.system)
         collectors = self.partitions.shuffler
         require(collectors == 1, "partitions.collector", "1 (there is one collector)", collectors)
         if self.budget is not None:
@@ -200,10 +198,7 @@ def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = 
         features: public features of items in their canonical form (`hushstream.systems.bgt.features`).
         public_dataset: whether a public dataset is replayed.
     """
-    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    for part in (canonical_form(config, public_dataset), features):
-        hasher.update(len(part).to_bytes(8, "little") + part)
-    return hasher.digest()
+    return config_digest(config, public_dataset, len(features).to_bytes(8, "little") + features)
 
 
 KEYS: Mapping[str, str | None] = {

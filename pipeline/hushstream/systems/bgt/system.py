@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.engine.declare.role import answering_role, keyed, publishing_role, releasing_role, ringed
 from hushstream.engine.system import Priced
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
@@ -25,14 +24,6 @@ from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.topics import EDGE_ZONE, SERVER_ZONE, SHUFFLER_ZONE, TOPICS
 
 
-def _rater(system: BgtSystem, home: int, keys: RoleKeys) -> RaterMachine:
-    return RaterMachine(system, home, keys.own)
-
-
-def _collector(system: BgtSystem, home: int, keys: RoleKeys) -> CollectorMachine:
-    return CollectorMachine(system, home, keys.own, keys.ring)
-
-
 def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, float]:
     return model_gauges(machine.received.version, machine.received.reader.published_ms, now_seconds)
 
@@ -40,7 +31,7 @@ def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, flo
 RATER = answering_role(
     "rater",
     EDGE_ZONE,
-    _rater,
+    keyed(RaterMachine),
     inputs=("ratings",),
     journal="predictions",
     writes=("updates",),
@@ -55,7 +46,7 @@ RATER = answering_role(
 COLLECTOR = releasing_role(
     "collector",
     SHUFFLER_ZONE,
-    _collector,
+    ringed(CollectorMachine),
     inputs=("updates",),
     journal="journal-collector",
     writes=("releases", "ledger"),
@@ -127,10 +118,6 @@ WORDS = Words(
 )
 
 
-def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
-    return bool(fields.get("user") == user)
-
-
 ERASURE = Erasure(
     stays=(
         "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
@@ -143,7 +130,7 @@ ERASURE = Erasure(
         "the user's ratings in the rater's data directory, under a tag: until the next snapshot; sealed on "
         "state-rater: five days",
     ),
-    names=_names,
+    names=names_user,
 )
 
 KIND = Kind(

@@ -6,7 +6,6 @@ shown; rewards alone are private, one reward is the unit.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from hushstream.engine.configuration import (
     Mode,
     PartitionConfig,
     PrivacyConfig,
-    canonical_form,
+    config_digest,
     later,
     mode_said_aside,
     renamed,
@@ -35,7 +34,7 @@ from hushstream.engine.values import (
     positive,
     price,
     require,
-    require_deployment_name,
+    require_deployment,
     seconds,
     whole,
 )
@@ -252,14 +251,13 @@ class CollaborativeConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
+        require_deployment(self.deployment, self.system, "colin")
         require_mode(self.mode)
         whole("items.capacity", self.arms, 1, 4096)
         require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
         object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
-        require(self.system == "colin", "system", "colin", self.system)
         if self.budget is not None:
             require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
             require(
@@ -284,10 +282,7 @@ def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_da
         relation: the graph in its canonical form.
         public_dataset: whether it is a replay of a public dataset.
     """
-    canonical = canonical_form(config, public_dataset)
-    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    hasher.update(len(canonical).to_bytes(8, "little") + canonical + relation)
-    return hasher.digest()
+    return config_digest(config, public_dataset, relation)
 
 
 KEYS: Mapping[str, str | None] = {

@@ -10,12 +10,19 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
-from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.engine.declare.role import (
+    Role,
+    answering_role,
+    keyed,
+    publishing_role,
+    releasing_role,
+    ringed,
+)
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
@@ -31,14 +38,6 @@ from hushstream.systems.colin.server.machine import CollaborativeAggregatorMachi
 from hushstream.systems.colin.topics import COUNTER_ZONE, EDGE_ZONE, REWARDS, SERVER_ZONE, TOPICS, topics_of
 
 
-def _learner(system: CollaborativeSystem, home: int, keys: RoleKeys) -> CollaborativeLearnerMachine:
-    return CollaborativeLearnerMachine(system, home, keys.own)
-
-
-def _counter(system: CollaborativeSystem, home: int, keys: RoleKeys) -> CounterMachine:
-    return CounterMachine(system, home, keys.own, keys.ring)
-
-
 def _learner_gauges(machine: CollaborativeLearnerMachine, now_seconds: float) -> Mapping[str, float]:
     spent = {} if machine.noised_sums is None else budget_gauges("reward", machine.spending, machine.refused)
     return {**spent, **model_gauges(machine.shared.version, machine.models[0].published_ms, now_seconds)}
@@ -47,7 +46,7 @@ def _learner_gauges(machine: CollaborativeLearnerMachine, now_seconds: float) ->
 LEARNER = answering_role(
     "learner",
     EDGE_ZONE,
-    _learner,
+    keyed(CollaborativeLearnerMachine),
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("rewards",),
@@ -66,7 +65,7 @@ NOISING_LEARNER = replace(LEARNER, writes=("releases", "ledger", "dead-letters-e
 COUNTER = releasing_role(
     "counter",
     COUNTER_ZONE,
-    _counter,
+    ringed(CounterMachine),
     inputs=("rewards",),
     journal="journal-counter",
     writes=("releases", "ledger"),
@@ -180,7 +179,7 @@ def _erasure(core: CollaborativeSystem) -> Erasure:
 def _names(core: CollaborativeSystem, schema: str, fields: Mapping[str, Any], user: str) -> bool:
     if schema == "Rewards":
         return core.graph.index.get(user) in np.frombuffer(fields["nodes"], "<i4").tolist()
-    return bool(fields.get("user") == user or user in fields.get("users", ()))
+    return names_user(schema, fields, user)
 
 
 def _notes(config: CollaborativeConfig) -> Sequence[str]:

@@ -6,7 +6,6 @@ do not know. Two deployments with one digest behave alike; a report names the di
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from hushstream.engine.configuration import (
     Mode,
     PartitionConfig,
     PrivacyConfig,
-    canonical_form,
+    config_digest,
     declared_features,
     later,
     mode_said_aside,
@@ -36,7 +35,7 @@ from hushstream.engine.values import (
     positive,
     price,
     require,
-    require_deployment_name,
+    require_deployment,
     seconds,
     whole,
 )
@@ -435,7 +434,7 @@ class P2BConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
+        require_deployment(self.deployment, self.system, "p2b")
         require_mode(self.mode)
         whole("items.capacity", self.arms, 2, 65_536)
         whole("expected_slots", self.expected_slots, 1, 10**12)
@@ -457,7 +456,6 @@ class P2BConfig:
                 require(False, "release.sums", sums, self.release.sums)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
         self._check_lift()
-        require(self.system == "p2b", "system", "p2b", self.system)
         self._check_devices()
         after, owed = (
             self.users.expire_after_seconds,
@@ -579,10 +577,7 @@ def configuration_digest(
             where models are signed (`SigningKeys.pinned`).
         public_dataset: whether it is a replay of a public dataset.
     """
-    canonical = canonical_form(config, public_dataset)
-    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    hasher.update(len(canonical).to_bytes(8, "little") + canonical + centroids + pinned)
-    return hasher.digest()
+    return config_digest(config, public_dataset, centroids + pinned)
 
 
 KEYS: Mapping[str, str | None] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,12 +20,13 @@ from hushstream.engine.declare.declaration import (
     PlanView,
     System,
     Words,
+    names_user,
 )
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
-from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
@@ -77,10 +78,6 @@ name it writes their slots and fetches models for them."""
 # The roles: what each reads and writes, how its machine is made, and what it may show of it.
 
 
-def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
-    return LearnerMachine(system, home, keys.own)
-
-
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     sealing = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
     return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
@@ -127,7 +124,7 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
 LEARNER = answering_role(
     "learner",
     EDGE_ZONE,
-    _learner,
+    keyed(LearnerMachine),
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("reports", "interactions", "lift", "ledger-edge"),
@@ -280,12 +277,8 @@ def _erasure(config: P2BConfig) -> Erasure:
             f"time",
             "their state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
         ),
-        names=_names,
+        names=names_user,
     )
-
-
-def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
-    return bool(fields.get("user") == user or user in fields.get("users", ()))
 
 
 def _check(config: P2BConfig) -> None:

@@ -6,7 +6,6 @@ are public; rewards alone are private, and one event's reward is the unit.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -24,7 +23,6 @@ from hushstream.engine.configuration import (
     Mode,
     PartitionConfig,
     PrivacyConfig,
-    canonical_form,
     declared_features,
     later,
     mode_said_aside,
@@ -38,6 +36,7 @@ from hushstream.engine.values import (
     number,
     positive,
     require,
+    require_deployment,
     require_deployment_name,
     seconds,
     whole,
@@ -291,7 +290,7 @@ class PdapConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
+        require_deployment(self.deployment, self.system, "pdap")
         require_mode(self.mode)
         object.__setattr__(self, "vendors", tuple(self.vendors))
         names = [vendor.name for vendor in self.vendors]
@@ -306,7 +305,6 @@ class PdapConfig:
             self._declare()
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
-        require(self.system == "pdap", "system", "pdap", self.system)
         if self.budget is not None:
             require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
         try:
@@ -384,14 +382,6 @@ class PdapConfig:
         """Outcomes that a block of each level must have: max(1, kappa / epsilon), rounded up."""
         kappa = exact(self.release.kappa)
         return tuple(max(1, math.ceil(kappa / exact(epsilon))) for epsilon in self.level_epsilons)
-
-
-def pdap_digest(config: PdapConfig, public_dataset: bool = False) -> bytes:
-    """16 bytes that stand for the configuration, and for whether a public dataset is replayed under it."""
-    canonical = canonical_form(config, public_dataset)
-    hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
-    hasher.update(len(canonical).to_bytes(8, "little") + canonical)
-    return hasher.digest()
 
 
 KEYS: Mapping[str, str | None] = {

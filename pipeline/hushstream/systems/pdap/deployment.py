@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.catalogue import CatalogueRules
+from hushstream.engine.configuration import config_digest
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.system import NO_NONCE, Core
@@ -31,7 +32,7 @@ from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.noise import MECHANISM, KeyedBlockNoise, block_scales
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.cells import Int64
-from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
+from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.promise import counters_topic, priced
 from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import ticket_type
@@ -58,7 +59,7 @@ class PdapSystem(Core[PdapConfig]):
             ConfigurationError: a model of so many cells could never be published, or no epoch fits the budget.
         """
         require_publishable(config)
-        return cls(config, pdap_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
+        return cls(config, config_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
 
     @property
     def counts(self) -> Mapping[str, int]:

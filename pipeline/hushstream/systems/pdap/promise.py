@@ -7,20 +7,20 @@ events: they cost no more together (parallel composition). An epoch that noises 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
 from hushstream.engine.declare.topics import contents_on
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits
+from hushstream.engine.noise.epoch_budget import over_epochs
 from hushstream.engine.system import Priced
-from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, epsilon_micro, epsilon_text
+from hushstream.privacy.amounts import count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.noise import residue
 from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises, Redraws
+from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
 from hushstream.schemas.topics import of_party
 from hushstream.systems.pdap.algorithm.noise import MECHANISM, block_scales
 from hushstream.systems.pdap.configuration import PdapConfig
@@ -101,21 +101,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
         ConfigurationError: not even one epoch fits.
     """
 
-    one, terms = epoch_guarantee(config), spending_terms(config)
-    if terms.fits == 1:
-        return one
-    limit, life = terms.limit, one.lifetime
-    together = limit.cost(times(limit.price(terms.life), terms.fits))
-    together = Cost(together.epsilon_micro, min(DELTA_ONE, together.delta_units))
-    many = Cost(terms.fits * life.cost.epsilon_micro, min(DELTA_ONE, terms.fits * life.cost.delta_units))
-    return replace(
-        one,
-        cost=together,
-        replace_one=together,
-        lifetime=replace(life, cost=many, exchange=many),
-        residue_units=min(together.delta_units, terms.fits * one.residue_units),
-        redraws=Redraws(terms.fits, one.cost),
-    )
+    return over_epochs(epoch_guarantee(config), spending_terms(config))
 
 
 def priced(config: PdapConfig) -> Priced:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from hushstream.engine.declare.artefacts import Artefacts, Given
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, ModelView, System, Words
+from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, ModelView, System, Words, names_user
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.parties import roles_of, topics_of
@@ -117,11 +116,6 @@ def declare(core: PdapSystem) -> System:
     )
 
 
-def _prepare(config: PdapConfig, given: Given) -> Mapping[str, bytes]:
-    """No file is made: all that is public follows from the configuration."""
-    return {}
-
-
 def _assemble(config: PdapConfig, artefacts: Artefacts) -> System:
     return declare(PdapSystem.of(config, artefacts.public_dataset is not None))
 
@@ -140,10 +134,6 @@ def _words(config: PdapConfig) -> Words:
     )
 
 
-def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
-    return bool(fields.get("user") == user or user in fields.get("users", ()))
-
-
 ERASURE = Erasure(
     stays=(
         "what counters have taken of the user's rewards: sums by cell and arm that name nobody, released with noise or "
@@ -155,7 +145,7 @@ ERASURE = Erasure(
     waits=(
         "the user's name in the learner's data directory: until the next snapshot; sealed on state-learner: five days",
     ),
-    names=_names,
+    names=names_user,
 )
 
 
@@ -178,8 +168,6 @@ KIND = Kind(
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
-    artefacts=(),
-    prepare=_prepare,
     assemble=_assemble,
     priced=_priced,
     check=require_publishable,

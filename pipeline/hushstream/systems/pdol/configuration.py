@@ -20,7 +20,7 @@ from hushstream.engine.values import (
     number,
     positive,
     require,
-    require_deployment_name,
+    require_deployment,
     whole,
 )
 from hushstream.privacy.amounts import count_text
@@ -261,9 +261,8 @@ class PdolConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
+        require_deployment(self.deployment, self.system, "pdol")
         whole("nodes", self.nodes, 1, 1 << 16)
-        require(self.system == "pdol", "system", "pdol", self.system)
         expected = f"at most one for each of {count_text(self.nodes, 'node')}"
         require(self.domains <= self.nodes, "release.domains", expected, self.sharing.domains)
         several = isinstance(self.sharing.slots_per_release, tuple)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges, spending_gauges
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role
+from hushstream.engine.declare.role import Role, answering_role, publishing_role, ringed
 from hushstream.engine.system import Priced
 from hushstream.systems.pdol import plan
 from hushstream.systems.pdol.advice import Advice, advise
@@ -27,14 +26,6 @@ from hushstream.systems.pdol.requests import RecordRules
 from hushstream.systems.pdol.topics import EDGE_ZONE, SERVER_ZONE, TOPICS, topics_of
 
 
-def _node(system: PdolSystem, home: int, keys: RoleKeys) -> HomeMachine:
-    return counter_home(system, home, keys.own, keys.ring)
-
-
-def _gossip_node(system: PdolSystem, home: int, keys: RoleKeys) -> HomeMachine:
-    return gossip_home(system, home, keys.own, keys.ring)
-
-
 def _node_gauges(machine: HomeMachine, now_seconds: float) -> Mapping[str, float]:
     spent = budget_gauges("record", machine.spending, machine.refused)
     return {**spent, **model_gauges(machine.sharing.version, machine.readers[0].published_ms, now_seconds)}
@@ -43,7 +34,7 @@ def _node_gauges(machine: HomeMachine, now_seconds: float) -> Mapping[str, float
 NODE = answering_role(
     "node",
     EDGE_ZONE,
-    _node,
+    ringed(counter_home),
     inputs=("records",),
     journal="predictions",
     writes=("releases", "ledger"),
@@ -61,7 +52,7 @@ GOSSIP_NODE = replace(
     NODE,
     writes=("parameters", "ledger", "dead-letters-edge"),
     broadcasts=("parameters",),
-    make=_gossip_node,
+    make=ringed(gossip_home),
     gauges=partial(spending_gauges, "record"),
 )
 """In the form of the paper."""
@@ -190,14 +181,10 @@ def _erasure(core: PdolSystem) -> Erasure:
         waits=(
             "their open slots in the node's data directory: until the next snapshot; sealed on state-node: five days",
         ),
-        names=_names,
+        names=names_user,
         # A person may have records at any node.
         homes=lambda user, partitions: tuple(range(partitions)),
     )
-
-
-def _names(schema: str, fields: Mapping[str, Any], user: str) -> bool:
-    return bool(fields.get("user") == user or user in fields.get("users", ()))
 
 
 KIND = Kind(

@@ -122,7 +122,7 @@ class RaterMachine(OwnsJournal, Declared):
         self.system = system
         self.partition = partition
         self.key = key
-        identity = Identity("rater", system.config.deployment, system.digest, ("predictions", partition))
+        identity = Identity.of(system, "rater", "predictions", partition)
         self.chain = Chain(identity, key, "RatingPredictions")
         self.letters = DeadLetters(EDGE_ZONE, "rater", partition, key, self.chain.encode)
         self.position = 0

@@ -129,10 +129,8 @@ class CollectorMachine(ReopeningRole):
 
     def __init__(self, system: BgtSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        journal = ("journal-collector", partition)
-        identity = Identity("collector", system.config.deployment, system.digest, journal, begun_in=IDS_GENERATION)
-        source, terms = ("updates", partition), system.spending_terms
-        super().__init__(system, identity, "RoundJournal", source, SHUFFLER_ZONE, key, ring, terms)
+        identity = Identity.of(system, "collector", "journal-collector", partition, begun_in=IDS_GENERATION)
+        super().__init__(system, identity, "RoundJournal", ("updates", partition), SHUFFLER_ZONE, key, ring)
         self._slot_bytes = slot_bytes(system.config)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
@@ -264,7 +262,6 @@ class CollectorMachine(ReopeningRole):
         self._close_round(number, release is not None)
         outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
         if key_rotated:

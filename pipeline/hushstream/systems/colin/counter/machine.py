@@ -81,9 +81,8 @@ class CounterMachine(ReopeningRole):
 
     def __init__(self, system: CollaborativeSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", partition))
-        source, terms = (_INPUT, partition), system.spending_terms
-        super().__init__(system, identity, "CounterJournal", source, COUNTER_ZONE, key, ring, terms)
+        identity = Identity.of(system, "counter", "journal-counter", partition)
+        super().__init__(system, identity, "CounterJournal", (_INPUT, partition), COUNTER_ZONE, key, ring)
         self.leaf = 0
         self.leaves = START
         """Keyed hash chain of the epoch's rows, and of the batches that they came in."""
@@ -221,7 +220,6 @@ class CounterMachine(ReopeningRole):
         }
         outputs = self._outputs(rows, asked)
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
         if key_rotated:

@@ -91,10 +91,6 @@ class FeatureLayout:
         """How far a report moves all sums together against null, in L1: M U (see `shuffler.linear_sums`)."""
         return self.levels * UNITS
 
-    def cell_budgets(self) -> Int64:
-        """(P,) the budget of each cell's block."""
-        return np.repeat(np.array(self.budgets, dtype=np.int64), [block.cells for block in self.blocks])
-
     def units_of(self, blocks: SparseBlocks) -> SlotUnits:
         """The units of n interactions from the blocks of their contexts."""
         size = len(blocks.cells)

@@ -72,9 +72,9 @@ class ShufflerMachine(ReleasingRole):
         Raises:
             BadSeal: slots are sealed to a key that is not in ``sealing``.
         """
-        identity = Identity("shuffler", system.config.deployment, system.digest, ("journal-shuffler", partition))
-        source, terms = ("reports", partition), system.slot_terms
-        super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, terms, FIRST_EPOCH)
+        identity = Identity.of(system, "shuffler", "journal-shuffler", partition)
+        source = ("reports", partition)
+        super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, FIRST_EPOCH)
         form = system.form
         # Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do.
         self._slot = form.slot_record if system.sealing is None else form.sealed_record
@@ -150,7 +150,6 @@ class ShufflerMachine(ReleasingRole):
         asked = releases.ask(0 if self.running_sums is not None else closed.window)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
         outputs = () if asked.refused else self._outputs(closed, asked, gathered)
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.WINDOW] += 1
         # 3. Journal.
         terms = terms_of(self.system)
         fields = {
@@ -160,7 +159,7 @@ class ShufflerMachine(ReleasingRole):
             "mechanism": terms.mechanism,
             "parameters": terms.text,
         }
-        if self.released(high, fields, outputs, asked, gathered):
+        if self.released(high, fields, outputs, asked, gathered, Outcome.WINDOW):
             self.open_noise()
 
     def _outputs(self, closed: ClosedWindow, asked: Asked, gathered: Gathered) -> tuple[Output, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.configuration import config_digest
 from hushstream.systems.pdap.algorithm.blocks import Blocks
 from hushstream.systems.pdap.algorithm.estimate import Beliefs, Observed, believe, precisions
 from hushstream.systems.pdap.algorithm.noise import block_variances
@@ -21,7 +22,7 @@ from hushstream.systems.pdap.algorithm.partition import PARTITION, Partition
 from hushstream.systems.pdap.algorithm.pool import permutation, pool_size
 from hushstream.systems.pdap.algorithm.tickets import DIGEST_BYTES, TICKETS, CellBeliefs, draw_tickets, rounded
 from hushstream.systems.pdap.cells import Int64, PdapError, levels_of
-from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest, steps_to
+from hushstream.systems.pdap.configuration import PdapConfig, steps_to
 
 _OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
 
@@ -78,7 +79,7 @@ class Aggregate:
         self._config = config
         self._owners = config.owners
         self._variances = np.array(block_variances(config))
-        order = permutation(config.arms, pdap_digest(config))
+        order = permutation(config.arms, config_digest(config))
         self._order = order if arms is None else order[np.isin(order, arms)]
         self._offered = np.full(config.arms, not config.named_items)
         self._entered = np.full(config.arms, _NEVER if config.named_items else _AT_FIRST, dtype=np.int8)

@@ -85,10 +85,9 @@ class BlockCounterMachine(ReopeningRole):
 
     def __init__(self, system: PdapSystem, key: Key, ring: KeyRing | None = None, vendor: str = "") -> None:
         """Bind to a deployment, the key that its journal begins with, the zone's key file, a home vendor if any."""
-        journal = (of_party("journal-counter", vendor), 0)
-        identity = Identity("counter", system.config.deployment, system.digest, journal)
-        source, zone, terms = (of_party("outcomes", vendor), 0), of_party(COUNTER_ZONE, vendor), system.spending_terms
-        super().__init__(system, identity, "BlockJournal", source, zone, key, ring, terms)
+        identity = Identity.of(system, "counter", of_party("journal-counter", vendor), 0)
+        source, zone = (of_party("outcomes", vendor), 0), of_party(COUNTER_ZONE, vendor)
+        super().__init__(system, identity, "BlockJournal", source, zone, key, ring)
         self.vendor = vendor
         self.number = system.homes[vendor] if vendor else 0
         self.open_since_ms = 0
@@ -230,7 +229,6 @@ class BlockCounterMachine(ReopeningRole):
         }
         outputs = (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         key_rotated = self.released(high, fields, outputs, asked, gathered)
         self._settle(gathered)
         if key_rotated:

@@ -27,7 +27,6 @@ class Refusal(IntEnum):
     ORDER = 3
     LENGTH = 4
     LABEL = 5
-    CAP = 6
 
 
 def quantise(

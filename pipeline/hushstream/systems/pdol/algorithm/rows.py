@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,19 +86,6 @@ def null_rows(count: int) -> Rows:
         np.zeros(0, dtype=np.int32),
         np.zeros(0, dtype=np.int64),
         np.zeros(count, dtype=np.int8),
-    )
-
-
-def join_rows(parts: Sequence[Rows]) -> Rows:
-    """The slots of all parts, one after the other."""
-    if not parts:
-        return null_rows(0)
-    lengths = np.concatenate([part.lengths for part in parts])
-    return Rows(
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.concatenate([part.indices for part in parts]),
-        np.concatenate([part.values for part in parts]),
-        np.concatenate([part.labels for part in parts]),
     )
 
 

@@ -315,7 +315,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self, system: PdolSystem, partition: int, sharing: Sharing, key: Key, ring: KeyRing | None = None
     ) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("node", system.config.deployment, system.digest, ("predictions", partition))
+        identity = Identity.of(system, "node", "predictions", partition)
         self.system = system
         self.partition = partition
         self.nodes = system.nodes_of(partition)

@@ -18,6 +18,7 @@ import numpy as np
 
 from hushstream.counting import PureEpsilon, best_tree
 from hushstream.counting.digits import levels_for, lowest, shift
+from hushstream.engine.configuration import config_digest
 from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.exponential import exponential_choice
 from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, laplace_scale, laplace_variance
@@ -27,7 +28,7 @@ from hushstream.systems.pdap.algorithm.blocks import Blocks, gathered, joined
 from hushstream.systems.pdap.algorithm.estimate import Observed
 from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.cells import Int64, levels_of
-from hushstream.systems.pdap.configuration import PdapConfig, pdap_digest
+from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.pending import Counter
 
 HORIZON = 1 << 20
@@ -141,7 +142,7 @@ class SelectedCounter(Counter):
 
     def _choice(self, window: int, cell: int, some: Blocks) -> Blocks:
         address = NoiseAddress(
-            "choice", "study", bytes(32), "pdap", "exponential", {}, pdap_digest(self._config), 0, window, (cell,)
+            "choice", "study", bytes(32), "pdap", "exponential", {}, config_digest(self._config), 0, window, (cell,)
         )
         stream = KeyedStream(self._key, address)
         best = exponential_choice(stream, some.sums, self._config.release.epsilon, 1)

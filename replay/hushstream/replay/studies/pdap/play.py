@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hushstream.engine.configuration import config_digest
 from hushstream.privacy.keys import Key, seeded_key
 from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.replay.studies.pdap.forms import PerEvent, Selected, exact_noise
@@ -30,7 +31,6 @@ from hushstream.systems.pdap.configuration import (
     EstimateConfig,
     PdapConfig,
     VendorConfig,
-    pdap_digest,
 )
 from hushstream.systems.pdap.counter.pending import Counter
 
@@ -211,7 +211,7 @@ def keyed_noise(config: PdapConfig, key: Key, partition: int) -> KeyedBlockNoise
         system="pdap",
         mechanism="blocks",
         parameters={},
-        config_digest=pdap_digest(config),
+        config_digest=config_digest(config),
         epoch=0,
         partition=partition,
     )

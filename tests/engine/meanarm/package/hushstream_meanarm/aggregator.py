@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.chain import Identity, Rounding
+from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.journal.chain import Rounding
+from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputSlice, Step
 from hushstream.engine.state.declared import State, boolean, rows
 from hushstream_meanarm.core import SERVER, Meanarm
-
-MALFORMED = "malformed_sums"
 
 
 class AggregatorMachine(PublishingRole):
@@ -27,8 +26,7 @@ class AggregatorMachine(PublishingRole):
 
     def __init__(self, system: Meanarm, track: int) -> None:
         """Bind to a deployment; ``track`` is 0."""
-        identity = Identity("aggregator", system.config.deployment, system.digest, ("models", track))
-        super().__init__(system, identity, "ArmMeans", ("sums", 0), SERVER)
+        super().__init__(system, aggregator_identity(system, track), "ArmMeans", ("sums", 0), SERVER)
         self.sums = np.zeros((2, system.config.arms), dtype="<i8")
         self.as_stated = True
 
@@ -37,7 +35,7 @@ class AggregatorMachine(PublishingRole):
         gathered = Gathered(self)
         for record, _, fields, reason in self.read(slices, frozenset({"ArmSums"})):
             if reason or len(fields["sums"]) != self.sums.nbytes:
-                gathered.refuse(reason or MALFORMED, record)
+                gathered.refuse(reason or Refusal.MALFORMED_RELEASE, record)
             elif not self.first_time(fields["sums_id"].hex()):
                 gathered.counts[Outcome.REPEATED_RELEASE] += 1
             else:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, said_aside
+from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, said_aside
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.epoch_budget import often
 from hushstream.engine.system import Core, Priced
-from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, whole
-from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
-from hushstream.privacy.bounds import exp_above
+from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, whole
+from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.ledger import BasicFilter, Debit
+from hushstream.privacy.mechanisms.guarantee import residue_delta
 from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale, residue
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Guarantee, Lifetime, Promises
@@ -53,8 +52,7 @@ class MeanarmConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
-        require(self.system == NAME, "system", NAME, self.system)
+        require_deployment(self.deployment, self.system, NAME)
         object.__setattr__(self, "epsilon", price("epsilon", self.epsilon, LARGEST_EPSILON))
         for name, most in (("arms", 4096), ("window_slots", 10**6), ("rewards_per_user", 1000), ("homes", 64)):
             whole(name, getattr(self, name), 1, most)
@@ -65,30 +63,24 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
 
     Guarantee:
         A slot in place of none moves two sums by 1 each, so discrete Laplace of scale 2/eps is pure eps-DP; the tables
-        are off by r a sum, which adds 2 (1 + e^eps) r. Two rewards reach each other through none: 2 eps. n rewards of
-        one user compose to n eps, and n times that delta; exchanged for others to twice as much.
+        are off by r a sum, which adds 2 (1 + e^eps) r. Two rewards reach each other through none: 2 eps, and four sums
+        differ. n rewards of one user compose to n times these prices.
     """
     micro, count = epsilon_micro(config.epsilon), config.rewards_per_user
     error = SENSITIVITY * residue(*laplace_scale(config.epsilon, SENSITIVITY))
-    prices = [
-        Cost(
-            times * micro,
-            min(DELTA_ONE, math.ceil(times * error * (1 + exp_above(epsilon_value(power * micro))) * DELTA_ONE)),
-        )
-        for times, power in ((1, 1), (2, 2), (count, 1), (2 * count, 2))
-    ]
+    one, two = (Cost(n * micro, residue_delta(n * error, n * micro)) for n in (1, 2))
     return Guarantee(
         mechanism=f"{MECHANISM}: slots and rewards of each arm and discrete Laplace noise of 2/{config.epsilon:g}",
         relation=RELATION,
         unit=UNIT,
-        cost=prices[0],
-        replace_one=prices[1],
-        lifetime=Lifetime(count, 1, prices[2], prices[3]),
+        cost=one,
+        replace_one=two,
+        lifetime=Lifetime(count, 1, often(one, count), often(two, count)),
         sensitivity=SENSITIVITY,
         norm="L1 distance of the sums, in slots and rewards",
         zone=COUNTER,
         deployment="hosted",
-        residue_units=prices[0].delta_units,
+        residue_units=one.delta_units,
         not_protected=(
             "that a user asked or sent a reward, and when",
             "rewards, from whoever runs the learner or counter",
@@ -116,13 +108,6 @@ def priced(config: MeanarmConfig) -> Priced:
 class Meanarm(Core[MeanarmConfig]):
     """What the machines of a deployment work from."""
 
-    @classmethod
-    def of(cls, config: MeanarmConfig, public_dataset: bool) -> Meanarm:
-        """A deployment."""
-        canonical = canonical_form(config, public_dataset)
-        digest = hashlib.blake2b(canonical, digest_size=16, person=b"meanarm-config").digest()
-        return cls(config, digest, priced(config), public_dataset=public_dataset)
-
     @property
     def counts(self) -> Mapping[str, int]:
         """Numbers of partitions."""
@@ -136,5 +121,4 @@ class Meanarm(Core[MeanarmConfig]):
     def address(self, nonce: bytes, epoch: int, window: int, content: bytes) -> NoiseAddress:
         """What names the noise of a window."""
         parameters = dict(zip(("arms", "numerator", "denominator"), (self.config.arms, *self.scale), strict=True))
-        place = self.noise_address("release-noise", MECHANISM, parameters, nonce, epoch, 0)
-        return replace(place, window=window, content=content)
+        return self.noise_address("release-noise", MECHANISM, parameters, nonce, epoch, 0, window, content)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.engine.declare.outcomes import Outcome
+from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered
@@ -21,7 +21,6 @@ from hushstream.privacy.keys import Key
 from hushstream.privacy.mechanisms.noise import KeyedStream, checked_add, discrete_laplace
 from hushstream_meanarm.core import COUNTER, Meanarm
 
-MALFORMED = "malformed_slot"
 REMEMBERED_IDS = 100_000
 
 
@@ -39,10 +38,10 @@ class CounterMachine(ReleasingRole):
     system: Meanarm
     draws_ahead = False
 
-    def __init__(self, system: Meanarm, key: Key, ring: KeyRing | None) -> None:
-        """Bind to a deployment, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("counter", system.config.deployment, system.digest, ("journal-counter", 0))
-        super().__init__(system, identity, "ArmWindow", ("slots", 0), COUNTER, key, ring, system.spending_terms)
+    def __init__(self, system: Meanarm, partition: int, key: Key, ring: KeyRing | None) -> None:
+        """Bind to a deployment, its one partition, the key that its journal begins with, and the zone's key file."""
+        identity = Identity.of(system, "counter", "journal-counter", partition)
+        super().__init__(system, identity, "ArmWindow", ("slots", partition), COUNTER, key, ring)
         self.window = 0
         self.slots: list[dict[str, Any]] = []
         self.known: BoundedMap[None] = BoundedMap(REMEMBERED_IDS)
@@ -57,7 +56,7 @@ class CounterMachine(ReleasingRole):
         gathered = Gathered(self)
         for slot, _, fields, reason in self.read(slices, frozenset({"ArmSlot"})):
             if reason or not (0 <= fields["arm"] < self.system.config.arms and fields["reward"] in (0, 1)):
-                gathered.refuse(reason or MALFORMED, slot)
+                gathered.refuse(reason or Refusal.MALFORMED_SLOT, slot)
             elif (name := fields["slot_id"].hex()) in self.known:
                 gathered.counts[Outcome.REPEATED_SLOT] += 1
             else:
@@ -73,20 +72,16 @@ class CounterMachine(ReleasingRole):
         self.releases.opens_epoch()
         asked = self.releases.ask(self.window)
         outputs = () if asked.refused else self._outputs(asked)
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else Outcome.RELEASE] += 1
         self.released(high, {"window": self.window}, outputs, asked, gathered)
         self.slots, self.window = [], self.window + 1
 
     def _outputs(self, asked: Asked) -> tuple[Output, ...]:
         system, key, nonce = self.system, self.releases.key, self.releases.nonce
-        arms = [slot["arm"] for slot in self.slots]
         # Two windows that differ in anything, names of slots too, meet other noise.
         chunks = sorted(slot["slot_id"] + bytes([slot["reward"]]) + slot["arm"].to_bytes(4) for slot in self.slots)
         address = system.address(nonce, self.releases.epoch.number, self.window, key.digest("window-content", *chunks))
-        rewards = [slot["reward"] for slot in self.slots]
-        exact = np.array([np.bincount(arms, weights, system.config.arms) for weights in (None, rewards)]).astype(
-            np.int64
-        )
+        shown = np.eye(system.config.arms, dtype=np.int64)[[slot["arm"] for slot in self.slots]]
+        exact = np.array([shown.sum(axis=0), [slot["reward"] for slot in self.slots] @ shown])
         noise = discrete_laplace(KeyedStream(key, address), *system.scale, exact.size)
         name = key.digest("sums-id", nonce, self.window.to_bytes(8))
         stated = system.as_stated(key.reproducible)

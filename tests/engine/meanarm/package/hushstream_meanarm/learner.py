@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hushstream.engine.learner.answering import ANSWERING, AnsweredBatch, Answer
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
-from hushstream.engine.state.declared import FIXED, Single, State, remembered, rows
+from hushstream.engine.state.declared import Single, State, remembered, rows
 from hushstream.engine.state.parts import record
 from hushstream.feedback.memory import BoundedMap
 from hushstream.privacy.keys import Key
@@ -45,14 +45,13 @@ class LearnerMachine(AnsweringRole):
         asked=remembered(record("Asked", event_id="string", user="string", arm="int"), Asked),
         counted=Single({"type": "map", "values": "int"}, dict, lambda value, _: value),
     )
-    derived: ClassVar[dict[str, str]] = {"system": FIXED}
+    system: Meanarm
 
     def __init__(self, system: Meanarm, partition: int, key: Key) -> None:
         """Bind to a deployment, a home partition and the edge key."""
-        identity = Identity("learner", system.config.deployment, system.digest, ("answers", partition))
+        identity = Identity.of(system, "learner", "answers", partition)
         models = [ModelReader(system, 0, "means", "ArmMeans")]
-        super().__init__(identity, "ArmAnswers", (("asks", partition),), models, EDGE, key)
-        self.system = system
+        super().__init__(system, identity, "ArmAnswers", (("asks", partition),), models, EDGE, key)
         self.means = np.full(system.config.arms, 0.5)
         self.asked: BoundedMap[Asked] = BoundedMap(REMEMBERED_EVENTS)
         self.counted: dict[str, int] = {}
@@ -60,17 +59,15 @@ class LearnerMachine(AnsweringRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """One journal record for one batch."""
-        batch = self.begin(slices)
-        return [self.end(batch, self._take(batch))]
+        return [self._take(self.begin(slices))]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """The same batch again, compared with its journal record."""
-        batch = self.begin_again(value, slices)
-        return self.end(batch, self._take(batch))
+        return self._take(self.begin_again(value, slices))
 
-    def _take(self, batch: AnsweredBatch) -> dict[str, Any]:
-        """Take models, then questions and clicks; gives what the journal record says was answered."""
+    def _take(self, batch: AnsweredBatch) -> Step:
+        """Take models, then questions and clicks; the journal record says what was answered."""
         for model in self.models[0].read(batch.slices[self.models[0].topic]):
             self.means = np.frombuffer(model.fields["means"], "<f8")
         answers: list[tuple[str, int]] = []
@@ -89,7 +86,7 @@ class LearnerMachine(AnsweringRole):
             except (CodecError, Refused) as error:
                 batch.refuse(error.reason, part, one.offset)
         events, arms = [event for event, _ in answers], [arm for _, arm in answers]
-        return {"event_ids": events, "arms": np.array(arms, "<i4").tobytes()}
+        return self.end(batch, {"event_ids": events, "arms": np.array(arms, "<i4").tobytes()})
 
     def _check(self, fields: dict[str, Any]) -> None:
         if fields["config_digest"] != self.system.digest:

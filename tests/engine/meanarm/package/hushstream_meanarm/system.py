@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from hushstream.engine.configuration import config_digest
 from hushstream.engine.declare import topics
 from hushstream.engine.declare.artefacts import Artefacts
-from hushstream.engine.declare.declaration import Erasure, Kind, System, Words
-from hushstream.engine.declare.gauges import model_gauges
+from hushstream.engine.declare.declaration import Erasure, Kind, System, Words, names_user
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.engine.declare.role import answering_role, keyed, publishing_role, releasing_role, ringed
 from hushstream.schemas.topics import PartitionRule
-from hushstream_meanarm.aggregator import MALFORMED as MALFORMED_SUMS
 from hushstream_meanarm.aggregator import AggregatorMachine
 from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, priced
-from hushstream_meanarm.counter import MALFORMED as MALFORMED_SLOT
 from hushstream_meanarm.counter import CounterMachine
 from hushstream_meanarm.learner import LearnerMachine
 
@@ -36,34 +32,21 @@ TOPICS = (
 )
 
 
-def _learner(system: Meanarm, home: int, keys: RoleKeys) -> LearnerMachine:
-    return LearnerMachine(system, home, keys.own)
-
-
-def _counter(system: Meanarm, home: int, keys: RoleKeys) -> CounterMachine:
-    return CounterMachine(system, keys.own, keys.ring)
-
-
-def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
-    return model_gauges(0, machine.models[0].published_ms, now_seconds)
-
-
 ROLES = (
     answering_role(
         "learner",
         EDGE,
-        _learner,
+        keyed(LearnerMachine),
         inputs=("asks",),
         journal="answers",
         writes=("slots",),
         homes="learners",
-        gauges=_learner_gauges,
         outcomes=OUTCOMES,
     ),
     releasing_role(
         "counter",
         COUNTER,
-        _counter,
+        ringed(CounterMachine),
         inputs=("slots",),
         journal="journal-counter",
         writes=("sums", "ledger"),
@@ -71,16 +54,15 @@ ROLES = (
         charges="reward",
         private_work=True,
         outcomes=OUTCOMES,
-        reasons=(MALFORMED_SLOT,),
     ),
-    publishing_role(SERVER, AggregatorMachine, inputs=("sums",), outcomes=OUTCOMES, reasons=(MALFORMED_SUMS,)),
+    publishing_role(SERVER, AggregatorMachine, inputs=("sums",), outcomes=OUTCOMES),
 )
 
 
 def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
-    core = Meanarm.of(config, artefacts.public_dataset is not None)
+    public = artefacts.public_dataset is not None
     return System(
-        core=core,
+        core=Meanarm(config, config_digest(config, public), priced(config), public_dataset=public),
         roles=ROLES,
         topics=TOPICS,
         erasure=Erasure(
@@ -89,7 +71,7 @@ def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
                 "how many rewards counted, under a digest of their name",
             ),
             waits=("rewards in an open window, which name nobody: until it closes",),
-            names=lambda schema, fields, user: bool(fields.get("user") == user),
+            names=names_user,
         ),
         words=Words(
             trust="central: the operator's learner and counter workers see rewards in clear",
@@ -102,7 +84,6 @@ def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
                 release="repeated; published topics",
             ),
         ),
-        facts={},
     )
 
 
@@ -112,7 +93,6 @@ KIND = Kind(
     config=MeanarmConfig,
     topics=TOPICS,
     roles=ROLES,
-    prepare=lambda config, given: {},
     assemble=_assemble,
     priced=lambda config, artefacts: priced(config),
 )

@@ -30,7 +30,7 @@ class BoardMachine(PublishingRole):
 
     def __init__(self, system: PollSystem, track: int) -> None:
         """Bind to a deployment; ``track`` is 0."""
-        identity = Identity("board", system.config.deployment, system.digest, ("standings", track))
+        identity = Identity.of(system, "board", "standings", track)
         super().__init__(system, identity, "Standing", ("tallies", track), BOARD)
         self.sums = np.zeros(len(system.options), dtype=np.int64)
         self.votes = 0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, said_aside
-from hushstream.engine.values import REFUSE_UNKNOWN, price, require, require_deployment_name, seconds, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, seconds, whole
 
 NAME = "poll"
 
@@ -41,8 +41,7 @@ class PollConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        require_deployment_name(self.deployment)
-        require(self.system == NAME, "system", NAME, self.system)
+        require_deployment(self.deployment, self.system, NAME)
         object.__setattr__(self, "epsilon", price("epsilon", self.epsilon, LARGEST_EPSILON))
         whole("window_votes", self.window_votes, 1, 1_000_000)
         whole("votes_per_user", self.votes_per_user, 1, 1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hushstream.engine.system import Core
 from hushstream.privacy.mechanisms.noise import NoiseAddress, laplace_scale
@@ -45,5 +45,5 @@ class PollSystem(Core[PollConfig]):
 
     def address(self, nonce: bytes, epoch: int, partition: int, window: int, content: bytes) -> NoiseAddress:
         """What names the noise of a window."""
-        place = self.noise_address("release-noise", MECHANISM, self.parameters, nonce, epoch, partition)
-        return replace(place, window=window, content=content)
+        purpose, parameters = "release-noise", self.parameters
+        return self.noise_address(purpose, MECHANISM, parameters, nonce, epoch, partition, window, content)

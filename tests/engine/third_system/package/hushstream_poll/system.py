@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
-from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words
+from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
 from hushstream.engine.declare.gauges import spending_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import MetricClass, Role, RoleKeys, publishing_role
+from hushstream.engine.declare.role import MetricClass, Role, publishing_role, ringed
 from hushstream.engine.values import ConfigurationError
 from hushstream_poll.board import MALFORMED_TALLY, REPEATED_TALLY, BoardMachine
 from hushstream_poll.configuration import NAME, PollConfig
@@ -34,10 +34,6 @@ _OUTCOMES: Mapping[str, MetricClass] = {
 }
 
 
-def _tally(system: PollSystem, home: int, keys: RoleKeys) -> TallyMachine:
-    return TallyMachine(system, home, keys.own, keys.ring)
-
-
 ROLES = (
     Role(
         name="tally",
@@ -48,7 +44,7 @@ ROLES = (
         writes=("tallies", "spent-on-votes", "dead-letters-ballots"),
         marks="marks-ballots",
         homes="ballots",
-        make=_tally,
+        make=ringed(TallyMachine),
         gauges=partial(spending_gauges, "vote"),
         scope_classes=("vote",),
         private_work=False,
@@ -69,7 +65,7 @@ ROLES = (
 _ERASURE = Erasure(
     stays=("tallies that their vote is in, with noise", "how often they voted, under a digest of their name"),
     waits=("their vote in an open window, in the tally's data directory: until its next snapshot",),
-    names=lambda schema, fields, user: bool(fields.get("user") == user),
+    names=names_user,
 )
 _WORDS = Words(
     trust="central, at the tally: the operator's tally workers see votes in clear",

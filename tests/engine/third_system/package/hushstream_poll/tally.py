@@ -56,10 +56,8 @@ class TallyMachine(ReleasingRole):
 
     def __init__(self, system: PollSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
         """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
-        identity = Identity("tally", system.config.deployment, system.digest, ("journal-ballots", partition))
-        super().__init__(
-            system, identity, "TallyJournal", ("votes", partition), BALLOTS, key, ring, system.spending_terms
-        )
+        identity = Identity.of(system, "tally", "journal-ballots", partition)
+        super().__init__(system, identity, "TallyJournal", ("votes", partition), BALLOTS, key, ring)
         self.window = 0
         self.open_since_ms = 0
         self.ballots: list[Ballot] = []
@@ -129,8 +127,7 @@ class TallyMachine(ReleasingRole):
             "closed_by": closed_by,
             "parameters": json.dumps(dict(self.system.parameters), sort_keys=True),
         }
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else TALLY] += 1
-        self.released(high, fields, outputs, asked, gathered)
+        self.released(high, fields, outputs, asked, gathered, TALLY)
         self._settle(gathered)
         self.ballots, self.window = [], self.window + 1
 

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.engine.configuration import config_digest
 from hushstream.privacy.amounts import Cost, epsilon_micro
 from hushstream.privacy.audits.audit import Attack, audit_attack
 from hushstream.privacy.audits.laws import Family, laplace_pair, pure
@@ -32,7 +33,7 @@ from hushstream.systems.pdap.algorithm.noise import KeyedBlockNoise, block_scale
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes, Release
 from hushstream.systems.pdap.algorithm.serving import Serving
 from hushstream.systems.pdap.cells import ROOT, Int64
-from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig, pdap_digest
+from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
 from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.promise import release_guarantee
 
@@ -61,7 +62,7 @@ def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
         system="pdap",
         mechanism="blocks",
         parameters={},
-        config_digest=pdap_digest(config),
+        config_digest=config_digest(config),
         epoch=0,
     )
     return KeyedBlockNoise(key, address, block_scales(config))
@@ -93,16 +94,6 @@ def by_tickets(serving: Serving, counter: Counter, count: int) -> Int64:
     return serving.answer(np.full((count, 1), 0.5), numbers).arms
 
 
-def by_exact_means(serving: Serving, counter: Counter, count: int) -> Int64:
-    """The rule that must not be broken: the vendor that has seen the clicks shows what they favour."""
-    pending = counter.pending
-    means = np.zeros(2)
-    np.add.at(means, pending.arms, pending.sums / pending.counts)
-    if means[0] == means[1]:
-        return by_tickets(serving, counter, count)
-    return np.full(count, means.argmax())
-
-
 def transcript(rig: Rig, key: Key, present: bool) -> list[Release]:
     """The first windows of a deployment in which the first outcome alone may be clicked."""
     counter, aggregate = rig.counter(rig.config, noise_of(rig.config, key)), Aggregate(rig.config)
@@ -124,13 +115,6 @@ def transcript(rig: Rig, key: Key, present: bool) -> list[Release]:
 def _take(counter: Counter, arms: Int64, rewards: Int64) -> None:
     root = np.full(len(arms), ROOT, dtype=np.int64)
     counter.take(Outcomes(root, root, arms, rewards, names(counter.taken, len(arms))))
-
-
-def public_attack(rig: Rig) -> Attack:
-    """Say yes where public facts of the first window, before any noise, are not those of a run without the click."""
-    key = fresh_key()
-    known = public(transcript(rig, key, False)[0])
-    return each_run(lambda present: 1.0 if public(transcript(rig, key, present)[0]) != known else -1.0)
 
 
 def transcript_attack(rig: Rig) -> Attack:
