@@ -112,6 +112,10 @@ class CatalogueRules:
         """The arms that the rows are."""
         return range(self.first, self.first + self.capacity)
 
+    def version_after(self, changes: int) -> int:
+        """The version of the catalogue after so many changes that count."""
+        return len(self.known) + changes
+
     def named(self, item: str) -> str:
         """What an item is called among those of all parties."""
         return f"{self.party}{OF}{item}" if self.party else item
@@ -184,14 +188,14 @@ class Catalogue:
     def __init__(self, rules: CatalogueRules) -> None:
         """Begin empty, at version 0, or as many as there are items that are known beforehand."""
         self.rules = rules
-        self.version = len(rules.known)
+        self.version = rules.version_after(0)
         self.now_ms = 0
         self.entries: Int32 = np.zeros(rules.capacity, dtype=np.int32)
         """(K,) the version with which each row's item entered; 0 for a row that never had one."""
         self._tenants: dict[int, list[CatalogueItem]] = {}
-        """Of each row all that it stood for, oldest first."""
+        """Of each row all that it stood for, oldest first; rows in the order in which they were first taken."""
         self._places: dict[str, int] = {}
-        """The row of each item that still has one."""
+        """The row of each item that still has one, in the order of rows above, so that restored ones lie alike."""
         self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
 
     @property
@@ -297,8 +301,8 @@ class Catalogue:
         return found
 
     def dump(self) -> bytes:
-        """All of it as bytes; equal catalogues give equal bytes. The rules are not in it."""
-        tenants = [list(one) for _, row in sorted(self._tenants.items()) for one in row]
+        """All of it as bytes; catalogues after the same changes give equal bytes. The rules are not in it."""
+        tenants = [list(one) for row in self._tenants.values() for one in row]
         return json.dumps([self.version, self.now_ms, tenants], separators=(",", ":")).encode()
 
     def load(self, dumped: bytes) -> None:
@@ -310,9 +314,8 @@ class Catalogue:
         fresh = Catalogue(self.rules)
         try:
             fresh.version, fresh.now_ms, tenants = json.loads(dumped)
-            # In the order in which they came in, so that what is restored lies as what was stopped.
-            for one in sorted((CatalogueItem(*fields) for fields in tenants), key=lambda one: one.entered):
-                fresh._put(one)
+            for fields in tenants:
+                fresh._put(CatalogueItem(*fields))
         except (ValueError, TypeError, IndexError):
             raise HushstreamError("catalogue: expected one of this capacity, got other bytes") from None
         self.version, self.now_ms, self.entries = fresh.version, fresh.now_ms, fresh.entries
@@ -321,12 +324,14 @@ class Catalogue:
     def _put(self, found: CatalogueItem) -> None:
         row = found.row
         tenants = self._tenants.setdefault(row, [])
-        if tenants and tenants[-1].entered == found.entered:
+        follows = bool(tenants) and tenants[-1].entered != found.entered
+        if tenants and not follows:
             tenants.pop()
-        elif tenants:
-            self._places.pop(tenants[-1].item, None)
         tenants.append(found)
-        self._places[found.item] = row
+        if follows:
+            self._places = {row[-1].item: place for place, row in self._tenants.items()}
+        else:
+            self._places[found.item] = row
         # Copies: who was given an array before keeps what it was given.
         self.entries, self._offered = self.entries.copy(), self._offered.copy()
         self.entries[row], self._offered[row] = found.entered, found.offered

@@ -205,7 +205,8 @@ class ExportedModel:
         """A file of it as numpy's archive: arrays, and all else as JSON in the array ``model``."""
         content = BytesIO()
         plain = np.frombuffer(json.dumps(self._sealed(), ensure_ascii=False).encode(), np.uint8)
-        np.savez(content, allow_pickle=False, **{_PLAIN: plain, **self.arrays})
+        arrays: dict[str, NDArray[Any]] = {_PLAIN: plain, **self.arrays}
+        np.savez(content, allow_pickle=False, **arrays)
         return content.getvalue()
 
     def _sealed(self) -> dict[str, Any]:

@@ -143,11 +143,9 @@ class NamedTotals:
         config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        carried, started = system.window_tree is not None, self._form.start is not None
-        self._make = partial(ItemTotals, *self._form.shape, carried, started=started)
-        self._kept = HalfLives(self._make, fades_of_crowds(config), config.partitions.shuffler)
         self._as_stated = True
         self._system = system
+        self._kept = HalfLives(self._make, fades_of_crowds(config), config.partitions.shuffler)
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
@@ -227,8 +225,12 @@ class NamedTotals:
         layout = replace(self._form.layout, arms=int(rows.size))
         return foretold(layout, totals.worth(rows), Worth(window.ones[rows], window.zeros[rows], window.variance))
 
+    def _make(self, fade: float) -> ItemTotals:
+        carried, started = self._system.window_tree is not None, self._form.start is not None
+        return ItemTotals(*self._form.shape, carried, fade, started)
+
     def _read(self, dumped: bytes, fade: float) -> ItemTotals:
-        totals = self._make(fade=fade)
+        totals = self._make(fade)
         totals.load(dumped)
         return totals
 
