@@ -52,6 +52,14 @@ def live(folder: Path, users: int, pace: float) -> Sample:
         "exploration": {"choice": "epsilon", "share": 0.05},
         "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
+        # So large that noise does not hide the answers of so few users.
+        "holdout": {
+            "share": 0.3,
+            "epsilon": 8.0,
+            "decisions_per_user": _LIVE_ROUNDS,
+            "every_seconds": 0.5,
+            "releases": _LIVE_WINDOWS,
+        },
     }
     make_folder(folder, parse_config(values), public_dataset="shop")
     system = load(folder)
