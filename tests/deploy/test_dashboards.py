@@ -124,6 +124,12 @@ def test_what_was_played_is_what_the_dashboards_show(live):
     assert live.ask("public", "sum(hushstream_windows_sealed_total)")[0].points[0][1] >= 4
     assert live.ask("public", "max(hushstream_model_version)")[0].points[0][1] >= 4
     assert live.ask("zone", "sum(hushstream:dead_letters:increase15m)")[0].points[0][1] > 0
+    # All of them are counted for the lift, with noise, and so many users are too few to tell its sign from.
+    counted = {one.labels["group"]: one.points[0][1] for one in live.ask("public", "hushstream_lift_decisions")}
+    assert counted.keys() == {"model", "holdout"}
+    assert 300 <= sum(counted.values()) <= 450
+    (uplift,), (half,) = (live.ask("public", f"hushstream:lift:{name}") for name in ("uplift", "half_width"))
+    assert abs(uplift.points[0][1]) < half.points[0][1] < 1
     # What readiness is judged by: every partition was given to somebody, who runs it; and all loops turn.
     for name in ("assigned", "held"):
         share = f"sum by (role) (hushstream_partitions_{name}) / max by (role) (hushstream_partitions_declared)"

@@ -14,7 +14,7 @@ from hushstream.replay.worlds.shop import shop
 from hushstream.replay.worlds.world import World
 
 _DATASET = "synthetic"
-_LIVE_ROUNDS, _LIVE_WINDOWS, _LIVE_WINDOW_SLOTS = 3, 300, 20
+_LIVE_ROUNDS, _LIVE_WINDOWS, _LIVE_WINDOW_SLOTS, _LIVE_RELEASES = 3, 300, 20, 1024
 
 
 def sample(
@@ -57,8 +57,8 @@ def live(folder: Path, users: int, pace: float) -> Sample:
             "share": 0.3,
             "epsilon": 8.0,
             "decisions_per_user": _LIVE_ROUNDS,
-            "every_seconds": 0.5,
-            "releases": _LIVE_WINDOWS,
+            "every_seconds": 1.0,
+            "releases": _LIVE_RELEASES,
         },
     }
     make_folder(folder, parse_config(values), public_dataset="shop")
