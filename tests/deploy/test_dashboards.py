@@ -93,6 +93,13 @@ def test_what_is_committed_draws_its_limits_and_names_its_values():
     assert [step["color"] for step in fill["thresholds"]["steps"]] == ["red", "green"]
 
 
+def test_the_axis_of_a_lift_shows_what_is_below_0_and_no_other_is_cut_off():
+    (path,) = (DEPLOY / "grafana" / "dashboards").glob("*/hushstream-benefit.json")
+    panels = json.loads(path.read_text(encoding="utf-8"))["panels"]
+    free = [panel["title"] for panel in panels if "min" not in panel["fieldConfig"]["defaults"]]
+    assert free == ["Lift over the hold-out (released)"]
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_panels_fill_the_width_without_overlap(name):
     taken = set()
