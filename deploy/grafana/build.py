@@ -106,9 +106,10 @@ def _panel(panel: Panel) -> stat.Panel | timeseries.Panel:
         .description(f"{panel.about}{_fires(panel)} Class: {panel.metric_class}.")
         .datasource(_source())
         .unit(panel.unit)
-        .min(0)
         .thresholds(_thresholds(panel))
     )
+    if not panel.signed:
+        made = made.min(0)
     if panel.words:
         named = {
             str(value): ValueMappingResult(text=text, color=_GOOD if value == 0 else _BAD, index=value)

@@ -35,6 +35,7 @@ class Panel:
         alert: the alert that has it.
         above: whether what lies above the limit is bad; else what lies below.
         words: in place of a value that has a name.
+        signed: whether values may be below 0; else its axis begins there.
     """
 
     title: str
@@ -47,6 +48,7 @@ class Panel:
     alert: str = ""
     above: bool = True
     words: Mapping[int, str] = field(default_factory=dict)
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,6 +438,7 @@ BENEFIT = Board(
                 Query(f"hushstream:lift:uplift{{{HERE}}}", "lift"),
                 Query(f"hushstream:lift:uplift{{{HERE}}} + hushstream:lift:half_width{{{HERE}}}", "high"),
             ),
+            signed=True,
         ),
         Panel(
             "Rewards of both groups",

@@ -133,20 +133,22 @@ def _draw_stat(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) ->
 
 
 def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -> None:
-    highest = 0.0
+    highest = lowest = 0.0
     for place, (name, series) in enumerate(found):
         times, values = zip(*series.points, strict=True)
         # A later line is thinner than one before it: neither hides the other where they have the same values.
         width = 1.3 + 0.9 * max(0, min(len(found), WIDTHS) - 1 - place)
         axis.plot(times, values, label=name, linewidth=width, color=LINES[place % len(LINES)])
         highest = max(highest, *(value for value in values if math.isfinite(value)))
+        if panel.signed:
+            lowest = min(lowest, *(value for value in values if math.isfinite(value)))
     if panel.limit is not None:
         said = _limit_in_words(panel)
         highest = max(highest, panel.limit if panel.limit < LIMIT_SHOWN * highest or not panel.above else highest)
         axis.axhline(panel.limit, label=f"{panel.alert} at {said}", linewidth=1.2, linestyle="--", color=BAD)
     top = 1.08 * highest or 1.0
     # A line at 0 would lie on the edge.
-    axis.set_ylim(-0.02 * top, top)
+    axis.set_ylim(1.08 * lowest - 0.02 * top, top)
     axis.tick_params(labelsize=8, colors=FAINT, length=0)
     axis.grid(color=EDGE, linewidth=0.8)
     axis.margins(x=0)

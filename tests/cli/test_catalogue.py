@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import prepare, read_config
+from hushstream.features.schema import declare
+from hushstream.systems.p2b.model_file import ExportedFeatures
 
 SHOP = """\
 system: p2b
@@ -59,6 +62,36 @@ def test_several_items_are_offered_at_once(cli, bootstrap, folder):
     told = cli("items", "add", "boots", "Winter socks", *place, "--json")
     assert told.json == {"items": ["boots", "Winter socks"], "version": 2}
     assert [one["item"] for one in cli("items", "list", *place, "--json").json] == ["boots", "Winter socks"]
+
+
+def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_are_added(
+    cli, refused, bootstrap, folder
+):
+    schema = declare({"country": {"kind": "category", "vocabulary": ["de", "fr"]}})
+    paid = {"epsilon_micro": 1_000_000, "delta_units": "0"}
+    about = {"deployment": "before", "version": 2, "slots": 800.0, "reward_variance": 0.2}
+    about |= {"paid": {"which": paid, "took_part": paid}}
+    means = np.full((2, schema.cells + 1), 0.1)
+    model = ExportedFeatures(about, ("boots", "sunhat"), (), schema, means, means)
+    (folder / "model.json").write_bytes(model.as_json())
+    made = folder / "started"
+    said = cli("prepare", folder / "shop.yaml", made, "--start", folder / "model.json")
+    assert said.code == 0
+    guarantee = cli("guarantee", made).out
+    assert "version 2 of the model of deployment before (800 slots). It knows 2 items by id" in guarantee
+    place = ("-d", made, "--bootstrap", bootstrap, "--prefix", "started.")
+    assert cli("topics", "apply", *place).code == 0
+    assert "socks, boots: offered since version 4" in cli("items", "add", "socks", "boots", *place).out
+    assert cli("items", "list", *place).out.splitlines() == [
+        "boots  -  offered, since version 1",
+        "socks  -  offered, since version 3",
+        "Of the model that the deployment begins with, left out here: sunhat",
+    ]
+    (last,) = (one for one in cli("items", "list", *place, "--json").json if not one["offered"])
+    assert (last["item"], last["version"]) == ("sunhat", 0)
+    (folder / "edited.json").write_bytes(model.as_json().replace(b'"slots": 800.0', b'"slots": 8000.0'))
+    expected = "expected a content of digest"
+    assert expected in refused("prepare", folder / "shop.yaml", folder / "other", "--start", folder / "edited.json")
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,13 @@ def test_what_is_committed_draws_its_limits_and_names_its_values():
     assert [step["color"] for step in fill["thresholds"]["steps"]] == ["red", "green"]
 
 
+def test_the_axis_of_a_lift_shows_what_is_below_0_and_no_other_is_cut_off():
+    (path,) = (DEPLOY / "grafana" / "dashboards").glob("*/hushstream-benefit.json")
+    panels = json.loads(path.read_text(encoding="utf-8"))["panels"]
+    free = [panel["title"] for panel in panels if "min" not in panel["fieldConfig"]["defaults"]]
+    assert free == ["Lift over the hold-out (released)"]
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_panels_fill_the_width_without_overlap(name):
     taken = set()
@@ -124,6 +131,12 @@ def test_what_was_played_is_what_the_dashboards_show(live):
     assert live.ask("public", "sum(hushstream_windows_sealed_total)")[0].points[0][1] >= 4
     assert live.ask("public", "max(hushstream_model_version)")[0].points[0][1] >= 4
     assert live.ask("zone", "sum(hushstream:dead_letters:increase15m)")[0].points[0][1] > 0
+    # All of them are counted for the lift, with noise, and so many users are too few to tell its sign from.
+    counted = {one.labels["group"]: one.points[0][1] for one in live.ask("public", "hushstream_lift_decisions")}
+    assert counted.keys() == {"model", "holdout"}
+    assert 300 <= sum(counted.values()) <= 450
+    (uplift,), (half,) = (live.ask("public", f"hushstream:lift:{name}") for name in ("uplift", "half_width"))
+    assert abs(uplift.points[0][1]) < half.points[0][1] < 1
     # What readiness is judged by: every partition was given to somebody, who runs it; and all loops turn.
     for name in ("assigned", "held"):
         share = f"sum by (role) (hushstream_partitions_{name}) / max by (role) (hushstream_partitions_declared)"

@@ -111,6 +111,56 @@ def test_a_catalogue_is_what_it_was_after_a_restart() -> None:
         Catalogue(CatalogueRules(1, 0, bytes(16))).load(found.dump())
 
 
+STARTED = CatalogueRules(3, WAIT_MS, bytes(16), known=("a", "z"))
+
+
+def started(*items: str) -> Catalogue:
+    found = Catalogue(STARTED)
+    for version, item in enumerate(items, 3):
+        found.take(offer(item, version), 0)
+    return found
+
+
+def test_an_item_that_is_known_beforehand_enters_its_row_with_a_version_that_says_so() -> None:
+    found = started("n", "z", "a")
+    assert [(one.item, one.row, one.entered) for one in found.items()] == [("a", 0, 1), ("z", 1, 2), ("n", 2, 3)]
+    assert found.known.tolist() == [True, True, False]
+    assert found.left_out() == []
+    assert found.of_row(1, 4).item == "z"
+
+
+def test_new_items_take_rows_of_known_ones_last_and_a_known_one_that_comes_too_late_is_new() -> None:
+    found = started("n", "m")
+    assert [(one.item, one.row, one.entered) for one in found.items()] == [("m", 1, 4), ("n", 2, 3)]
+    assert found.left_out() == ["a", "z"]
+    with pytest.raises(StaleCatalogue, match="expected a change to version 5"):
+        found.take(offer("z", 3), 0)
+    found.take(retire("n", 5), 0)
+    assert found.take(offer("z", 6), 0).row == 0, "no row but that of a is left"
+    assert not found.known.any()
+    with pytest.raises(CatalogueFull):
+        found.take(offer("a", 7), 0)
+
+
+def test_a_known_item_that_comes_back_keeps_its_row_until_another_has_taken_it() -> None:
+    found = started("a", "n", "m")
+    found.take(retire("a", 6), 0)
+    assert found.take(offer("a", 7), 0).entered == 1
+    found.take(retire("a", 8), 0)
+    assert found.take(offer("o", 9), WAIT_MS).row == 0
+    assert not found.known.any()
+    assert found.left_out() == ["a", "z"]
+
+
+def test_a_catalogue_of_known_items_is_what_it_was_after_a_restart() -> None:
+    found, again = started("n", "z", "a"), Catalogue(STARTED)
+    found.take(retire("z", 6), 0)
+    found.take(offer("o", 7), WAIT_MS)
+    again.load(found.dump())
+    assert (again.dump(), again.items(), again.left_out()) == (found.dump(), found.items(), ["z"])
+    assert list(again._places) == list(found._places)
+
+
 def slice_of(topic: str, *times_ms: int) -> InputSlice:
     records = [InputRecord(offset, at_ms, b"") for offset, at_ms in enumerate(times_ms)]
     return InputSlice(topic, 0, 0, len(records), records)

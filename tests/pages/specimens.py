@@ -17,6 +17,7 @@ from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.quickstart.page import page_html
+from hushstream.replay.report.models import model_page
 from hushstream.replay.report.replayed import page
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.statement import statement_page
@@ -328,6 +329,48 @@ def statement() -> str:
     return statement_page(found)
 
 
+def model() -> str:
+    """A released model of items by name, of which some effects are sure and some are noise."""
+    items = (("boots", "Winter boots"), ("tent", ""), ("novel", "A long title of a novel that nobody ever finished"))
+    cells = ("country: de", "country: fr", "age: about 39", "interests: reading")
+    effects = np.random.default_rng(4).normal(0.0, 0.03, (len(items), len(cells)))
+    rewards, deviation = (0.21, 0.18, 0.12), 0.02
+    rows = rewards + effects.T
+    segments = [
+        {
+            "cell": cell,
+            "item": items[order[0]][0],
+            "reward": float(rows[place][order[0]]),
+            "second": items[order[1]][0],
+            "margin": float(rows[place][order[0]] - rows[place][order[1]]),
+            "sure": 0.5 + 0.5 * math.tanh(20 * float(rows[place][order[0]] - rows[place][order[1]])),
+        }
+        for place, cell in enumerate(cells)
+        for order in [np.argsort(-rows[place])]
+    ]
+    found = {
+        "version": 12,
+        "observations": 24_810.0,
+        "private_as_stated": False,
+        "noise_share": {"an item's own reward": 0.31, "country": 0.42, "age": 0.55, "interests": 0.28},
+        "items": [
+            {
+                "item": item,
+                **({"title": title} if title else {}),
+                "reward": reward,
+                "deviation": deviation,
+                "effects": [
+                    {"cell": cell, "effect": float(effect), "deviation": deviation}
+                    for cell, effect in zip(cells, effects[row], strict=True)
+                ],
+            }
+            for row, ((item, title), reward) in enumerate(zip(items, rewards, strict=True))
+        ],
+        "segments": segments,
+    }
+    return model_page(found, "shop")
+
+
 def quickstart() -> str:
     """The live page of a quickstart, as it draws a state in which the learner was killed once."""
     bins = range(60)
@@ -365,5 +408,6 @@ def quickstart() -> str:
 
 
 SPECIMENS: Mapping[str, Callable[[], str]] = {
-    one.__name__: one for one in (p2b, live, colin, pdap, pdol, bgt, evaluation, experiment, statement, quickstart)
+    one.__name__: one
+    for one in (p2b, live, colin, pdap, pdol, bgt, evaluation, experiment, statement, model, quickstart)
 }

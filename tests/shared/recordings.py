@@ -33,6 +33,7 @@ from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.features.schema import declare
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop
@@ -46,10 +47,12 @@ from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
+from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
+from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 from offered import MEANARM, POLL, offered
@@ -163,13 +166,16 @@ class _Visitors:
     async def _change_items(self, client: Client, phase: int) -> None:
         """Fill the catalogue, retire an item, and give its row to another one; with records that do not count."""
         change = {"offered": True, "title": "", "features": "", "config_digest": self.loop.system.digest}
+        version = self._declared.catalogue.version_after(0) if self._declared and self._declared.catalogue else 0
         if phase == 0:
             await client.items.add_all(Item(name, name.upper()) for name in ("a", "b", "c"))
         elif phase == 1:
             await client.items.retire("b")
-            self.loop.put("items", "Item", **{**change, "item": "e", "version": 4})
-            self.loop.put("items", "Item", **{**change, "item": "e", "version": 5})
-            self.loop.put("items", "Item", **{**change, "item": "e", "version": 5, "config_digest": bytes(16)})
+            self.loop.put("items", "Item", **{**change, "item": "e", "version": version + 4})
+            self.loop.put("items", "Item", **{**change, "item": "e", "version": version + 5})
+            self.loop.put(
+                "items", "Item", **{**change, "item": "e", "version": version + 5, "config_digest": bytes(16)}
+            )
             self.loop.junk("items")
         else:
             await client.items.add("d")
@@ -252,7 +258,24 @@ class Variant(NamedTuple):
             yield
 
 
-def _p2b(name: str, **changes: Any) -> Variant:
+def _started_from(items: Sequence[int | str] = (), onehot: bool = False) -> ExportedModel:
+    """A model of `FEATURES`, or, without items, of the first two of numbered ones on histograms of 4 entries."""
+    paid = {"epsilon_micro": 1_000_000, "delta_units": "0"}
+    about = {"deployment": "before", "version": 3, "slots": 12.0, "paid": {"which": paid, "took_part": paid}}
+    source = np.random.default_rng(3)
+    if items:
+        schema, about = declare(FEATURES), {**about, "reward_variance": 0.2}
+        means, spread = source.uniform(0.0, 0.5, (2, len(items), schema.cells + 1))
+        return ExportedFeatures(about, tuple(items), (), schema, means, 0.01 + spread)
+    encoder = Encoder(np.eye(4), 1)
+    moment = source.uniform(0.0, 4.0, (2, 4))
+    gram = np.full((2, 4), 5.0) if onehot else np.stack([5.0 * np.eye(4)] * 2)
+    return ExportedCodes(about, (0, 1), (), encoder, onehot, 1.0, 1.0, gram, moment)
+
+
+def _p2b(name: str, start: ExportedModel | None = None, **changes: Any) -> Variant:
+    inputs = {} if start is None else {"start": ("start.json", start.as_json().decode())}
+
     def record(folder: Path) -> Iterator[Loop]:
         values = {
             "system": "p2b",
@@ -272,7 +295,7 @@ def _p2b(name: str, **changes: Any) -> Variant:
         }
         for key, value in changes.items():
             values[key] = value if key == "features" else {**values.get(key, {}), **value}
-        loop = Loop(prepare(folder, parse_config(values), keys=KEYS, public_dataset="synthetic"))
+        loop = Loop(prepare(folder, parse_config(values), inputs, KEYS, public_dataset="synthetic"))
         yield loop
         coded = "declared" not in name
         loop.junk("contexts", "clicks", "reports", "crowds", *(("interactions",) if coded else ()))
@@ -597,6 +620,33 @@ VARIANTS = (
         slot={"period_seconds": 3.0},
         feedback={"settle_seconds": 1.0, "click_rate": 0.2},
         privacy={"renew_every_seconds": 4.0},
+        model={"half_life": 2},
+    ),
+    _p2b("p2b-started", _started_from(), release={"window_units": 5, "window_seconds": 6.0, "sums": "fresh"}),
+    _p2b(
+        "p2b-onehot-started",
+        _started_from(onehot=True),
+        release={"window_units": 5, "sums": "fresh"},
+        encoder={"features": "onehot", "codes": 4},
+    ),
+    # A new item takes the row that is kept for "z", which never comes.
+    _p2b(
+        "p2b-declared-named-started",
+        _started_from(("a", "c", "z")),
+        features=FEATURES,
+        items={"named": True},
+        release={"form": "features", "window_units": 5, "sums": "fresh"},
+        slot={"period_seconds": 3.0},
+        feedback={"settle_seconds": 1.0, "click_rate": 0.2},
+    ),
+    _p2b(
+        "p2b-declared-named-started-fading",
+        _started_from(("a", "z")),
+        features=FEATURES,
+        items={"named": True},
+        release={"form": "features", "window_units": 5, "sums": "counter", "horizon": 16},
+        slot={"period_seconds": 3.0},
+        feedback={"settle_seconds": 1.0, "click_rate": 0.2},
         model={"half_life": 2},
     ),
     # Windows of one slot, so that those after the first eight are scored and scores are part of the state.

@@ -166,6 +166,14 @@ class Items:
         """
         return await self._change([(item, False, "", "")])
 
+    def left_out(self) -> Sequence[str]:
+        """Items of the model that the deployment begins with, which have no row here, as far as the catalogue was read.
+
+        Raises:
+            RequestRefused: items have no names here.
+        """
+        return self._catalogue.left_out()
+
     async def refresh(self) -> Mapping[int, ItemRefused]:
         """Read what was changed since; returns which records do not count and why, by offset.
 
@@ -230,7 +238,8 @@ class Items:
         if self._reader is None:
             return None, 0
         other = self._other_of(arm)
-        reader, version = self._reader, bisect_right(self._highs, position)
+        reader = self._reader
+        version = reader.catalogue.rules.version_after(bisect_right(self._highs, position))
         if other is not None:
             reader, version = other, other.catalogue.version
         rules = reader.catalogue.rules

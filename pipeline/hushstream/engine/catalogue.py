@@ -13,6 +13,12 @@ time (``reuse_after_ms``), the longest unused row first; never, where something 
 older than its row's item is told by versions as well: each row has the version at which its item entered
 (`Catalogue.entries`), and a slot names the version that it was decided under
 (`hushstream.systems.p2b.shuffler.windows`).
+
+*Items that are known beforehand.* Where a deployment begins with a model of another one (`CatalogueRules.known`), its
+n items are known by id. Versions begin at n, and row r is kept for item r, which enters it with version r + 1, whenever
+it is added. So version r + 1 in row r says that the row stands for that item, to whoever knows the versions alone. New
+items take the other rows first, then those of known items that were never added, from the last one: a known item whose
+row is taken has to enter another one, as a new item.
 """
 
 from __future__ import annotations
@@ -82,6 +88,7 @@ class CatalogueRules:
         from_requests: whether requests may name items that the catalogue has not, which are then put into it.
         party: whose items these are, where each party has a catalogue of its own.
         first: which arm the first row is.
+        known: ids of the items that are known beforehand, at most as many as there are rows; see the module.
     """
 
     capacity: int
@@ -91,6 +98,7 @@ class CatalogueRules:
     from_requests: bool = False
     party: str = ""
     first: int = 0
+    known: tuple[str, ...] = ()
 
     @property
     def topic(self) -> str:
@@ -103,6 +111,10 @@ class CatalogueRules:
     def arms(self) -> range:
         """The arms that the rows are."""
         return range(self.first, self.first + self.capacity)
+
+    def version_after(self, changes: int) -> int:
+        """The version of the catalogue after so many changes that count."""
+        return len(self.known) + changes
 
     def named(self, item: str) -> str:
         """What an item is called among those of all parties."""
@@ -174,22 +186,31 @@ class Catalogue:
     """All items that there ever were, as far as the log was read."""
 
     def __init__(self, rules: CatalogueRules) -> None:
-        """Begin empty, at version 0."""
+        """Begin empty, at version 0, or as many as there are items that are known beforehand."""
         self.rules = rules
-        self.version = 0
+        self.version = rules.version_after(0)
         self.now_ms = 0
         self.entries: Int32 = np.zeros(rules.capacity, dtype=np.int32)
         """(K,) the version with which each row's item entered; 0 for a row that never had one."""
         self._tenants: dict[int, list[CatalogueItem]] = {}
-        """Of each row all that it stood for, oldest first."""
+        """Of each row all that it stood for, oldest first; rows in the order in which they were first taken."""
         self._places: dict[str, int] = {}
-        """The row of each item that still has one."""
+        """The row of each item that still has one, in the order of rows above, so that restored ones lie alike."""
         self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
 
     @property
     def offered(self) -> Bools:
         """(K,) which rows stand for an item that may be shown."""
         return self._offered
+
+    @property
+    def known(self) -> Bools:
+        """(K,) which rows stand for the item that they are kept for, as it is known beforehand."""
+        return rows_of_known(self.entries, len(self.rules.known))
+
+    def left_out(self) -> list[str]:
+        """Which of the items that are known beforehand have no row."""
+        return [item for item in self.rules.known if item not in self._places]
 
     def items(self) -> list[CatalogueItem]:
         """Those that have a row, retired ones too, in the order of rows."""
@@ -266,6 +287,9 @@ class Catalogue:
         if known is not None:
             # It has its row still, and all that was learned of it.
             return known._replace(title=change.title, features=change.features, retired=_NEVER, retired_ms=0)
+        kept = self._kept_row(change.item)
+        if kept is not None:
+            return CatalogueItem(change.item, change.title, change.features, kept, kept + 1)
         free = self._free_row(max(self.now_ms, log_time_ms))
         return CatalogueItem(change.item, change.title, change.features, free, change.version)
 
@@ -277,8 +301,8 @@ class Catalogue:
         return found
 
     def dump(self) -> bytes:
-        """All of it as bytes; equal catalogues give equal bytes. The rules are not in it."""
-        tenants = [list(one) for _, row in sorted(self._tenants.items()) for one in row]
+        """All of it as bytes; catalogues after the same changes give equal bytes. The rules are not in it."""
+        tenants = [list(one) for row in self._tenants.values() for one in row]
         return json.dumps([self.version, self.now_ms, tenants], separators=(",", ":")).encode()
 
     def load(self, dumped: bytes) -> None:
@@ -290,9 +314,8 @@ class Catalogue:
         fresh = Catalogue(self.rules)
         try:
             fresh.version, fresh.now_ms, tenants = json.loads(dumped)
-            # In the order in which they came in, so that what is restored lies as what was stopped.
-            for one in sorted((CatalogueItem(*fields) for fields in tenants), key=lambda one: one.entered):
-                fresh._put(one)
+            for fields in tenants:
+                fresh._put(CatalogueItem(*fields))
         except (ValueError, TypeError, IndexError):
             raise HushstreamError("catalogue: expected one of this capacity, got other bytes") from None
         self.version, self.now_ms, self.entries = fresh.version, fresh.now_ms, fresh.entries
@@ -301,21 +324,29 @@ class Catalogue:
     def _put(self, found: CatalogueItem) -> None:
         row = found.row
         tenants = self._tenants.setdefault(row, [])
-        if tenants and tenants[-1].entered == found.entered:
+        follows = bool(tenants) and tenants[-1].entered != found.entered
+        if tenants and not follows:
             tenants.pop()
-        elif tenants:
-            self._places.pop(tenants[-1].item, None)
         tenants.append(found)
-        self._places[found.item] = row
+        if follows:
+            self._places = {row[-1].item: place for place, row in self._tenants.items()}
+        else:
+            self._places[found.item] = row
         # Copies: who was given an array before keeps what it was given.
         self.entries, self._offered = self.entries.copy(), self._offered.copy()
         self.entries[row], self._offered[row] = found.entered, found.offered
 
+    def _kept_row(self, item: str) -> int | None:
+        """The row that is kept for an item, as long as no other one has taken it."""
+        known = self.rules.known
+        row = known.index(item) if item in known else None
+        return row if row is not None and self.entries[row] == _NEVER else None
+
     def _free_row(self, now_ms: int) -> int:
-        capacity = self.rules.capacity
+        capacity, known = self.rules.capacity, len(self.rules.known)
         unused = np.flatnonzero(self.entries == _NEVER)
         if unused.size:
-            return int(unused[0])
+            return int(unused[unused >= known][0] if (unused >= known).any() else unused[-1])
         retired = sorted((one.retired_ms, one.row) for one in self.items() if not one.offered)
         reuse_after_ms = self.rules.reuse_after_ms
         if reuse_after_ms is None:
@@ -352,6 +383,17 @@ class Catalogue:
                 raise BadItem(f"{name}: expected at most {most} bytes, got more")
         if change.features:
             self.rules.row_of(change.features)
+
+
+def rows_of_known(entries: Int32, known: int) -> Bools:
+    """(K,) which rows stand for items that are known beforehand, by the versions with which their items entered.
+
+    Args:
+        entries: (K,) see `Catalogue.entries`.
+        known: how many are.
+    """
+    rows = np.arange(len(entries))
+    return np.asarray((rows < known) & (entries == rows + 1))
 
 
 def change_of(fields: Mapping[str, Any]) -> ItemChange:

@@ -234,6 +234,7 @@ class DecisionRole(AnsweringRole):
         """
         assert self.items is not None, "nobody reads changes where items have no names"
         catalogue, read, reason, found = self.items.catalogue, changed.read, changed.read.reason, None
+        before = catalogue.entries
         if read.change is not None:
             try:
                 found = catalogue.take(read.change, changed.log_time_ms)
@@ -242,7 +243,7 @@ class DecisionRole(AnsweringRole):
         if found is None:
             batch.refuse(reason, changed.part, read.offset)
             return None
-        if found.entered == catalogue.version:
+        if found.entered != before[found.row]:
             arm = catalogue.rules.arms[found.row]
             for event_id, past in list(self.past.items()):
                 if past.arm == arm:

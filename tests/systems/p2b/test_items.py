@@ -18,10 +18,12 @@ from hushstream.engine.declare.requests import BadReward, RequestRefused, Unknow
 from hushstream.engine.learner.items import catalogue_of
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
+from hushstream.features.schema import declare
 from hushstream.replay.runners.direct import DirectEventLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
+from hushstream.systems.p2b.model_file import ExportedFeatures
 from recordings import KEYS, Loop
 
 VALUES: dict[str, Any] = {
@@ -82,6 +84,30 @@ def test_decisions_name_items_of_the_catalogue_that_they_were_made_under(tmp_pat
         await client.reward("c", "bob", "socks", 1.0)
         listed = [(one.item, one.title, one.offered) for one in await client.items.list()]
         assert listed == [("boots", "Winter boots", True), ("sandals", "", True), ("socks", "", False)]
+
+    played(loop, play)
+    assert not fields_of(loop, "dead-letters-edge", "DeadLetter")
+
+
+def test_decisions_name_items_that_the_model_knew_beforehand(tmp_path: Path) -> None:
+    """Also in the table of decisions; versions begin behind those of the known items."""
+    schema, paid = declare(VALUES["features"]), {"epsilon_micro": 1, "delta_units": "0"}
+    about = {"deployment": "before", "version": 1, "slots": 9.0, "reward_variance": 0.2}
+    about |= {"paid": {"which": paid, "took_part": paid}}
+    means = np.array([[0.9, *[0.0] * schema.cells], [0.1, *[0.0] * schema.cells]])
+    start = ExportedFeatures(about, ("socks", "boots"), (), schema, means, np.full_like(means, 1e-6))
+    inputs = {"start": ("model.json", start.as_json().decode())}
+    loop = Loop(prepare(tmp_path / "shop", parse_config(VALUES), inputs, KEYS))
+
+    async def play(client: Client) -> None:
+        assert await client.items.add("boots") == 3
+        first = await visit(client, "a", "ann", track="private")
+        assert (first.item, first.catalogue, first.arm) == ("boots", 3, 1)
+        assert client.items.left_out() == ["socks"]
+        await client.items.add("socks")
+        seen = [(await visit(client, f"b{number}", f"u{number}", track="private")).item for number in range(4)]
+        assert seen == ["socks"] * 4, "the model that users begin with prefers them"
+        assert client.items.left_out() == []
 
     played(loop, play)
     assert not fields_of(loop, "dead-letters-edge", "DeadLetter")

@@ -135,6 +135,28 @@ def test_what_is_no_model_is_refused(content):
         ExportedModel.read(content)
 
 
-def test_codes_are_not_exported(rigs):
-    with pytest.raises(HushstreamError, match="expected a deployment of declared features"):
-        export_model(rigs.make_system(), [])
+@pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
+def test_a_file_of_codes_decides_as_an_agent_does_who_was_never_seen(rigs, learned_on):
+    system = rigs.make_system(encoder={"features": learned_on})
+    steps = rigs.AggregatorRig(system).give(rigs.crowd_values(system, 3)).steps
+    records = [step.journal for step in steps if step.journal is not None]
+    model = ExportedModel.read(export_model(system, records).as_npz())
+    terms = system.edge_terms()
+    terms.policy.adopt("private", 3, *decode_model(system, codec.decode(records[-1])[1]).arrays)
+    for number in range(40):
+        parts = np.random.default_rng(number).multinomial(10, np.full(system.config.context.dimension, 0.25))
+        context = (parts / 10).astype(np.float32)
+        agent = EdgeAgent(terms, seeded_key(number, "edge").derive("user", "ann"), "private")
+        scores = model.scores(context.tolist())
+        assert scores[agent.decide_new("event", context, 0).arm] == pytest.approx(scores.max(), abs=1e-6)
+        assert (model.rewards(context.tolist()) <= scores).all()
+    assert len(model.golden) == 12
+
+
+def test_a_change_that_no_golden_decision_shows_is_told_by_the_digest(rigs):
+    system = system_of()
+    values = json.loads(export_model(system, released(rigs, system)).as_json())
+    paid = {**values["about"]["paid"], "which": {**values["about"]["paid"]["which"], "epsilon_micro": 0}}
+    for change in ({"paid": paid}, {"slots": 1.0}, {"deployment": "another"}):
+        with pytest.raises(HushstreamError, match=f"expected a content of digest {values['digest']}, got "):
+            ExportedModel.read(json.dumps({**values, "about": {**values["about"], **change}}).encode())

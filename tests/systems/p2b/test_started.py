@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import load, parse_config, prepare
+from hushstream.engine.catalogue import Catalogue, ItemChange
 from hushstream.engine.values import ConfigurationError
 from hushstream.features.schema import declare
 from hushstream.ops.statement.statement import OperatorFacts, statement_of
@@ -19,9 +22,11 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.edge.agent import EdgeAgent
+from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
+from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.machines.release import terms_of
-from hushstream.systems.p2b.model_file import ExportedModel
+from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
 from hushstream.systems.p2b.reports.model_export import export_model
 
 FEATURES = {
@@ -38,8 +43,13 @@ def system_of(name: str, items: int = ITEMS, start: ExportedModel | None = None,
     return P2BSystem.declared(P2BConfig(name, items, context, 20_000, release=release, **changed), start=start)
 
 
-def released(rigs: Any, system: P2BSystem, windows: int, seed: int) -> list[bytes]:
-    """Versions of a model, as the aggregator publishes them; items and cells differ."""
+def released(
+    rigs: Any, system: P2BSystem, windows: int, seed: int, entries: Sequence[Sequence[int]] = ()
+) -> list[bytes]:
+    """Versions of a model, as the aggregator publishes them; items and cells differ.
+
+    ``entries``: of each window, where items have names.
+    """
     layout, draw = system.linear.layout, np.random.default_rng(seed)
     aggregator, crowds = rigs.AggregatorRig(system), []
     for window in range(windows):
@@ -55,6 +65,9 @@ def released(rigs: Any, system: P2BSystem, windows: int, seed: int) -> list[byte
             "ones": clicked.astype("<i8").tobytes(),
             "zeros": (shown - clicked).astype("<i8").tobytes(),
         }
+        if entries:
+            row_entries = np.array(entries[window], "<i4")
+            said |= {"catalogue": int(row_entries.max()), "entries": row_entries.tobytes()}
         crowds.append(codec.encode(system.form.crowd_record, said))
     made = aggregator.give(crowds)
     assert not made.reasons
@@ -153,24 +166,227 @@ def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path: Path, exported: E
     plain = json.loads(exported.as_json())
     changed = json.loads(exported.as_json())
     changed["means"][0][0] += 0.01
-    older = {**plain, "about": {name: one for name, one in plain["about"].items() if name != "paid"}}
+    unpaid = replace(exported, about={name: one for name, one in exported.about.items() if name != "paid"})
     for values, said in (
         (changed, "expected the scores of golden decision 0, got others"),
-        (older, "expected its paid, got none: export it again"),
+        (
+            {**plain, "about": {**plain["about"], "slots": 1e9}},
+            "expected a content of digest [0-9a-f]{32}, got [0-9a-f]",
+        ),
+        (json.loads(unpaid.as_json()), "expected its paid, got none: export it again"),
         ({**plain, "format_version": 9}, "expected an exported model, got another"),
+        ({name: one for name, one in plain.items() if name != "digest"}, "expected an exported model, got another"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             prepared(tmp_path, json.dumps(values))
     for config, said in (
-        ({"items": {"capacity": 2}}, "at most 2, got 4"),
-        ({"items": {"capacity": ITEMS, "named": True}}, "none where items have names"),
-        ({"features": {"country": FEATURES["country"]}}, "features that this deployment declares, got 'another'"),
-        ({"features": {"dimension": 4}, "release": {}}, "none for form codes"),
+        ({"items": {"capacity": 2}}, r"at most 2 items \(capacity\), got 4"),
+        (
+            {"items": {"capacity": ITEMS, "named": True}},
+            "by id, as items have names here, got 'one of items by number'",
+        ),
+        ({"features": {"country": FEATURES["country"]}}, r"declares \(country\), got one of age, country, declared"),
+        ({"features": {"dimension": 4}, "release": {}}, "a model of release.form: codes, got 'features'"),
     ):
         with pytest.raises(ConfigurationError, match=said):
             prepared(tmp_path, exported.as_json().decode(), **config)
     assert not (tmp_path / "shop").exists(), "nothing is left of what was refused"
     prepared(tmp_path, exported.as_json().decode())
-    other = json.dumps({**plain, "about": {**plain["about"], "slots": 1.0}})
+    other = replace(exported, about={**exported.about, "slots": 1.0})
     with pytest.raises(HushstreamError, match="the model that this deployment began with, got another"):
-        prepared(tmp_path, other)
+        prepared(tmp_path, other.as_json().decode())
+
+
+# Items by name.
+
+NAMES = ("boots", "hat", "scarf")
+
+
+@pytest.fixture
+def by_name(rigs: Any) -> ExportedFeatures:
+    """Of a deployment whose items have names."""
+    first = system_of("first", named_items=True)
+    catalogue = Catalogue(first.catalogue_rules)
+    for version, item in enumerate(NAMES, 1):
+        catalogue.take(ItemChange(item, version, True), 0)
+    values = released(rigs, first, 2, 5, [[1, 2, 3, 0]] * 2)
+    found = ExportedModel.read(export_model(first, values, None, catalogue).as_json())
+    assert isinstance(found, ExportedFeatures)
+    return found
+
+
+def following(system: P2BSystem, *items: str) -> tuple[FeaturePolicy, Catalogue]:
+    """What learners choose with when these items entered one after the other, and the catalogue."""
+    policy, catalogue = system.policy(), Catalogue(system.catalogue_rules)
+    assert isinstance(policy, FeaturePolicy)
+    policy.follow(catalogue)
+    for item in items:
+        change = ItemChange(item, catalogue.version + 1, True)
+        policy.entered(catalogue.take(change, 0).row)
+    return policy, catalogue
+
+
+def test_an_item_that_the_model_knows_by_id_begins_with_what_it_says_and_another_as_a_new_one(
+    by_name: ExportedFeatures,
+) -> None:
+    started = system_of("second", items=5, named_items=True, start=by_name)
+    policy, catalogue = following(started, "hat", "gloves", "boots", "socks")
+    rows = {one.item: one.row for one in catalogue.items()}
+    assert (rows["boots"], rows["hat"]) == (0, 1)
+    assert catalogue.left_out() == ["scarf"]
+    schema, state = started.linear.layout.schema, policy.shared("private").state
+    for visit in VISITS:
+        scores = policy.scores(state, np.frombuffer(schema.encode(visit).row, np.uint8))
+        np.testing.assert_allclose(scores[:2], by_name.scores(visit)[:2], rtol=1e-5)
+    means = state.model.table[:, :5]
+    np.testing.assert_allclose(means[:, rows["gloves"]], by_name.means[1], rtol=1e-5)
+    np.testing.assert_allclose(means[:, rows["socks"]], by_name.means[:2].mean(axis=0), rtol=1e-5)
+    cold, _ = following(system_of("second", items=5, named_items=True), "hat")
+    assert np.array_equal(policy.shared("cold").state.model.table, cold.shared("cold").state.model.table)
+
+
+def test_a_new_item_that_comes_before_all_known_ones_begins_with_nothing(by_name: ExportedFeatures) -> None:
+    started = system_of("second", items=5, named_items=True, start=by_name)
+    policy, _ = following(started, "gloves", "socks")
+    state = policy.shared("private").state
+    assert not state.model.table[:, 3:5].any(), "means of both are 0"
+    assert state.late is not None
+    assert not state.late.any(), "so they lean on nobody in the first model"
+
+
+def test_named_items_are_pooled_by_the_slots_since_they_entered(rigs: Any, by_name: ExportedFeatures) -> None:
+    """Of two windows the hat was in the second one alone; the row that was kept for the scarf has another item."""
+    entries = [[1, 0, 4, 5, 0], [1, 2, 4, 5, 0]]
+    started = system_of("second", items=5, named_items=True, start=by_name)
+    alone = system_of("second", items=5, named_items=True)
+    own, both = (
+        decode_model(one, codec.decode(released(rigs, one, 2, 9, entries)[-1])[1]).arrays for one in (alone, started)
+    )
+    slots = codec.decode(released(rigs, alone, 2, 9, entries)[-1])[1]["observations"]
+    for row, part in ((0, 1.0), (1, 0.5)):
+        weight = by_name.slots / (by_name.slots + part * slots)
+        expected = weight * by_name.means[row] + (1 - weight) * own[0][row]
+        np.testing.assert_allclose(both[0][row], expected)
+        expected = weight**2 * by_name.variances[row] + (1 - weight) ** 2 * own[1][row]
+        np.testing.assert_allclose(both[1][row], expected)
+    assert np.array_equal(both[0][2:4], own[0][2:4])
+    said = codec.decode(released(rigs, started, 2, 9, entries)[-1])[1]
+    assert said["observations"] == pytest.approx(by_name.slots + slots)
+
+
+def test_a_known_item_that_enters_later_has_what_the_model_said_of_it(rigs: Any, by_name: ExportedFeatures) -> None:
+    started = system_of("second", items=5, named_items=True, start=by_name)
+    policy, catalogue = following(started, "hat")
+    published = codec.decode(released(rigs, started, 1, 9, [catalogue.entries.tolist()])[-1])[1]
+    policy.adopt("private", 1, *decode_model(started, published).arrays)
+    change = ItemChange("boots", catalogue.version + 1, True)
+    policy.entered(catalogue.take(change, 0).row)
+    table = policy.shared("private").state.model.table
+    np.testing.assert_allclose(table[:, 0], by_name.means[0], rtol=1e-5)
+    np.testing.assert_allclose(table[:, 5], by_name.variances[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("sums", ["fresh", "counter"])
+def test_named_items_fade_as_windows_do(rigs: Any, by_name: ExportedFeatures, sums: Any) -> None:
+    release = ReleaseConfig(form="features", sums=sums, windows=8)
+    context = ContextConfig(declared=declare(FEATURES))
+    config = P2BConfig("second", 3, context, 20_000, release=release, half_life=1.0, named_items=True)
+    entries = [[1, 2, 3]] * 3
+    alone, fading = P2BSystem.declared(config), P2BSystem.declared(config, start=by_name)
+    own, both = (codec.decode(released(rigs, one, 3, 9, entries)[-1])[1] for one in (alone, fading))
+    assert both["observations"] - own["observations"] == pytest.approx(by_name.slots / 8, rel=1e-6)
+    weight = by_name.slots / 8 / both["observations"]
+    means, known = (decode_model(one, said).arrays[0] for one, said in ((fading, both), (alone, own)))
+    np.testing.assert_allclose(means, weight * by_name.means + (1 - weight) * known, rtol=1e-6)
+
+
+def test_items_by_number_refuse_a_model_of_items_by_id(tmp_path: Path, by_name: ExportedFeatures) -> None:
+    with pytest.raises(
+        ConfigurationError, match="numbered from 0, as items have no names here, got 'one of other items'"
+    ):
+        prepared(tmp_path, by_name.as_json().decode())
+    system = prepared(tmp_path, by_name.as_json().decode(), items={"capacity": ITEMS, "named": True})
+    (fact,) = system.before
+    assert "It knows 3 items by id; others begin as new ones." in fact.text
+
+
+# Codes.
+
+
+@pytest.mark.parametrize("learned_on", ["centroid", "onehot"])
+def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on: str) -> None:
+    first = rigs.make_system(encoder={"features": learned_on})
+    values = [
+        step.journal for step in rigs.AggregatorRig(first).give(rigs.crowd_values(first, 3)).steps if step.journal
+    ]
+    start = export_model(first, values)
+    assert isinstance(start, ExportedCodes)
+    read = ExportedModel.read(start.as_npz())
+    assert isinstance(read, ExportedCodes)
+    assert read.digest == ExportedModel.read(start.as_json()).digest == start.digest
+    arms = len(start.items) + 1
+    config = replace(first.config, deployment="second", arms=arms)
+    alone, second = (P2BSystem.of(config, first.encoder.lattice, start=one) for one in (None, read))
+    assert second.digest != alone.digest
+    policy = second.policy()
+    for number in range(4):
+        context = rigs.point(number)
+        scores = policy.scores(policy.shared("private").state, context)
+        np.testing.assert_allclose(scores[:-1], start.scores(context.tolist()), rtol=1e-5)
+        unseen = alone.policy()
+        cold = np.array(unseen.scores(unseen.shared("private").state, context))
+        assert scores[-1] == cold[-1], "of an item that it does not know nothing is known"
+        found = policy.scores(policy.shared("cold").state, context)
+        assert np.array_equal(found, cold)
+    (crowd,) = rigs.crowd_values(alone, 1)
+    steps = [rigs.AggregatorRig(one).give([rigs.changed(crowd, config_digest=one.digest)]) for one in (alone, second)]
+    own, both = (
+        decode_model(one, codec.decode(seen.steps[-1].journal)[1])
+        for one, seen in zip((alone, second), steps, strict=True)
+    )
+    ridge = np.ones(start.gram.shape[1:]) if learned_on == "onehot" else np.eye(start.gram.shape[1])
+    np.testing.assert_allclose(both.arrays[0][:-1], own.arrays[0][:-1] + start.gram - start.ridge * ridge)
+    np.testing.assert_allclose(both.arrays[1][:-1], own.arrays[1][:-1] + start.moment)
+    assert np.array_equal(both.arrays[0][-1], own.arrays[0][-1])
+
+
+def test_what_was_paid_for_codes_is_carried_over_and_another_start_is_refused(rigs: Any) -> None:
+    first = rigs.make_system(encoder={"features": "onehot"})
+    values = [
+        step.journal for step in rigs.AggregatorRig(first).give(rigs.crowd_values(first, 1)).steps if step.journal
+    ]
+    start = export_model(first, values)
+    second = P2BSystem.of(replace(first.config, deployment="second"), first.encoder.lattice, start=start)
+    assert second.paid == first.promises.together + second.promises.together
+    lattice, config = first.encoder.lattice, first.config
+    centroid = replace(config, encoder=replace(config.encoder, features="centroid"))
+    for changed, centroids, said in (
+        (centroid, lattice, "a model learned on encoder.features: centroid, got 'onehot'"),
+        (config, lattice[::-1], "a model of the centroids of this deployment, got 'one of others'"),
+        (replace(config, arms=2), lattice, r"at most 2 items \(capacity\), got 5"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            P2BSystem.of(changed, centroids, start=start)
+
+
+def test_prepare_takes_over_the_centroids_that_a_model_of_one_hot_codes_was_learned_on(
+    rigs: Any, tmp_path: Path
+) -> None:
+    first = rigs.make_system(encoder={"features": "onehot"})
+    values = [
+        step.journal for step in rigs.AggregatorRig(first).give(rigs.crowd_values(first, 1)).steps if step.journal
+    ]
+    start = export_model(first, values)
+    config = {
+        "deployment": "second",
+        "items": {"capacity": 5},
+        "features": {"dimension": start.encoder.dimension, "digits": start.encoder.digits},
+        "encoder": {"features": "onehot", "codes": start.encoder.codes},
+        "expected_slots": 40,
+    }
+    inputs = {"start": ("model.json", start.as_json().decode())}
+    made = prepare(tmp_path / "second", parse_config(config), inputs)
+    assert np.array_equal(made.core.encoder.lattice, first.encoder.lattice)
+    assert load(tmp_path / "second").digest == made.digest
+    with pytest.raises(ConfigurationError, match=r"a model of release\.form: features, got 'codes'"):
+        prepare(tmp_path / "third", parse_config(CONFIG), inputs)

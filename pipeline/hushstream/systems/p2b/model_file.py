@@ -1,13 +1,20 @@
 """A released model as one file: its numbers, where it comes from, and decisions that must come out.
 
-A file holds what a new user starts from: coefficients of every item and cell, independent and normal, with the declared
+A file holds what a new user starts from. What a user learned alone is not in it, and nothing that was not released
+before.
+
+*Declared features* (`ExportedFeatures`): coefficients of every item and cell, independent and normal, with the declared
 features that make cells of a context. Its score of an item is mean plus deviation, sum m_j x_j + sqrt(sum D_j x_j^2),
 as a learner's of somebody who was never seen (`hushstream.learners.sparse`); x has 1 for the constant and a feature's
-shares in its cells. What a user learned alone is not in it, and nothing that was not released before.
+shares in its cells.
 
-*Golden decisions* are made by the learner's own kernel when the file is written: contexts by the values of their
-features, with the score of every item. `ExportedModel.read` computes them anew, in double precision and by these
-formulas alone, and refuses a file of which they do not come out.
+*Codes* (`ExportedCodes`): the sums A and b of LinUCB of every item on contexts x, or on one-hot codes of them with the
+centroids that make codes of contexts. Its score of an item is theta'x + alpha sqrt(x'A^-1 x) with theta = A^-1 b.
+
+*Golden decisions* are made by the learner's own kernel when the file is written: contexts, with the score of every
+item. `ExportedModel.read` computes them anew, in double precision and by these formulas alone, and refuses a file of
+which they do not come out. Then it compares the digest in the file with that of its content, which tells that anything
+else was changed; it is no signature, as whoever writes a file can write its digest.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -29,14 +36,21 @@ from hushstream.features.schema import FeatureSchema, declare
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
+from hushstream.systems.p2b.contribution.errors import ContributionError
 
 Float64 = NDArray[np.float64]
 
+Context = Mapping[str, Any] | Sequence[float]
+"""Values of declared features by name, or a histogram."""
+
 FORMAT, FORMAT_VERSION = "hushstream model", 1
+_PLAIN = "model"
+"""The array of an archive that holds JSON."""
+
 _TOLERANCE = 1e-5
 """Of a golden score: a learner keeps coefficients as float32."""
 
-_ARRAYS = ("means", "variances")
 _QUESTIONS = ("which", "took_part")
 
 
@@ -44,12 +58,12 @@ class Golden(NamedTuple):
     """A decision that must come out.
 
     Attributes:
-        context: values of features by name.
+        context: values of features by name, or the numbers of a histogram.
         scores: of every item, in the order of ``items``.
         item: the one to show.
     """
 
-    context: Mapping[str, Any]
+    context: Context
     scores: Sequence[float]
     item: int | str
 
@@ -60,60 +74,73 @@ class ExportedModel:
 
     Attributes:
         about: where it comes from: system, deployment, configuration digest, version, slots, its price, what one person
-            has paid for it at most (`paid`), and the variance of a reward, which learners need to go on from it.
-        schema: the declared features.
+            has paid for it at most (`paid`), and what learners need to go on from it.
         items: ids of the items, or their numbers.
-        means, variances: (K, P) of coefficients; the constant's cell comes first.
         golden: decisions that must come out.
     """
 
     about: Mapping[str, Any]
-    schema: FeatureSchema
     items: tuple[int | str, ...]
-    means: Float64
-    variances: Float64
     golden: tuple[Golden, ...]
+    form: ClassVar[str]
+    """Of slots, as the configuration calls it."""
 
     @classmethod
     def read(cls, content: bytes) -> ExportedModel:
         """The model of a file, JSON or npz, whose golden decisions come out.
 
         Raises:
-            HushstreamError: it is no such file, or a golden decision comes out otherwise.
+            HushstreamError: it is no such file, a golden decision comes out otherwise, or anything in it was changed.
         """
         try:
-            model = cls._of(_values(content))
-        except (KeyError, TypeError, ValueError, BadZipFile, FeatureError) as error:
+            values = _values(content)
+            kind = (values["format"], values["format_version"])
+            if kind != (FORMAT, FORMAT_VERSION):
+                raise ValueError(f"format {kind}")
+            model, stated = _FORMS[values["form"]].of_values(values), str(values["digest"])
+        except (KeyError, TypeError, ValueError, BadZipFile, FeatureError, ContributionError) as error:
             raise HushstreamError(f"model file: expected an exported model, got another ({error!r})") from None
         model.require_golden()
+        if stated != model.digest.hex():
+            raise HushstreamError(f"model file: expected a content of digest {stated}, got {model.digest.hex()}")
         return model
 
     @classmethod
-    def _of(cls, values: Mapping[str, Any]) -> ExportedModel:
-        kind = (values["format"], values["format_version"])
-        if kind != (FORMAT, FORMAT_VERSION):
-            raise ValueError(f"format {kind}")
-        schema, items = declare(values["features"]), tuple(values["items"])
-        means, variances = (np.array(values[name], dtype=np.float64) for name in _ARRAYS)
-        shape = (len(items), schema.cells + 1)
-        if means.shape != shape or variances.shape != shape or not (variances > 0).all():
-            raise ValueError(f"shapes {means.shape} and {variances.shape}")
-        golden = tuple(Golden(**one) for one in values["golden"])
-        return cls(values["about"], schema, items, means, variances, golden)
+    def of_values(cls, values: Mapping[str, Any]) -> ExportedModel:
+        """The model of what a file of its form says.
+
+        Raises:
+            KeyError, TypeError, ValueError, FeatureError, ContributionError: it says something else.
+        """
+        raise NotImplementedError
+
+    @property
+    def arrays(self) -> Mapping[str, Float64]:
+        """Its numbers by name."""
+        raise NotImplementedError
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        """Plain values that say what contexts are."""
+        raise NotImplementedError
+
+    def scores(self, context: Any) -> Float64:
+        """(K,) the score of each item for a context; see the module.
+
+        Raises:
+            FeatureError: a name that is not declared.
+            ContributionError: no histogram.
+        """
+        raise NotImplementedError
+
+    def rewards(self, context: Any) -> Float64:
+        """(K,) the reward that the model expects of each item."""
+        raise NotImplementedError
 
     @property
     def slots(self) -> float:
         """How many slots it is made of."""
         return float(self.about["slots"])
-
-    @property
-    def reward_variance(self) -> float:
-        """Of a reward around its mean, as learners take it.
-
-        Raises:
-            HushstreamError: the file does not say it.
-        """
-        return float(self._said("reward_variance"))
 
     @property
     def paid(self) -> Prices:
@@ -133,29 +160,16 @@ class ExportedModel:
     @cached_property
     def digest(self) -> bytes:
         """16 bytes that stand for all of it."""
-        return hashlib.blake2b(self.as_json(), digest_size=16, person=b"hush-start").digest()
+        arrays = {name: one.tolist() for name, one in self.arrays.items()}
+        plain = json.dumps({**self._plain(), **arrays}, sort_keys=True)
+        return hashlib.blake2b(plain.encode(), digest_size=16, person=b"hush-start").digest()
 
     def _said(self, name: str) -> Any:
         if name not in self.about:
             raise HushstreamError(f"model file: expected its {name}, got none: export it again with this release")
         return self.about[name]
 
-    def scores(self, context: Mapping[str, Any]) -> Float64:
-        """(K,) the score of each item for the values of features by name; see the module.
-
-        Raises:
-            FeatureError: a name that is not declared.
-        """
-        cells, values = self._places(context)
-        means, variances = self.means[:, cells] @ values, self.variances[:, cells] @ values**2
-        return np.asarray(means + np.sqrt(variances))
-
-    def rewards(self, context: Mapping[str, Any]) -> Float64:
-        """(K,) the reward that the model expects of each item."""
-        cells, values = self._places(context)
-        return np.asarray(self.means[:, cells] @ values)
-
-    def decide(self, context: Mapping[str, Any], eligible: Collection[int | str] | None = None) -> int | str:
+    def decide(self, context: Any, eligible: Collection[int | str] | None = None) -> int | str:
         """The item with the highest score, the first of several.
 
         Raises:
@@ -184,26 +198,83 @@ class ExportedModel:
 
     def as_json(self) -> bytes:
         """A file of it as JSON."""
-        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
-        return (json.dumps({**self._plain(), **arrays}, indent=1, ensure_ascii=False) + "\n").encode()
+        arrays = {name: one.tolist() for name, one in self.arrays.items()}
+        return (json.dumps({**self._sealed(), **arrays}, indent=1, ensure_ascii=False) + "\n").encode()
 
     def as_npz(self) -> bytes:
         """A file of it as numpy's archive: arrays, and all else as JSON in the array ``model``."""
         content = BytesIO()
-        plain = np.frombuffer(json.dumps(self._plain(), ensure_ascii=False).encode(), np.uint8)
-        np.savez(content, model=plain, means=self.means, variances=self.variances)
+        plain = np.frombuffer(json.dumps(self._sealed(), ensure_ascii=False).encode(), np.uint8)
+        arrays: dict[str, NDArray[Any]] = {_PLAIN: plain, **self.arrays}
+        np.savez(content, allow_pickle=False, **arrays)
         return content.getvalue()
+
+    def _sealed(self) -> dict[str, Any]:
+        return {**self._plain(), "digest": self.digest.hex()}
 
     def _plain(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
+            "form": self.form,
             "about": dict(self.about),
-            "features": self.schema.plain,
-            "cells": ["all visits", *self.schema.cell_names()],
+            **self.domain,
             "items": list(self.items),
             "golden": [one._asdict() for one in self.golden],
         }
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedFeatures(ExportedModel):
+    """A version of a released model of declared features.
+
+    Attributes:
+        about: has the variance of a reward, too (`reward_variance`).
+        schema: the declared features.
+        means, variances: (K, P) of coefficients; the constant's cell comes first.
+    """
+
+    schema: FeatureSchema
+    means: Float64
+    variances: Float64
+    form = "features"
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any]) -> ExportedFeatures:
+        """See `ExportedModel.of_values`."""
+        schema, items = declare(values["features"]), tuple(values["items"])
+        means, variances = (np.array(values[name], dtype=np.float64) for name in ("means", "variances"))
+        shape = (len(items), schema.cells + 1)
+        if means.shape != shape or variances.shape != shape or not (variances > 0).all():
+            raise ValueError(f"shapes {means.shape} and {variances.shape}")
+        float(values["about"]["reward_variance"])
+        return cls(values["about"], items, _golden(values), schema, means, variances)
+
+    @property
+    def arrays(self) -> Mapping[str, Float64]:
+        """See `ExportedModel.arrays`."""
+        return {"means": self.means, "variances": self.variances}
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        """See `ExportedModel.domain`."""
+        return {"features": self.schema.plain, "cells": ["all visits", *self.schema.cell_names()]}
+
+    @property
+    def reward_variance(self) -> float:
+        """Of a reward around its mean, as learners take it."""
+        return float(self.about["reward_variance"])
+
+    def scores(self, context: Mapping[str, Any]) -> Float64:
+        """See `ExportedModel.scores`; a context has the values of features by name."""
+        cells, values = self._places(context)
+        means, variances = self.means[:, cells] @ values, self.variances[:, cells] @ values**2
+        return np.asarray(means + np.sqrt(variances))
+
+    def rewards(self, context: Mapping[str, Any]) -> Float64:
+        """See `ExportedModel.rewards`."""
+        cells, values = self._places(context)
+        return np.asarray(self.means[:, cells] @ values)
 
     def _places(self, context: Mapping[str, Any]) -> tuple[NDArray[np.int64], Float64]:
         blocks = self.schema.blocks(self.schema.read(self.schema.encode(context).row))
@@ -211,8 +282,84 @@ class ExportedModel:
         return cells, np.concatenate([[1.0], blocks.values[0]])
 
 
+@dataclass(frozen=True, eq=False)
+class ExportedCodes(ExportedModel):
+    """A version of a released model of codes.
+
+    Attributes:
+        encoder: makes codes of contexts.
+        onehot: whether the sums are of one-hot codes; else of contexts.
+        alpha: the width's factor.
+        ridge: the least diagonal of A, which stands in it.
+        gram: (K, d, d) A, or its diagonals (K, k) for one-hot codes.
+        moment: (K, d) or (K, k), b.
+    """
+
+    encoder: Encoder
+    onehot: bool
+    alpha: float
+    ridge: float
+    gram: Float64
+    moment: Float64
+    form = "codes"
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any]) -> ExportedCodes:
+        """See `ExportedModel.of_values`."""
+        encoder = Encoder(np.array(values["centroids"], dtype=np.float64) / CENTROID_STEPS, values["digits"])
+        items, onehot = tuple(values["items"]), {"onehot": True, "centroid": False}[values["learned_on"]]
+        gram, moment = (np.array(values[name], dtype=np.float64) for name in ("gram", "moment"))
+        shape = (len(items), encoder.codes if onehot else encoder.dimension)
+        if moment.shape != shape or gram.shape != (shape if onehot else (*shape, encoder.dimension)):
+            raise ValueError(f"shapes {gram.shape} and {moment.shape}")
+        found = (encoder, onehot, float(values["alpha"]), float(values["ridge"]), gram, moment)
+        return cls(values["about"], items, _golden(values), *found)
+
+    @property
+    def arrays(self) -> Mapping[str, Float64]:
+        """See `ExportedModel.arrays`."""
+        return {"gram": self.gram, "moment": self.moment}
+
+    @property
+    def domain(self) -> Mapping[str, Any]:
+        """See `ExportedModel.domain`; centroids are in units of 2^-16."""
+        return {
+            "learned_on": "onehot" if self.onehot else "centroid",
+            "alpha": self.alpha,
+            "ridge": self.ridge,
+            "digits": self.encoder.digits,
+            "centroids": self.encoder.lattice.tolist(),
+        }
+
+    def scores(self, context: Sequence[float]) -> Float64:
+        """See `ExportedModel.scores`; a context is a histogram of d entries."""
+        means, squares = self._known(context)
+        return np.asarray(means + self.alpha * np.sqrt(squares))
+
+    def rewards(self, context: Sequence[float]) -> Float64:
+        """See `ExportedModel.rewards`."""
+        return self._known(context)[0]
+
+    def _known(self, context: Sequence[float]) -> tuple[Float64, Float64]:
+        """(K,) theta'x and x'A^-1 x."""
+        histogram = np.array(context, dtype=np.float64)
+        if self.onehot:
+            code = self.encoder.encode_one(histogram)
+            return self.moment[:, code] / self.gram[:, code], 1.0 / self.gram[:, code]
+        found = np.linalg.solve(self.gram, np.broadcast_to(histogram[:, None], (len(self.gram), len(histogram), 1)))
+        return (self.moment * found[:, :, 0]).sum(axis=1), found[:, :, 0] @ histogram
+
+
+_FORMS: Mapping[str, type[ExportedModel]] = {one.form: one for one in (ExportedFeatures, ExportedCodes)}
+
+
+def _golden(values: Mapping[str, Any]) -> tuple[Golden, ...]:
+    return tuple(Golden(**one) for one in values["golden"])
+
+
 def _values(content: bytes) -> dict[str, Any]:
     if not content.startswith(b"PK"):
         return dict(json.loads(content))
     with np.load(BytesIO(content), allow_pickle=False) as archive:
-        return {**json.loads(archive["model"].tobytes()), **{name: archive[name] for name in _ARRAYS}}
+        arrays = {name: archive[name] for name in archive.files if name != _PLAIN}
+        return {**json.loads(archive[_PLAIN].tobytes()), **arrays}

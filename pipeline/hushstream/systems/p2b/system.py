@@ -30,6 +30,7 @@ from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
+from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
@@ -388,13 +389,15 @@ def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[F
     if start is None:
         return ()
     about, both = start.about, start.paid + promises.together
+    ids = [one for one in start.items if isinstance(one, str)]
+    by_id = f" It knows {count_text(len(ids), 'item')} by id; others begin as new ones." if ids else ""
     return (
         Fact(
             "started_from_slots",
             start.slots,
             f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
-            f"({start.slots:,.0f} slots). Who gave a slot there has paid {_in_words(start.paid)}; who is in both pays "
-            f"{_in_words(both)} together.",
+            f"({start.slots:,.0f} slots).{by_id} Who gave a slot there has paid {_in_words(start.paid)}; who is in "
+            f"both pays {_in_words(both)} together.",
         ),
     )
 

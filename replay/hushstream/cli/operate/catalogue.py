@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,13 +55,25 @@ def list_items(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """List the items that are offered, and the retired ones whose rows have no other item yet."""
-    found = _with(deployment, party, bootstrap, prefix, security, lambda items: items.list())
+    """List the items that are offered, and the retired ones whose rows have no other item yet.
+
+    Where the deployment begins with a model, its items that were never added, or were and have lost their rows, are
+    named below (with --json they have version 0).
+    """
+
+    async def read(items: Items) -> tuple[Sequence[Item], Sequence[str]]:
+        return await items.list(), items.left_out()
+
+    found, left_out = _with(deployment, party, bootstrap, prefix, security, read)
     lines = [
         f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.version}"
         for one in found
     ]
-    show([_said(one) | {"offered": one.offered, "version": one.version} for one in found], json, "\n".join(lines))
+    if left_out:
+        lines.append(f"Of the model that the deployment begins with, left out here: {', '.join(left_out)}")
+    said = [_said(one) | {"offered": one.offered, "version": one.version} for one in found]
+    said += [{"item": one, "title": "", "features": {}, "offered": False, "version": 0} for one in left_out]
+    show(said, json, "\n".join(lines))
 
 
 def add(

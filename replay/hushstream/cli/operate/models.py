@@ -30,12 +30,17 @@ def register(app: typer.Typer) -> None:
 def model_show(
     place: Place,
     version: Annotated[int | None, typer.Option(min=1, help="Which version (default: the newest).")] = None,
+    page: Annotated[Path | None, typer.Option(help="Also write a page of HTML with pictures.")] = None,
     json: AsJson = False,
 ) -> None:
     """What a released model prefers: by item and by cell, how sure it is, and the noise's share; no key is needed."""
     _, read = _released(place, json)
     found = read(version)
-    show(found.as_json(), json, found.as_text())
+    if page is not None:
+        from hushstream.replay.report.models import model_page
+
+        _write(page, model_page(found.as_json(), place.system.config.deployment).encode())
+    show(found.as_json(), json, found.as_text(), "" if page is None else str(page))
 
 
 @model_app.command(name="diff")
@@ -71,11 +76,15 @@ def model_export(
         raise HushstreamError(f"model: expected a system whose models decide without a key, got {place.system.kind}")
     found = view.export(records, version, catalogues)
     content = found.as_json() if form == "json" else found.as_npz()
+    _write(file, content)
+    show({"file": str(file), "bytes": len(content)}, json, f"{file}: {len(content):,} bytes")
+
+
+def _write(file: Path, content: bytes) -> None:
     try:
         file.write_bytes(content)
     except OSError as error:
         raise HushstreamError(f"model: expected a file to write to, got {file} ({error.strerror})") from None
-    show({"file": str(file), "bytes": len(content)}, json, f"{file}: {len(content):,} bytes")
 
 
 def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | None], Report]]:

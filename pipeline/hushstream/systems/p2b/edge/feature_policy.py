@@ -56,12 +56,12 @@ class FeaturePolicy:
         """Where items have names: decide among those of a catalogue, which changes under this policy."""
         self._catalogue = catalogue
         for track in self._models.tracks:
-            self._models.adopt(track, 0, _unknown(self._cold, self.arms))
+            self._models.adopt(track, 0, _unentered(self._models.newest(track).state.model))
 
     def entered(self, row: int) -> None:
         """Begin a row of every model anew: another item entered it."""
-        for state in self._models.states():
-            self._begin_row(state, row)
+        for model in self._models.models():
+            self._begin_row(model.state, row, released=bool(model.version))
 
     def shared(self, track: str) -> SharedModel[FeatureState]:
         return self._models.newest(track)
@@ -76,7 +76,7 @@ class FeaturePolicy:
             state = FeatureState(model, None, known, np.zeros(self.arms, dtype=np.bool_))
             self._lean_rows(state, self._models.newest(track))
             for row in np.flatnonzero(self._catalogue.offered & (known < self._catalogue.entries)):
-                self._begin_row(state, int(row))
+                self._begin_row(state, int(row), released=True)
         self._models.adopt(track, version, state)
 
     def begin(self, track: str) -> tuple[int, FeatureState]:
@@ -195,10 +195,16 @@ class FeaturePolicy:
             own.catalogue = catalogue.version
         return own
 
-    def _begin_row(self, state: FeatureState, row: int) -> None:
+    def _begin_row(self, state: FeatureState, row: int, released: bool) -> None:
         """What a model says of a new item: the mean of those on offer that it knows, by likeness, and their spread.
 
-        Where it knows none: what a user starts from before any release.
+        Where it knows none: what a user starts from before any release. An item that is known beforehand has its row in
+        every model already; before any release no others are known.
+
+        Args:
+            state: of the model.
+            row: that an item entered.
+            released: whether windows stand behind the model.
         """
         catalogue = self._catalogue
         assert catalogue is not None, "items have no names here"
@@ -206,7 +212,12 @@ class FeaturePolicy:
         assert state.late is not None, "a model of named items says which of them are new"
         if state.entries[row] >= catalogue.entries[row]:
             return
+        if catalogue.known[row]:
+            state.entries[row] = catalogue.entries[row]
+            return
         known = catalogue.offered & (state.entries == catalogue.entries)
+        if catalogue.rules.known and not released:
+            known &= catalogue.known
         known[row] = False
         others = np.flatnonzero(known)
         if others.size:
@@ -219,13 +230,13 @@ class FeaturePolicy:
     def _lean_rows(self, state: FeatureState, before: SharedModel[FeatureState]) -> None:
         """Let rows that the model before began from others lean on those in a newer one.
 
-        Before the first model nothing was known that a row could begin from.
+        Before the first model nothing was known that a row could begin from, unless users begin with one.
         """
         catalogue = self._catalogue
         assert catalogue is not None, "items have no names here"
         assert state.entries is not None, "a model of named items says when they entered"
         assert state.late is not None, "a model of named items says which of them are new"
-        if not before.version:
+        if not before.version and not catalogue.rules.known:
             return
         assert before.state.late is not None, "a model of named items says which of them are new"
         state.late[:] = before.state.late & (before.state.entries == state.entries)
@@ -247,9 +258,9 @@ class FeaturePolicy:
         return contexts_of(cells, np.concatenate([np.ones((size, 1)), blocks.values], axis=1))
 
 
-def _unknown(cold: SparseModel, arms: int) -> FeatureState:
+def _unentered(model: SparseModel) -> FeatureState:
     """Of items with names, before any release: no row stands for an item yet."""
-    return FeatureState(cold.copy(), None, np.zeros(arms, dtype=np.int32), np.zeros(arms, dtype=np.bool_))
+    return FeatureState(model.copy(), None, np.zeros(model.arms, dtype=np.int32), np.zeros(model.arms, dtype=np.bool_))
 
 
 def _dump_model(state: FeatureState) -> bytes:

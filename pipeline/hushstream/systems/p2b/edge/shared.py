@@ -80,10 +80,10 @@ class SharedModels(Generic[State]):
         if not self._users[place]:
             del self._users[place], self._held[place]
 
-    def states(self) -> list[State]:
-        """Every state that somebody may yet score with, each once."""
-        there = [*(model.state for model in self._newest.values()), *self._held.values()]
-        return list({id(state): state for state in there}.values())
+    def models(self) -> list[SharedModel[State]]:
+        """Every model that somebody may yet score with, each state once."""
+        held = [SharedModel(version, state) for (_, version), state in self._held.items()]
+        return list({id(model.state): model for model in [*self._newest.values(), *held]}.values())
 
     def dump(self, pack: Callable[[State], bytes]) -> list[dict[str, Any]]:
         """All of it as plain values, for a snapshot."""

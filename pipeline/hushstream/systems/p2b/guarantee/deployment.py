@@ -60,6 +60,7 @@ class P2BSystem(Core[P2BConfig]):
         sealing: Recipients | None = None,
         public_dataset: bool = False,
         non_private_arm: bool | None = None,
+        start: ExportedModel | None = None,
     ) -> P2BSystem:
         """Join a configuration and an encoder's centroids, (k, d) in units of 2^-16.
 
@@ -69,13 +70,14 @@ class P2BSystem(Core[P2BConfig]):
             sealing: the shuffler's public keys; given exactly where slots are sealed.
             public_dataset: whether it is a replay of a public dataset.
             non_private_arm: whether that replay has a model of exact interactions, too; by default it has.
+            start: what new users begin with.
 
         Raises:
-            ConfigurationError: the encoder or keys do not fit the configuration, a record would be too large,
+            ConfigurationError: the encoder, keys or start do not fit the configuration, a record would be too large,
                 or the budget pays for nothing.
         """
         compared = public_dataset and non_private_arm is not False
-        return cls._joined(config, CodesForm.of(config, lattice), sealing, None, public_dataset, compared)
+        return cls._joined(config, CodesForm.of(config, lattice, start), sealing, None, public_dataset, compared)
 
     @classmethod
     def declared(
@@ -101,7 +103,7 @@ class P2BSystem(Core[P2BConfig]):
         """
         if config.devices and start is not None:
             raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
-        return cls._joined(config, FeaturesForm(config, start), sealing, signing, public_dataset, compared=False)
+        return cls._joined(config, FeaturesForm.of(config, start), sealing, signing, public_dataset, compared=False)
 
     @classmethod
     def _joined(
@@ -192,7 +194,12 @@ class P2BSystem(Core[P2BConfig]):
         if not config.named_items:
             return None
         return CatalogueRules(
-            config.arms, reuse_after_ms(config), self.digest, config.item_features, config.items_from_requests
+            config.arms,
+            reuse_after_ms(config),
+            self.digest,
+            config.item_features,
+            config.items_from_requests,
+            known=self.linear.known,
         )
 
     @property
@@ -258,7 +265,7 @@ class P2BSystem(Core[P2BConfig]):
     @property
     def start(self) -> ExportedModel | None:
         """What new users begin with; None where they begin with nothing."""
-        return self.form.start if isinstance(self.form, FeaturesForm) else None
+        return self.form.start
 
     @property
     def paid(self) -> Prices:

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.values import ConfigurationError, require
+from hushstream.learners.linucb import LinUCBModel
+from hushstream.learners.onehot import OneHotModel
 from hushstream.learners.sparse import SparseModel
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
@@ -37,9 +39,10 @@ from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import LinUCBPolicy, OneHotPolicy, SharedPolicy
 from hushstream.systems.p2b.guarantee.promise import layout_of_slots
 from hushstream.systems.p2b.guarantee.summed import require_code_sizes, resolve_codes, summed_of
-from hushstream.systems.p2b.model_file import ExportedModel
-from hushstream.systems.p2b.server.pooling import started
-from hushstream.systems.p2b.server.warm_start import cold_start
+from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
+from hushstream.systems.p2b.server.estimate import ModelSums
+from hushstream.systems.p2b.server.pooling import added, started
+from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start
 
 
 class SlotForm(Protocol):
@@ -52,6 +55,10 @@ class SlotForm(Protocol):
 
     slot_record: str
     sealed_record: str
+
+    @property
+    def start(self) -> ExportedModel | None:
+        """An exported model that new users begin with; None where they begin with nothing."""
 
     @property
     def opener(self) -> type[Opener]:
@@ -109,10 +116,17 @@ class SlotForm(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class CodesForm:
-    """Contexts are histograms, and a slot holds the code of one."""
+    """Contexts are histograms, and a slot holds the code of one.
+
+    Attributes:
+        config: of the deployment.
+        encoder: makes codes of contexts.
+        start: an exported model that new users begin with; None where they begin with nothing.
+    """
 
     config: P2BConfig
     encoder: Encoder
+    start: ExportedCodes | None = None
     slot_record = "SlotReport"
     sealed_record = "SealedSlot"
     opener = SealOpener
@@ -121,11 +135,12 @@ class CodesForm:
     parts = 1
 
     @classmethod
-    def of(cls, config: P2BConfig, lattice: NDArray[np.int64]) -> CodesForm:
+    def of(cls, config: P2BConfig, lattice: NDArray[np.int64], start: ExportedModel | None = None) -> CodesForm:
         """With an encoder's centroids, (k, d) in units of 2^-16.
 
         Raises:
-            ConfigurationError: the encoder does not fit the configuration, or a record would be too large.
+            ConfigurationError: the encoder does not fit the configuration, a record would be too large, or a start is
+                of other contexts or items.
         """
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
         expected = (resolve_codes(config), config.context.dimension)
@@ -135,7 +150,7 @@ class CodesForm:
                 f"deployment is frozen, and the encoder belongs to another one"
             )
         require_code_sizes(config, encoder.codes)
-        return cls(config, encoder)
+        return cls(config, encoder, None if start is None else _start_of_codes(start, config, encoder))
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -148,7 +163,8 @@ class CodesForm:
 
     @property
     def fitted(self) -> bytes:
-        return self.encoder.lattice.astype("<i8").tobytes()
+        """See `SlotForm.fitted`: the centroids, and what users begin with."""
+        return self.encoder.lattice.astype("<i8").tobytes() + (b"" if self.start is None else self.start.digest)
 
     def require_content(self, content: bytes) -> None:
         unpack(content, *self.shape, self.config.release.levels)
@@ -172,8 +188,19 @@ class CodesForm:
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
         learner = self.config.learner
-        place = (self.encoder, self.config.arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
-        return OneHotPolicy(*place) if self.config.encoder.features == "onehot" else LinUCBPolicy(*place)
+        onehot, arms = self.config.encoder.features == "onehot", self.config.arms
+        place = (self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
+        policy = OneHotPolicy(*place) if onehot else LinUCBPolicy(*place)
+        if self.start is not None:
+            begun = added(self.start, self._cold)
+            policy.adopt(tracks[0], 0, begun.gram, begun.moment)
+        return policy
+
+    @property
+    def _cold(self) -> ModelSums:
+        place = (self.config.arms, self.dimension, self.config.learner.ridge)
+        cold = OneHotModel.cold(*place) if self.config.encoder.features == "onehot" else LinUCBModel.cold(*place)
+        return ModelSums(cold.gram, cold.moment, 0.0)
 
     @property
     def choice(self) -> SlotChoice:
@@ -198,16 +225,23 @@ class FeaturesForm:
     """
 
     config: P2BConfig
-    start: ExportedModel | None = None
+    start: ExportedFeatures | None = None
     slot_record = "FeatureSlot"
     sealed_record = SLOT_RECORD
     opener = ContentOpener
 
     def __post_init__(self) -> None:
-        """Refuse a layout whose records would be too large, and a start of other features or items."""
+        """Refuse a layout whose records would be too large."""
         summed_of(self.config).check()
-        if self.start is not None:
-            _require_start(self.start, self.config)
+
+    @classmethod
+    def of(cls, config: P2BConfig, start: ExportedModel | None = None) -> FeaturesForm:
+        """Of a configuration.
+
+        Raises:
+            ConfigurationError: a record would be too large, or a start is of other features or items.
+        """
+        return cls(config, None if start is None else _start_of_features(start, config))
 
     @property
     def crowd_record(self) -> str:
@@ -271,12 +305,26 @@ class FeaturesForm:
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
         layout = self.layout
-        start = cold_start(layout.arms, layout.cells, len(layout.schema.table))
-        policy = FeaturePolicy(layout, SparseModel.of(*start), (cold, *tracks))
+        policy = FeaturePolicy(layout, SparseModel.of(*self._cold), (cold, *tracks))
         if self.start is not None:
-            means, variances, reward_variance = started(self.start, start)
+            means, variances, reward_variance = self.beginning
             policy.adopt(tracks[0], 0, means, variances, np.array([reward_variance]))
         return policy
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Ids of the items that are known beforehand, where items have names; none elsewhere."""
+        return () if self.start is None or not self.config.named_items else tuple(map(str, self.start.items))
+
+    @property
+    def beginning(self) -> WarmStart:
+        """What users begin with before any window; arrays of whoever asks."""
+        return self._cold if self.start is None else started(self.start, self._cold)
+
+    @property
+    def _cold(self) -> WarmStart:
+        layout = self.layout
+        return cold_start(layout.arms, layout.cells, len(layout.schema.table))
 
     @property
     def chance(self) -> float | None:
@@ -307,18 +355,62 @@ class FeaturesForm:
         }
 
 
-def _require_start(start: ExportedModel, config: P2BConfig) -> None:
-    """Refuse a start that no user of this deployment could begin with.
+def require_form(start: ExportedModel, config: P2BConfig) -> None:
+    """Refuse a start of another form.
 
     Raises:
-        ConfigurationError: items have names, there are more of them, or other features.
+        ConfigurationError: it is of one.
     """
-    require(not config.named_items, "start", "none where items have names", "one")
+    require(start.form == config.release.form, "start", f"a model of release.form: {config.release.form}", start.form)
+
+
+def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatures:
+    """A start that users of this deployment can begin with.
+
+    Raises:
+        ConfigurationError: its items are told apart otherwise, there are more of them, or it is of other features.
+    """
+    require_form(start, config)
+    assert isinstance(start, ExportedFeatures), "that is its form"
     items = list(start.items)
-    expected = f"a model of items numbered from 0, at most {config.arms}"
-    require(items == list(range(len(items))) and len(items) <= config.arms, "start", expected, len(items))
-    expected = "a model of the features that this deployment declares"
-    require(start.schema.digest == config.context.schema.digest, "start", expected, "another")
+    if config.named_items:
+        named = all(isinstance(item, str) for item in items) and len(set(items)) == len(items)
+        require(named, "start", "a model of items by id, as items have names here", "one of items by number")
+    else:
+        numbered = items == list(range(len(items)))
+        require(
+            numbered, "start", "a model of items numbered from 0, as items have no names here", "one of other items"
+        )
+    require(len(items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(items))
+    here = config.context.schema
+    if start.schema.digest != here.digest:
+        expected, got = (", ".join(one.features) for one in (here, start.schema))
+        raise ConfigurationError(
+            f"start: expected a model of the features that this deployment declares ({expected}), got one of {got}, "
+            f"declared otherwise"
+        )
+    return start
+
+
+def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -> ExportedCodes:
+    """A start that users of this deployment can begin with.
+
+    Raises:
+        ConfigurationError: it was learned on something else, or of more items or other contexts.
+    """
+    require_form(start, config)
+    assert isinstance(start, ExportedCodes), "that is its form"
+    wanted, got = (config.encoder.features, "onehot" if start.onehot else "centroid")
+    require(got == wanted, "start", f"a model learned on encoder.features: {wanted}", got)
+    require(
+        len(start.items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(start.items)
+    )
+    dimension = start.encoder.dimension
+    require(dimension == encoder.dimension, "start", f"a model of contexts of {encoder.dimension} entries", dimension)
+    if start.onehot:
+        same = start.encoder.digits == encoder.digits and np.array_equal(start.encoder.lattice, encoder.lattice)
+        require(same, "start", "a model of the centroids of this deployment", "one of others")
+    return start
 
 
 def layout_digest(layout: FeatureLayout) -> bytes:

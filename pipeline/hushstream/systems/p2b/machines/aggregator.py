@@ -33,6 +33,7 @@ from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
 from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.pooling import added
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
@@ -289,6 +290,9 @@ class PrivateTotals:
                 self._centroids,
                 config.learner.ridge,
             )
+        start = self._system.coded.start
+        if start is not None:
+            sums = added(start, sums)
         return ModelFields(
             sums.gram,
             sums.moment,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hushstream.engine.catalogue import rows_of_known
 from hushstream.engine.journal.chain import EXACT
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
@@ -24,7 +25,7 @@ from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foret
 from hushstream.systems.p2b.server.item_totals import Int32, ItemTotals
 from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
-from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start, warm_start
+from hushstream.systems.p2b.server.warm_start import WarmStart, warm_start
 from hushstream.systems.p2b.shuffler.windows import ItemRows
 
 
@@ -96,9 +97,11 @@ class FeatureTotals:
         found = effects(form.layout, *totals.worth())
         start, slots = warm_start(found, form.chance, self._horizon), found.slots
         if form.start is not None:
-            # A product in order: powers are rounded differently by different machines.
-            faded = math.prod(repeat(self._kept.fade, totals.crowds))
-            start, slots = pooled(form.start, start, found.slots, faded), found.slots + faded * form.start.slots
+            faded = _faded(self._kept)
+            rows = np.arange(len(form.start.items))
+            behind = np.full(len(rows), found.slots)
+            start = pooled(form.start, start, rows, behind, found.slots, faded)
+            slots = found.slots + faded * form.start.slots
         return FeatureModelFields(
             start,
             form.layout_digest,
@@ -140,11 +143,9 @@ class NamedTotals:
         config = system.config
         self._form = system.linear
         self._horizon = config.slot.after_interactions
-        carried = system.window_tree is not None
-        make = partial(ItemTotals, *self._form.shape, carried)
-        self._kept = HalfLives(make, fades_of_crowds(config), config.partitions.shuffler)
         self._as_stated = True
         self._system = system
+        self._kept = HalfLives(self._make, fades_of_crowds(config), config.partitions.shuffler)
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
@@ -169,7 +170,7 @@ class NamedTotals:
     def model(self) -> FeatureModelFields:
         """The model that follows from the totals: rows that never had an item are noise, and left as they begin."""
         totals, form = self._kept.best, self._form
-        start = cold_start(*form.shape, blocks=len(form.layout.schema.table))
+        start = form.beginning
         rows = np.flatnonzero(totals.entries > 0)
         slots = 0.0
         if rows.size:
@@ -178,6 +179,11 @@ class NamedTotals:
             known = warm_start(found, form.chance, self._horizon)
             start.means[rows], start.variances[rows] = known.means, known.variances
             start, slots = start._replace(reward_variance=known.reward_variance), found.slots
+        if form.start is not None:
+            same = np.flatnonzero(rows_of_known(totals.entries, len(form.start.items)))
+            faded = _faded(self._kept)
+            start = pooled(form.start, start, same, slots * totals.behind(same), slots, faded)
+            slots += faded * form.start.slots
         return FeatureModelFields(
             start,
             form.layout_digest,
@@ -219,10 +225,20 @@ class NamedTotals:
         layout = replace(self._form.layout, arms=int(rows.size))
         return foretold(layout, totals.worth(rows), Worth(window.ones[rows], window.zeros[rows], window.variance))
 
+    def _make(self, fade: float) -> ItemTotals:
+        carried, started = self._system.window_tree is not None, self._form.start is not None
+        return ItemTotals(*self._form.shape, carried, fade, started)
+
     def _read(self, dumped: bytes, fade: float) -> ItemTotals:
-        totals = ItemTotals(*self._form.shape, self._system.window_tree is not None, fade)
+        totals = self._make(fade)
         totals.load(dumped)
         return totals
+
+
+def _faded(kept: HalfLives[Any]) -> float:
+    """What is left of the weight of windows before the first one."""
+    # A product in order: powers are rounded differently by different machines.
+    return math.prod(repeat(kept.fade, kept.best.crowds))
 
 
 def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:

@@ -362,12 +362,13 @@ class LearnerMachine(DecisionRole):
 
     def _change_item(self, changed: Changed, batch: Batch) -> None:
         """Take a change of the catalogue, and tell shufflers, ahead of every slot that names its version."""
+        assert self.items is not None, "nobody reads changes where items have no names"
+        catalogue = self.items.catalogue
+        before = catalogue.entries
         found = self.take_item(changed, batch)
         if found is None:
             return
-        assert self.items is not None, "a change was taken"
-        catalogue = self.items.catalogue
-        if found.entered == catalogue.version:
+        if found.entered != before[found.row]:
             assert isinstance(self.terms.policy, FeaturePolicy), "items have names where features are declared"
             self.terms.policy.entered(found.row)
         batch.releases.extend(item_rows_outputs(self.system, catalogue, self.chain.encode))

@@ -13,30 +13,30 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
-from hushstream.engine.values import ConfigurationError, require
+from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
+from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
 from hushstream.systems.p2b.device.errors import BadModel
 from hushstream.systems.p2b.device.signing import SigningKey, SigningKeys
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.form import FeaturesForm
+from hushstream.systems.p2b.guarantee.form import CodesForm, FeaturesForm, require_form
 from hushstream.systems.p2b.guarantee.summed import summed_of
-from hushstream.systems.p2b.model_file import ExportedModel
+from hushstream.systems.p2b.model_file import ExportedCodes, ExportedModel
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
 ENCODER, SEALING, START = "encoder.json", "sealing.json", "start.json"
 SIGNING, AGREEMENT = "signing.json", "agreement.json"
 
-STARTED_FROM = PreparedFrom(
-    "start", "a model that `hushstream model export` wrote as JSON, which new users begin with; p2b's declared features"
-)
+STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wrote as JSON, which new users begin with")
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
@@ -48,7 +48,8 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     """
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
-    if STARTED_FROM.name in given.inputs:
+    started = STARTED_FROM.name in given.inputs
+    if started:
         made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
     if config.slot.sealed and given.keys is not None:
         ring = given.keys(SEALING_ZONE)
@@ -62,9 +63,11 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
             P2BSystem.declared(config, False, read_start(there), *_published_keys(config, there))
         )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
-        files = {**artefacts.files, **made}
-        sealing = read_sealing(Artefacts(artefacts.where, files)) if config.slot.sealed else None
-        made[ENCODER] = encoder_file(P2BSystem.fitted(config, sealing))
+        there = Artefacts(artefacts.where, {**artefacts.files, **made})
+        sealing = read_sealing(there) if config.slot.sealed else None
+        made[ENCODER] = encoder_file(_encoder_of(read_start(there)) or P2BSystem.fitted(config, sealing).encoder)
+    if started:
+        _require_start(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
     return made
 
 
@@ -77,6 +80,17 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
     if not summed_of(config).fits_encoder:
         start, sealing_keys = read_start(artefacts), _published_keys(config, artefacts)
         return P2BSystem.declared(config, artefacts.public_dataset is not None, start, *sealing_keys)
+    sealing, start = read_sealing(artefacts) if config.slot.sealed else None, read_start(artefacts)
+    public, lattice = artefacts.public_dataset is not None, _read_lattice(config, artefacts)
+    return P2BSystem.of(config, lattice, sealing, public, artefacts.non_private_arm, start)
+
+
+def _read_lattice(config: P2BConfig, artefacts: Artefacts) -> NDArray[np.int64]:
+    """The fitted centroids, (k, d) in units of 2^-16.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or belong to another configuration.
+    """
     where = artefacts.path(ENCODER)
     content = artefacts.json(ENCODER, "the fitted encoder")
     try:
@@ -92,8 +106,7 @@ def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
             f"{where}: expected centroids fitted for {config.context.digits} digits, got {digits!r}; "
             f"the configuration of a deployment is frozen, and the encoder belongs to another one"
         )
-    sealing = read_sealing(artefacts) if config.slot.sealed else None
-    return P2BSystem.of(config, lattice, sealing, artefacts.public_dataset is not None, artefacts.non_private_arm)
+    return lattice
 
 
 def read_start(artefacts: Artefacts) -> ExportedModel | None:
@@ -109,7 +122,7 @@ def _exported(content: bytes, where: str) -> ExportedModel:
     try:
         model = ExportedModel.read(content)
         # Without these nobody can go on from it.
-        _ = model.paid, model.reward_variance, model.slots
+        _ = model.paid, model.slots
     except HushstreamError as error:
         raise ConfigurationError(f"{where}: {error}") from None
     return model
@@ -119,22 +132,37 @@ def _start_of(config: P2BConfig, artefacts: Artefacts, where: str, text: str) ->
     """The artefact of a model that is named for it.
 
     Raises:
-        ConfigurationError: it is none that users of this deployment could begin with, or another one than before.
+        ConfigurationError: it is no such model, one of another form, or another one than before.
     """
-    form = config.release.form
-    require(form == "features", "start", "none for form codes", "one")
     model = _exported(text.encode(), where)
-    FeaturesForm(config, model)
+    require_form(model, config)
     before = read_start(artefacts)
     if before is not None and before.digest != model.digest:
         raise ConfigurationError(f"{where}: expected the model that this deployment began with, got another")
     return {START: model.as_json()}
 
 
-def encoder_file(system: P2BSystem) -> bytes:
+def _require_start(config: P2BConfig, artefacts: Artefacts) -> None:
+    """Refuse a start that no user of this deployment could begin with.
+
+    Raises:
+        ConfigurationError: it is such a one.
+    """
+    start = read_start(artefacts)
+    if summed_of(config).fits_encoder:
+        CodesForm.of(config, _read_lattice(config, artefacts), start)
+    else:
+        FeaturesForm.of(config, start)
+
+
+def _encoder_of(start: ExportedModel | None) -> Encoder | None:
+    """The encoder whose codes a start was learned on: a deployment that begins with it takes it over."""
+    return start.encoder if isinstance(start, ExportedCodes) and start.onehot else None
+
+
+def encoder_file(encoder: Encoder) -> bytes:
     """A fitted encoder."""
-    content = {"digits": system.config.context.digits, "centroids": system.encoder.lattice.tolist()}
-    return json.dumps(content).encode()
+    return json.dumps({"digits": encoder.digits, "centroids": encoder.lattice.tolist()}).encode()
 
 
 def read_sealing(artefacts: Artefacts) -> Recipients:

@@ -13,10 +13,9 @@ from hushstream.features.kinds import Boolean, Category, Cross, DayOfWeek, Embed
 from hushstream.features.schema import FeatureSchema
 from hushstream.privacy.amounts import delta_from_bytes, delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import prices_json
-from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.models import decode_model
-from hushstream.systems.p2b.model_file import ExportedModel, Golden
+from hushstream.systems.p2b.model_file import Context, ExportedCodes, ExportedFeatures, ExportedModel, Golden
 from hushstream.systems.p2b.reports.model_report import released_fields, shown_rows
 
 Float64 = NDArray[np.float64]
@@ -30,16 +29,41 @@ def export_model(
     """A version of the released model, the newest if none is named; arguments as of `read_model`.
 
     Raises:
-        HushstreamError: there is no such version, or it is one of codes.
+        HushstreamError: there is no such version.
     """
-    if system.config.release.form != "features":
-        raise HushstreamError("model: expected a deployment of declared features, got one of codes")
     fields = released_fields(system, values, version)
-    arrays = decode_model(system, fields).arrays
+    if system.config.release.form == "codes":
+        return _of_codes(system, fields)
+    return _of_features(system, fields, catalogue)
+
+
+def _of_features(system: P2BSystem, fields: Mapping[str, Any], catalogue: Catalogue | None) -> ExportedFeatures:
+    arrays = decode_model(system, dict(fields)).arrays
     rows, shown = shown_rows(system, fields, catalogue)
     schema: FeatureSchema = system.linear.layout.schema
     items = tuple(one.item for one in shown)
-    about = {
+    decided = _Decided(system, arrays, rows, items)
+    golden = tuple(
+        decided.of(context, np.frombuffer(schema.encode(context).row, np.uint8)) for context in _contexts(schema)
+    )
+    about = {**_about(system, fields), "reward_variance": fields["reward_variance"]}
+    return ExportedFeatures(about, items, golden, schema, arrays[0][rows], arrays[1][rows])
+
+
+def _of_codes(system: P2BSystem, fields: Mapping[str, Any]) -> ExportedCodes:
+    arrays = decode_model(system, dict(fields)).arrays
+    items, learner = tuple(range(system.config.arms)), system.config.learner
+    decided = _Decided(system, arrays, np.arange(len(items)), items)
+    contexts = _histograms(system.config.context.dimension)
+    golden = tuple(decided.of(context, np.array(context, dtype=np.float32)) for context in contexts)
+    onehot = system.config.encoder.features == "onehot"
+    return ExportedCodes(
+        _about(system, fields), items, golden, system.encoder, onehot, learner.alpha, learner.ridge, *arrays
+    )
+
+
+def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
         "system": "p2b",
         "deployment": system.config.deployment,
         "config_digest": system.digest.hex(),
@@ -48,26 +72,36 @@ def export_model(
         "epsilon": epsilon_float(fields["epsilon_micro"]),
         "delta": float_up(delta_value(delta_from_bytes(fields["delta_units"]))),
         "private_as_stated": fields["private_as_stated"],
-        "reward_variance": fields["reward_variance"],
         "paid": prices_json(system.paid),
     }
-    golden = tuple(_decided(system, arrays, rows, items, context) for context in _contexts(schema))
-    return ExportedModel(about, schema, items, arrays[0][rows], arrays[1][rows], golden)
 
 
-def _decided(
-    system: P2BSystem,
-    arrays: tuple[Float64, ...],
-    rows: NDArray[np.intp],
-    items: Sequence[int | str],
-    context: Mapping[str, Any],
-) -> Golden:
+class _Decided:
     """What the learner's kernel decides for somebody who was never seen."""
-    policy, track = system.policy(), TRACKS[0]
-    policy.adopt(track, 1, *arrays)
-    row = np.frombuffer(system.linear.layout.schema.encode(context).row, np.uint8)
-    scores = np.asarray(policy.scores(policy.shared(track).state, row), dtype=np.float64)[rows]
-    return Golden(context, scores.tolist(), items[int(scores.argmax())])
+
+    def __init__(
+        self, system: P2BSystem, arrays: tuple[Float64, ...], rows: NDArray[np.intp], items: Sequence[int | str]
+    ) -> None:
+        """With a model's arrays, in some rows of which items stand."""
+        self._policy, self._rows, self._items = system.policy(), rows, items
+        self._policy.adopt(TRACKS[0], 1, *arrays)
+
+    def of(self, context: Context, encoded: NDArray[Any]) -> Golden:
+        """For a context, which the kernel is given as it is encoded."""
+        state = self._policy.shared(TRACKS[0]).state
+        scores = np.asarray(self._policy.scores(state, encoded), dtype=np.float64)[self._rows]
+        return Golden(context, scores.tolist(), self._items[int(scores.argmax())])
+
+
+def _histograms(dimension: int) -> list[list[float]]:
+    """Contexts with one entry, or with two in several shares, none of anybody."""
+    found = []
+    for number in range(_GOLDEN):
+        share, context = (1.0, 0.5, 0.75, 0.25)[number // dimension % 4], [0.0] * dimension
+        context[number % dimension] += share
+        context[(number + 1) % dimension] += 1.0 - share
+        found.append(context)
+    return found
 
 
 def _contexts(schema: FeatureSchema) -> list[dict[str, Any]]:

@@ -285,7 +285,7 @@ def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | N
 
 
 def shown_rows(
-    system: P2BSystem, fields: dict[str, Any], catalogue: Catalogue | None
+    system: P2BSystem, fields: Mapping[str, Any], catalogue: Catalogue | None
 ) -> tuple[NDArray[np.intp], list[ShownItem]]:
     """Rows of a model that items stand in, (n,), and what these are called."""
     if catalogue is None:

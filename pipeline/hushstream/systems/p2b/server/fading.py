@@ -40,7 +40,7 @@ class Weights:
     """
 
     def __init__(self, fade: float, rows: int) -> None:
-        """Begin with no window; ``fade`` in (0, 1)."""
+        """Begin with no window; ``fade`` in (0, 1], 1 where windows do not fade."""
         self.fade = fade
         self.slots: Float64 = np.zeros(rows)
         self.squares: Float64 = np.zeros(rows)
@@ -53,6 +53,11 @@ class Weights:
         """Let all windows fade, and put one of so many slots behind some rows."""
         self.slots = self.slots * self.fade + np.where(rows, float(slots), 0.0)
         self.squares = self.squares * (self.fade * self.fade) + np.where(rows, float(slots), 0.0)
+
+    @property
+    def worth_slots(self) -> Float64:
+        """(rows,) as many slots as the windows behind each row are worth; 0 where there is none."""
+        return self.slots * self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
 
     def worth(self, ones: Float64, zeros: Float64, variance: float | Float64) -> Worth:
         """Weighed sums as those of as many slots as they are worth.

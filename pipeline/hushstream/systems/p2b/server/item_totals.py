@@ -8,8 +8,11 @@ had not heard of the item yet counts for the other rows alone.
 them publishes what it adds to the counter's total: the sum from a window on is one total less another, and its variance
 is taken as that of both together. A window that is left out is such a difference as well, of the totals around it.
 
-Where windows fade (`hushstream.systems.p2b.server.forgetting`) that holds as well: a row whose item entered after
-window s has the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
+Where windows fade (`hushstream.systems.p2b.server.forgetting`) that holds as well: a row whose item entered after window s has
+the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
+
+A deployment that begins with a model pools it with what its own windows say of each item, so there it is kept how many
+slots lie behind each row, also where windows do not fade.
 """
 
 from __future__ import annotations
@@ -40,13 +43,20 @@ class ItemTotals:
         slots: in all windows (public), nulls included.
     """
 
-    def __init__(self, rows: int, cells: int, carried: bool, fade: float = 1.0) -> None:
-        """Begin with none; ``carried``: windows run through a counter; ``fade``: of weights, a window, in (0, 1]."""
+    def __init__(self, rows: int, cells: int, carried: bool, fade: float = 1.0, started: bool = False) -> None:
+        """Begin with none.
+
+        Args:
+            rows, cells: K and P.
+            carried: whether windows run through a counter.
+            fade: of weights, a window, in (0, 1].
+            started: whether the deployment begins with a model, which `behind` is for.
+        """
         # All windows as one, for the checks, and for the variance that a row does without.
         self._all = CrowdTotals(rows, cells, fade)
         self._carried = carried
         self._fade = fade
-        self._weights = None if fade == 1.0 else Weights(fade, rows)
+        self._weights = Weights(fade, rows) if started or fade < 1.0 else None
         self.catalogue = 0
         self.entries: Int32 = np.zeros(rows, dtype=np.int32)
         self.ones: npt.NDArray[Any] = np.zeros_like(self._all.ones)
@@ -85,6 +95,7 @@ class ItemTotals:
         if self._weights is not None:
             self._weights.restart(newer)
             self._weights.add(slots, ~older)
+        if self._fade < 1.0:
             self.ones, self.zeros = self.ones * self._fade, self.zeros * self._fade
             self.variances = self.variances * (self._fade * self._fade)
         self.ones[~older] += ones[~older]
@@ -93,9 +104,15 @@ class ItemTotals:
         self.entries = np.maximum(self.entries, entries)
         self.catalogue = max(self.catalogue, catalogue)
 
+    def behind(self, rows: Int64) -> Float64:
+        """(n,) which part of all slots lies behind some rows, by what windows are worth; where it is ``started``."""
+        assert self._weights is not None, "expected totals of a deployment that begins with a model"
+        together = self._all.worth_slots
+        return np.asarray(self._weights.worth_slots[rows] / together if together > 0.0 else np.zeros(len(rows)))
+
     def worth(self, rows: Int64) -> Worth:
         """The sums of some rows as a model is made of them."""
-        if self._weights is None:
+        if self._weights is None or self._fade == 1.0:
             return Worth(self.ones[rows], self.zeros[rows], self.variances[rows])
         ones, zeros, variances = self._weights.worth(self.ones, self.zeros, self.variances)
         return Worth(ones[rows], zeros[rows], np.asarray(variances)[rows])
@@ -142,4 +159,4 @@ class ItemTotals:
     @property
     def _sums(self) -> str:
         """How sums are written."""
-        return "<i8" if self._weights is None else "<f8"
+        return "<i8" if self._fade == 1.0 else "<f8"

@@ -76,6 +76,11 @@ class CrowdTotals:
         self.crowds += 1
         self.slots += slots
 
+    @property
+    def worth_slots(self) -> float:
+        """As many slots as the crowds are worth together."""
+        return float(self.slots) if self._weights is None else float(self._weights.worth_slots[0])
+
     def worth(self) -> Worth:
         """The sums as a model is made of them."""
         if self._weights is None:

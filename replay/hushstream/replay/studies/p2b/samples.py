@@ -14,7 +14,7 @@ from hushstream.replay.worlds.shop import shop
 from hushstream.replay.worlds.world import World
 
 _DATASET = "synthetic"
-_LIVE_ROUNDS, _LIVE_WINDOWS, _LIVE_WINDOW_SLOTS = 3, 300, 20
+_LIVE_ROUNDS, _LIVE_WINDOWS, _LIVE_WINDOW_SLOTS, _LIVE_RELEASES = 3, 300, 20, 1024
 
 
 def sample(
@@ -52,6 +52,14 @@ def live(folder: Path, users: int, pace: float) -> Sample:
         "exploration": {"choice": "epsilon", "share": 0.05},
         "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
+        # So large that noise does not hide the answers of so few users.
+        "holdout": {
+            "share": 0.3,
+            "epsilon": 8.0,
+            "decisions_per_user": _LIVE_ROUNDS,
+            "every_seconds": 1.0,
+            "releases": _LIVE_RELEASES,
+        },
     }
     make_folder(folder, parse_config(values), public_dataset="shop")
     system = load(folder)
