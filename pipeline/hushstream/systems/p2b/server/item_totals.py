@@ -8,8 +8,8 @@ had not heard of the item yet counts for the other rows alone.
 them publishes what it adds to the counter's total: the sum from a window on is one total less another, and its variance
 is taken as that of both together. A window that is left out is such a difference as well, of the totals around it.
 
-Where windows fade (`hushstream.systems.p2b.server.forgetting`) that holds as well: a row whose item entered after window s has
-the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
+Where windows fade (`hushstream.systems.p2b.server.forgetting`) that holds as well: a row whose item entered after
+window s has the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
 
 A deployment that begins with a model pools it with what its own windows say of each item, so there it is kept how many
 slots lie behind each row, also where windows do not fade.
