@@ -13,9 +13,9 @@ from rich.console import Console
 
 from hushstream.privacy.promises.promise import REPRODUCIBLE
 from hushstream.replay.catalogue.worlds import make_world
-from hushstream.replay.report.errors import BadResult, ReportNotWritten
 from hushstream.replay.report.replayed import document, table, write
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.values import BadResult, ReportNotWritten
 from hushstream.replay.studies.colin.report import (
     CollaborativeResult,
     RegretRow,

@@ -7,7 +7,7 @@ from importlib.resources import files
 import pytest
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE
-from hushstream.replay.report.errors import ReportNotWritten
+from hushstream.replay.report.values import ReportNotWritten
 from hushstream.replay.report.wording import EXACT, provenance_lines
 from hushstream.replay.studies.p2b.report.document import as_json
 from hushstream.replay.studies.p2b.report.folder import OWNED, write_report

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
+from hushstream.replay.report.values import BadResult
 
 
 def payoff(low: float | None, high: float | None, **more: Any) -> Payoff:

@@ -9,8 +9,8 @@ from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.mechanisms.guarantee import paper_guarantee, slot_sums_guarantee
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.counts import COUNT_CLASSES, slot_public
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
+from hushstream.replay.report.values import BadResult
 from hushstream.replay.studies.p2b.report.results import CellRow, ConditionRow, ConditionSummary
 from hushstream.schemas.reasons import Reason
 from hushstream.systems.catalogue import kinds

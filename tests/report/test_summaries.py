@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.summaries import paired
+from hushstream.replay.report.values import BadResult
 from hushstream.replay.studies.p2b.report.results import ConditionSummary
 from hushstream.replay.studies.p2b.report.summaries import compare, headline, summarise
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hushstream.replay.report.errors import ReportNotWritten
+from hushstream.replay.report.values import ReportNotWritten
 
 RESULTS = "results.json"
 PAGE = "index.html"

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.results import StatedGuarantee
+from hushstream.replay.report.values import BadResult
 
 Verdict = Literal["pays", "does not pay", "too close to call"]
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from hushstream.engine.declare.plan import Plan
 from hushstream.privacy.amounts import count_text
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.palette import BLUE, INK
 from hushstream.replay.report.sheet import Drawing, Sheet, png
+from hushstream.replay.report.values import BadResult
 
 
 def plan_picture(plan: Plan, deployment: str) -> bytes:

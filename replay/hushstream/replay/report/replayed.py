@@ -22,7 +22,6 @@ from rich.text import Text
 
 from hushstream.replay.report import frame
 from hushstream.replay.report.counts import counts_json
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.folder import PAGE, RESULTS, figures_csv, json_bytes, write_files
 from hushstream.replay.report.parts import closing, guarantee_tile, verify_tile, with_meanings
 from hushstream.replay.report.payoff import Payoff, reached
@@ -30,6 +29,7 @@ from hushstream.replay.report.printed import answers, facts_grid, warnings
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee, verify_json
 from hushstream.replay.report.sheet import Drawing, png
 from hushstream.replay.report.summaries import Comparison
+from hushstream.replay.report.values import BadResult
 from hushstream.replay.report.wording import EXACT, provenance, provenance_lines, verify_text
 from hushstream.replay.views import Headline, View
 

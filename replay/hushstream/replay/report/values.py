@@ -1,8 +1,16 @@
-"""Checks of the values that a result is made of: each refusal names the field, what it takes and what came."""
+"""What a result and its folder may be: each refusal names the field, what it takes and what came."""
 
 from __future__ import annotations
 
-from hushstream.replay.report.errors import BadResult
+from hushstream.schemas.errors import HushstreamError
+
+
+class BadResult(HushstreamError):
+    """A result holds a value that is impossible, has no class, or must not be shown."""
+
+
+class ReportNotWritten(HushstreamError):
+    """The folder of a report cannot be written."""
 
 
 def require(condition: bool, name: str, expected: str, got: object) -> None:

@@ -255,7 +255,7 @@ class PrivateTotals:
         self._config = config
         self._domain = (system.codes, config.arms, config.release.levels)
         self._centroids = system.encoder.centroids
-        self._system = system
+        self._system, self._start = system, system.coded.start
         self._totals = CrowdTotals(system.codes, config.arms)
         self._as_stated = True
 
@@ -290,9 +290,8 @@ class PrivateTotals:
                 self._centroids,
                 config.learner.ridge,
             )
-        start = self._system.coded.start
-        if start is not None:
-            sums = added(start, sums)
+        if self._start is not None:
+            sums = added(self._start, sums)
         return ModelFields(
             sums.gram,
             sums.moment,

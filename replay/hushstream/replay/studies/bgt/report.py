@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 
 from hushstream.replay.report import frame
 from hushstream.replay.report.counts import require_classed
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.palette import BLUE, GREY
 from hushstream.replay.report.parts import interval_text
 from hushstream.replay.report.replayed import Columns, Replayed, Shown, figures_table, picture_section, ratio
 from hushstream.replay.report.sheet import Drawing, Sheet
+from hushstream.replay.report.values import BadResult
 from hushstream.replay.report.wording import EXACT
 from hushstream.replay.views import Headline
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from hushstream.replay.report.counts import require_classed, slot_public
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.payoff import Payoff, reached
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.summaries import Comparison
-from hushstream.replay.report.values import require, whole
+from hushstream.replay.report.values import BadResult, require, whole
 
 COLD = "cold"
 WARM_NONPRIVATE = "warm_nonprivate"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.replay.report.errors import BadResult
 from hushstream.replay.report.payoff import Payoff, paired_gap
 from hushstream.replay.report.summaries import NORMAL_975, Comparison, paired
+from hushstream.replay.report.values import BadResult
 from hushstream.replay.studies.p2b.report.results import (
     COLD,
     WARM_NONPRIVATE,
