@@ -1,9 +1,12 @@
-"""What one interaction, slot, window, step and user take on disk and in memory: a replay in this process, by topic.
+"""What one interaction and one user take of disk, memory and CPU: a replay in this process, by topic and role.
 
     python deploy/docs/sizes.py [--dimension 10] [--arms 10] [--users 500] ...
     python deploy/docs/sizes.py --system NAME --help
+    python deploy/docs/sizes.py --rate 15000 --people 1000000 --partitions 100    and what so many need by that
 
-Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps.
+Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps. CPU time is
+of the machines, which fold what arrives one by one: what Kafka's client and the serving of metrics take comes on top
+(`hushstream bench` measures whole workers). The auditor's is that of `hushstream verify` over the same records.
 The data is synthetic; sizes follow from the configuration and hardly from what is in the records.
 """
 
@@ -12,16 +15,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import inspect
+import math
 import sys
 import tempfile
+import time
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.machine import Machine
+from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -30,6 +37,109 @@ from hushstream.replay.study import studies
 
 KEYS = KeySource(seed=1)
 SAMPLES = {name: study.sample for name, study in studies().items() if study.sample is not None}
+
+BUSY = 0.6
+"""The share of a core that is planned for: what is left takes peaks, and the others' work after a failure."""
+COPIES = 3
+BROKER_BYTES = 10
+"""What a broker's log adds to a record."""
+DAY_SECONDS = 86_400
+
+
+class Measured(NamedTuple):
+    """What one run found.
+
+    Attributes:
+        interactions, users: of the run.
+        topics: records and bytes of every topic that holds something.
+        seconds: CPU time of each role's machines, and of the auditor.
+        state, memory: bytes of all machines of each role, packed and in memory.
+    """
+
+    interactions: int
+    users: int
+    topics: Mapping[str, tuple[int, int]]
+    seconds: Mapping[str, float]
+    state: Mapping[str, int]
+    memory: Mapping[str, int]
+
+    def as_lines(self) -> Iterator[str]:
+        """The tables by topic and by role."""
+        yield f"{'topic':18}{'records':>9}{'bytes a record':>16}{'bytes an interaction':>22}"
+        for name, (records, size) in self.topics.items():
+            yield f"{name:18}{records:9}{size / max(1, records):16.0f}{size / self.interactions:22.1f}"
+        for role, memory in self.memory.items():
+            yield f"{role}: state {self.state[role] / self.users:.0f} bytes a user, memory {memory / self.users:.0f}"
+        for role, seconds in self.seconds.items():
+            yield f"{role}: {1e6 * seconds / self.interactions:.1f} us of CPU an interaction"
+
+
+class Asked(NamedTuple):
+    """What a deployment has to take.
+
+    Attributes:
+        rate: interactions a second at its busiest.
+        people: users whose state is kept.
+        partitions: home partitions of the role that answers.
+    """
+
+    rate: float
+    people: int
+    partitions: int
+
+
+def needs(found: Measured, asked: Asked, kept_ms: Mapping[str, int | None], answering: str) -> Iterator[str]:
+    """What so many interactions and users need, a line each, if each takes what one took here.
+
+    Args:
+        found: by a run.
+        asked: how many there are.
+        kept_ms: how long each topic is kept; None for ever.
+        answering: the role whose homes are the partitions; the others have one.
+    """
+    yield ""
+    yield (
+        f"What {asked.rate:,.0f} interactions a second of {asked.people:,} users need, by these figures; of a core "
+        f"{BUSY:.0%} is planned"
+    )
+    for role, seconds in found.seconds.items():
+        cores = asked.rate * seconds / found.interactions
+        homes = asked.partitions if role == answering else 1
+        told = f"{role}: {cores:.2f} cores busy, so {math.ceil(cores / BUSY):,} of them"
+        if role in found.memory:
+            memory, state = (held[role] / found.users * asked.people / homes for held in (found.memory, found.state))
+            told += f"; a partition holds at most {memory / 1e6:,.1f} MB in memory, {state / 1e6:,.1f} MB on disk"
+        if role == answering and cores / BUSY > homes:
+            told += f"; {homes:,} partitions are too few: at least {math.ceil(cores / BUSY):,}"
+        yield told
+    rates = {name: asked.rate * (size + BROKER_BYTES * records) / found.interactions
+             for name, (records, size) in found.topics.items()}  # fmt: skip
+    yield f"brokers: {sum(rates.values()) / 1e6:,.2f} MB a second come in, {COPIES} times as much is written"
+    days = {name: kept / 1000 / DAY_SECONDS for name, kept in kept_ms.items() if kept is not None}
+    lasting = sum(rate for name, rate in rates.items() if name not in days)
+    fading = sum(rate * DAY_SECONDS * days[name] for name, rate in rates.items() if name in days)
+    yield (
+        f"disk of each copy, at that rate all day: {fading / 1e9:,.1f} GB that is deleted in time, and "
+        f"{lasting * DAY_SECONDS / 1e9:,.1f} GB a day that stays until journals are trimmed"
+    )
+
+
+def timed(machine: Machine, spent: Callable[[float], None]) -> Machine:
+    """A machine that says how much CPU time its folds take."""
+
+    def meter(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            begin = time.thread_time()
+            try:
+                return work(*given)
+            finally:
+                spent(time.thread_time() - begin)
+
+        return run
+
+    for name in ("ready", "fold"):
+        setattr(machine, name, meter(getattr(machine, name)))
+    return machine
 
 
 def machines_of(system: System) -> dict[str, list[Machine]]:
@@ -40,13 +150,37 @@ def machines_of(system: System) -> dict[str, list[Machine]]:
     }
 
 
-def play(sample: Sample) -> tuple[LogCopy, dict[str, list[Machine]]]:
-    """All topics after the users were played, and the machines at the end."""
+def play(sample: Sample) -> tuple[LogCopy, dict[str, list[Machine]], dict[str, float]]:
+    """All topics after the users were played, the machines at the end, and the CPU seconds of each role."""
     log = MemoryLog()
     machines = machines_of(sample.system)
-    driver = DirectDriver(log, [machine for found in machines.values() for machine in found], bytes(32))
+    seconds = dict.fromkeys(machines, 0.0)
+
+    def spending(role: str) -> Callable[[float], None]:
+        def spent(more: float) -> None:
+            seconds[role] += more
+
+        return spent
+
+    driven = [timed(machine, spending(role)) for role, found in machines.items() for machine in found]
+    driver = DirectDriver(log, driven, bytes(32))
     asyncio.run(_played(sample, DirectEventLog(log, driver, asked_partitions(sample.system))))
-    return LogCopy.of(log), machines
+    return LogCopy.of(log), machines, seconds
+
+
+def measure(sample: Sample, users: int) -> Measured:
+    """Play a sample of so many users, and have it audited.
+
+    Raises:
+        AssertionError: what was published does not follow from the logs.
+    """
+    logs, machines, seconds = play(sample)
+    begin = time.thread_time()
+    assert verify(logs, sample.system, KEYS).ok, "the sample does not verify"
+    seconds["auditor"] = time.thread_time() - begin
+    held = {role: state_of(machines[role], fresh, logs) for role, fresh in machines_of(sample.system).items()}
+    state, memory = ({role: sizes[place] for role, sizes in held.items()} for place in (0, 1))
+    return Measured(sample.interactions, users, topic_sizes(logs), seconds, state, memory)
 
 
 def topic_sizes(logs: LogCopy) -> Mapping[str, tuple[int, int]]:
@@ -86,23 +220,32 @@ def shape_of(system: str, arguments: list[str]) -> dict[str, int]:
     return {name: value for name, value in vars(parser.parse_args(arguments)).items() if name != "system"}
 
 
+def asked_of(given: argparse.Namespace) -> Asked | None:
+    """What is to be taken, if that is asked."""
+    if given.rate is None:
+        return None
+    if given.rate <= 0 or min(given.people, given.partitions) < 1:
+        raise SystemExit("sizes: expected a rate above 0, and people and partitions from 1 on")
+    return Asked(given.rate, given.people, given.partitions)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--system", choices=SAMPLES, default=next(iter(SAMPLES)))
+    parser.add_argument("--rate", type=float)
+    parser.add_argument("--people", type=int, default=1_000_000)
+    parser.add_argument("--partitions", type=int, default=100)
     given, rest = parser.parse_known_args(arguments)
-    shape = shape_of(given.system, rest)
+    shape, asked = shape_of(given.system, rest), asked_of(given)
     with tempfile.TemporaryDirectory(prefix="hushstream-sizes-") as folder:
         sample = SAMPLES[given.system](Path(folder), **shape)
-        logs, machines = play(sample)
-    users = shape["users"]
+        found = measure(sample, shape["users"])
     print(f"{given.system}: {sample.interactions} interactions, {', '.join(f'{n} {v}' for n, v in shape.items())}")
-    print(f"{'topic':18}{'records':>9}{'bytes a record':>16}{'bytes an interaction':>22}")
-    for name, (records, size) in topic_sizes(logs).items():
-        print(f"{name:18}{records:9}{size / max(1, records):16.0f}{size / sample.interactions:22.1f}")
-    for role, fresh in machines_of(sample.system).items():
-        packed, memory = state_of(machines[role], fresh, logs)
-        print(f"{role}: state {packed / users:.0f} bytes a user, memory {memory / users:.0f}")
+    print(*found.as_lines(), sep="\n")
+    if asked is not None:
+        kept_ms = {topic.name: topic.retention_ms for topic in sample.system.topics}
+        print(*needs(found, asked, kept_ms, sample.system.roles[0].name), sep="\n")
     return 0
 
 

@@ -15,18 +15,37 @@ TOPICS = {
     "p2b": {"contexts", "clicks", "decisions", "reports", "journal-shuffler", "crowds", "ledger", "models"},
     "colin": {"contexts", "clicks", "decisions", "rewards", "journal-counter", "releases", "ledger", "models"},
 }
+ASKED = ("--rate", "1e6", "--people", "1000", "--partitions", "2")
 ROLES = {"p2b": ("learner", "shuffler", "aggregator"), "colin": ("learner", "counter", "aggregator")}
 
 
 @pytest.mark.sweep(keep=["colin"])
 @pytest.mark.parametrize("system", ["p2b", "colin"])
 def test_every_topic_and_every_role_is_counted(system: str, deploy: Path, script: Any) -> None:
-    answer = script(deploy / "docs" / "sizes.py", "--system", system, *SMALL[system])
+    answer = script(deploy / "docs" / "sizes.py", "--system", system, *ASKED, *SMALL[system])
     assert answer.returncode == 0, answer.stderr
-    lines = [line.split() for line in answer.stdout.splitlines()[2:]]
+    told, _, needed = answer.stdout.partition("\n\n")
+    lines = [line.split() for line in told.splitlines()[2:] if "us of CPU" not in line]
     counted = {words[0]: (int(words[1]), float(words[2])) for words in lines if not words[0].endswith(":")}
     assert counted.keys() >= TOPICS[system]
     assert all(records > 0 and size > 0 for records, size in counted.values())
     held = {words[0].rstrip(":"): float(words[2]) for words in lines if words[0].endswith(":")}
     assert tuple(held) == ROLES[system]
     assert min(held.values()) > 0
+    micros = {line.split(":")[0]: float(line.split()[1]) for line in told.splitlines() if "us of CPU" in line}
+    assert tuple(micros) == (*ROLES[system], "auditor")
+    # A million a second and a microsecond an interaction make a core.
+    cores = {
+        line.split(":")[0]: float(line.split()[1].replace(",", "")) for line in needed.splitlines() if "cores" in line
+    }
+    for role, micro in micros.items():
+        assert cores[role] == pytest.approx(micro, abs=0.06)
+    learner = next(line for line in needed.splitlines() if line.startswith("learner:"))
+    assert "2 partitions are too few: at least " in learner
+    assert held["learner"] * 1000 / 2 / 1e6 == pytest.approx(float(learner.split("at most ")[1].split()[0]), abs=0.06)
+
+
+def test_what_cannot_be_asked_is_refused(deploy: Path, script: Any) -> None:
+    answer = script(deploy / "docs" / "sizes.py", "--rate", "0", *SMALL["p2b"])
+    assert answer.returncode == 1
+    assert "expected a rate above 0, and people and partitions from 1 on" in answer.stderr
