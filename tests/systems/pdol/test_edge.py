@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.systems.pdol.conftest import join_rows
 
-from hushstream.systems.pdol.algorithm.edge import Refusal, admit, quantise, unit_rows, within_allowance
+from hushstream.systems.pdol.algorithm.edge import Refusal, admit, quantise, unit_rows
 from hushstream.systems.pdol.algorithm.rows import Rows, null_rows, sums_by_row
 from hushstream.systems.pdol.configuration import UNIT
 from hushstream.systems.pdol.errors import BadRows
+from hushstream.systems.pdol.nodes.home import within_allowance
 
 NAN, INF = float("nan"), float("inf")
 GOOD = ([0, 2], [0.6, 0.8], 1)
@@ -142,10 +143,12 @@ def test_columns_that_make_no_rows_are_refused() -> None:
 
 
 def test_an_allowance_is_charged_whatever_the_slot_holds_and_never_beyond_its_cap() -> None:
-    spent: dict = {}
-    assert [within_allowance(spent, user, 2) for user in "abaab"] == [True, True, True, False, True]
-    assert [within_allowance(spent, user, 2) for user in "ac"] == [False, True]
-    assert spent == {"a": 2, "b": 2, "c": 1}
+    spent: dict[bytes, int] = {}
+    ann, ben, cem = b"a", b"b", b"c"
+    asked = (ann, ben, ann, ann, ben)
+    assert [within_allowance(spent, user, 2) for user in asked] == [True, True, True, False, True]
+    assert [within_allowance(spent, user, 2) for user in (ann, cem)] == [False, True]
+    assert spent == {ann: 2, ben: 2, cem: 1}
 
 
 def test_unit_rows_scales_each_record_and_leaves_zeros() -> None:

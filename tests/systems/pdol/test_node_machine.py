@@ -14,7 +14,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdol.nodes.counter_sharing import counter_home
-from hushstream.systems.pdol.nodes.incoming import MAX_RECORDS
+from hushstream.systems.pdol.nodes.home import MAX_RECORDS
 
 CASES = settings(max_examples=12, deadline=None)
 EPOCH_NONCE = bytes(range(16))

@@ -26,11 +26,11 @@ from hushstream.counting import (
     best_tree,
 )
 from hushstream.engine.declare.topics import contents_on
-from hushstream.privacy.amounts import DELTA_ONE, Cost
+from hushstream.engine.noise.exact_sums import exact_guarantee
 from hushstream.privacy.mechanisms.guarantee import OPEN_IN
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.privacy.promises.contents import Content, Form
-from hushstream.privacy.promises.promise import Guarantee, Lifetime
+from hushstream.privacy.promises.promise import Guarantee
 from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, FeatureConfig
 from hushstream.systems.colin.topics import TOPICS
 
@@ -121,7 +121,9 @@ def epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: in
 
 def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
     if release.mechanism == "exact":
-        return _no_guarantee(release)
+        contents, neighbours = collaborative_contents(release), (NEIGHBOURS.relation, NEIGHBOURS.unit)
+        exact = exact_guarantee(*neighbours, release.rewards_per_user, "counter", contents)
+        return replace(exact, public_participation=True)
     if release.mechanism == "noisy-reward":
         return _noisy_reward_guarantee(release)
     return counter_guarantee_of(release, features, nodes)
@@ -130,27 +132,6 @@ def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, node
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:
     promise = local_reward_of(release).guarantee(release.rewards_per_user, deployment="hosted")
     return replace(promise, not_protected=(*NOT_PROTECTED, *promise.not_protected))
-
-
-def _no_guarantee(release: ContinualConfig) -> Guarantee:
-    nothing = Cost(0, DELTA_ONE)
-    return Guarantee(
-        mechanism="exact: no noise at all, for replays of public datasets",
-        relation=NEIGHBOURS.relation,
-        unit=NEIGHBOURS.unit,
-        cost=nothing,
-        replace_one=nothing,
-        lifetime=Lifetime(release.rewards_per_user, 1, nothing, nothing),
-        sensitivity=0,
-        norm="nothing is hidden",
-        zone="counter",
-        deployment="hosted",
-        residue_units=0,
-        not_protected=("anything",),
-        private_as_stated=False,
-        contents=collaborative_contents(release),
-        public_participation=True,
-    )
 
 
 TRUSTED = frozenset({"edge", "counter"})

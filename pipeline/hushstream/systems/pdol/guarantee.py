@@ -31,7 +31,8 @@ from fractions import Fraction
 from hushstream.counting import Neighbours
 from hushstream.counting.calibration import residue_units
 from hushstream.engine.declare.topics import contents_on
-from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, count_text, delta_units, epsilon_micro
+from hushstream.engine.noise.exact_sums import exact_guarantee
+from hushstream.privacy.amounts import MICRO, Cost, count_text, delta_units, epsilon_micro
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.promises.contents import Content, Form
 from hushstream.privacy.promises.promise import Claim, Guarantee, Lifetime
@@ -64,7 +65,8 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
     if config.gossip is not None:
         return _gossip_guarantee(config, config.gossip)
     if config.sharing.counter == "exact":
-        return _nothing(config)
+        contents, neighbours = pdol_contents(config), (NEIGHBOURS.relation, NEIGHBOURS.unit)
+        return exact_guarantee(*neighbours, config.records.records_per_user, "edge", contents)
     plan = plan_of(config.sharing, config.records.dimension)
     promise = plan.guarantee(NEIGHBOURS, config.records.records_per_user, "hosted", "edge")
     return replace(
@@ -152,26 +154,6 @@ def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost
     rounds = gossip.rounds if gossip.gradient_at == "own" else records
     first = noise_law(gossip, 1, config.records.dimension)
     return Cost(micro, residue_units(rounds * config.records.dimension * first.residue, micro))
-
-
-def _nothing(config: PdolConfig) -> Guarantee:
-    nothing = Cost(0, DELTA_ONE)
-    return Guarantee(
-        mechanism="exact: no noise at all, for replays of public datasets",
-        relation=NEIGHBOURS.relation,
-        unit=NEIGHBOURS.unit,
-        cost=nothing,
-        replace_one=nothing,
-        lifetime=Lifetime(config.records.records_per_user, 1, nothing, nothing),
-        sensitivity=0,
-        norm="nothing is hidden",
-        zone="edge",
-        deployment="hosted",
-        residue_units=0,
-        not_protected=("anything",),
-        private_as_stated=False,
-        contents=pdol_contents(config),
-    )
 
 
 def _sizes(config: PdolConfig) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,18 @@ def privacy_columns(guarantee: Guarantee) -> Row:
         "private_as_stated": guarantee.private_as_stated,
         "marks": "; ".join(guarantee.marks),
     }
+
+
+def pick(rows: Sequence[Row], **wanted: Any) -> Row:
+    """The one row with these columns.
+
+    Raises:
+        KeyError: there is none, or several.
+    """
+    found = [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+    if len(found) != 1:
+        raise KeyError(f"expected one row with {wanted}, got {len(found)}")
+    return found[0]
 
 
 def over_seeds(values: NDArray[np.float64]) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from hushstream.counting.calibration import residue_units
 from hushstream.engine.declare.topics import contents_on
+from hushstream.engine.noise.exact_sums import exact_guarantee
 from hushstream.privacy.amounts import DELTA_ONE, Cost, count_text, delta_units
 from hushstream.privacy.conversions import rho_to_epsilon_micro
 from hushstream.privacy.mechanisms.gaussian import gaussian_residue
@@ -41,7 +42,7 @@ _EDGE = "ratings, from whoever controls the device or the application's process"
 def epoch_guarantee(config: BgtConfig, deployment: Deployment = "hosted", rounds: int = ROUNDS) -> Guarantee:
     """What the first rounds together promise of one user; all of them, where nothing else is said."""
     if config.release.noise == "exact":
-        return _nothing(config, deployment)
+        return exact_guarantee(RELATION, UNIT_OF_PROMISE, 1, ZONE, bgt_contents(config), deployment)
     cost, against = user_cost(config, 1, rounds), user_cost(config, 2, rounds)
     prices = ", ".join(f"{rho_micro(number, config.release) / 1e6:g}" for number in range(rounds))
     which = f"the {_WORDS[ROUNDS]} rounds" if rounds == ROUNDS else f"the first {_WORDS[rounds]} of {ROUNDS} rounds"
@@ -103,26 +104,6 @@ def _residue(config: BgtConfig, epsilon_micro: int, times: int, rounds: int) -> 
             changed_cells(one, config) * gaussian_residue(*variance_of(number, one, config)) for one in possible
         )
     return residue_units(times * variation, epsilon_micro)
-
-
-def _nothing(config: BgtConfig, deployment: Deployment) -> Guarantee:
-    nothing = Cost(0, DELTA_ONE)
-    return Guarantee(
-        mechanism="exact: no noise at all, for replays of public datasets",
-        relation=RELATION,
-        unit=UNIT_OF_PROMISE,
-        cost=nothing,
-        replace_one=nothing,
-        lifetime=Lifetime(1, 1, nothing, nothing),
-        sensitivity=0,
-        norm="nothing is hidden",
-        zone=ZONE,
-        deployment=deployment,
-        residue_units=0,
-        not_protected=("anything",),
-        private_as_stated=False,
-        contents=bgt_contents(config),
-    )
 
 
 TRUSTED = frozenset({"edge", "shuffler"})

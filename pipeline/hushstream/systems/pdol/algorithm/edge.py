@@ -6,9 +6,7 @@ norm that rounds to 1 decides nothing. Truncation goes toward zero, so it never 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, MutableMapping
 from enum import IntEnum
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,26 +102,6 @@ def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
     outside = (rows.indices < 0) | (rows.indices >= dimension)
     why[sums_by_row(outside.astype(np.int64), rows.indptr) > 0] = Refusal.INDEX
     return rows.without(why != 0), why
-
-
-Person = TypeVar("Person", bound=Hashable)
-
-
-def within_allowance(spent: MutableMapping[Person, int], user: Person, cap: int) -> bool:
-    """Charge a slot to its user, whatever it holds, and say whether the allowance still covers it.
-
-    Args:
-        spent: slots so far by user; raised by each slot up to the cap, so that it is bounded.
-        user: whose slot it is.
-        cap: `RecordConfig.records_per_user`.
-
-    Returns:
-        False where a null slot goes out instead, which nobody can tell.
-    """
-    before = spent.get(user, 0)
-    if before < cap:
-        spent[user] = before + 1
-    return before < cap
 
 
 def unit_rows(indptr: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -26,10 +26,9 @@ from hushstream.systems.pdol.algorithm.counters import Counters
 from hushstream.systems.pdol.algorithm.gradient import predictions, scores
 from hushstream.systems.pdol.algorithm.local import NodePredictors
 from hushstream.systems.pdol.algorithm.node import NodeState
-from hushstream.systems.pdol.algorithm.slot import Slot, labelled
+from hushstream.systems.pdol.algorithm.rows import Slot, labelled
 from hushstream.systems.pdol.deployment import TRACK, PdolSystem
-from hushstream.systems.pdol.nodes.home import HomeMachine, home_state
-from hushstream.systems.pdol.nodes.incoming import Slots
+from hushstream.systems.pdol.nodes.home import HomeMachine, Slots, home_state
 
 
 class CounterSharing(DeclaresFields):

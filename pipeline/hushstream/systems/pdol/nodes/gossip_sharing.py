@@ -29,12 +29,10 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.systems.pdol.algorithm.gossip import GossipNode, draw_noise, gossip_address, noise_law, require_gossip
 from hushstream.systems.pdol.algorithm.graphs import mixing_of
-from hushstream.systems.pdol.algorithm.rows import Rows, sums_by_row
-from hushstream.systems.pdol.algorithm.slot import Slot, labelled
+from hushstream.systems.pdol.algorithm.rows import Rows, Slot, labelled, sums_by_row
 from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
-from hushstream.systems.pdol.nodes.home import HomeMachine, home_state
-from hushstream.systems.pdol.nodes.incoming import Slots
+from hushstream.systems.pdol.nodes.home import HomeMachine, Slots, home_state
 from hushstream.systems.pdol.outcomes import PdolOutcome
 
 if TYPE_CHECKING:

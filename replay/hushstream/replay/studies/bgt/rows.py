@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -54,18 +53,6 @@ def promise_of(task: Task) -> Guarantee:
 def promised(task: Task) -> Row:
     """The same as columns."""
     return privacy_columns(promise_of(task))
-
-
-def pick(rows: Sequence[Row], **wanted: Any) -> Row:
-    """The one row with these columns.
-
-    Raises:
-        KeyError: there is none, or several.
-    """
-    found = [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
-    if len(found) != 1:
-        raise KeyError(f"expected one row with {wanted}, got {len(found)}")
-    return found[0]
 
 
 def within(name: str, value: float, aim: float, most: float, unit: str = "RMSE") -> BenchRow:

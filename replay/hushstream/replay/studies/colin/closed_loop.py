@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from hushstream.client.client import Client
 from hushstream.client.logs.event_log import EventLog
 from hushstream.replay.progress import Progress
+from hushstream.replay.runners.next_version import await_version
 from hushstream.replay.studies.colin.worlds.related import CollaborativeWorld
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 
-MODEL_TIMEOUT_SECONDS = 60.0
-_POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
+_ANSWER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ class CollaborativeLoop:
         Raises:
             HushstreamError: no model came of a phase that ended, in time.
         """
-        started = time.perf_counter()
+        started, context = time.perf_counter(), self._world.contexts(np.array([0]), 0)[0]
         async with Client(log) as client:
             for phase in range(self._plan.phases):
                 await asyncio.gather(*(self._user(client, user, phase) for user in range(self._world.users)))
                 await asyncio.gather(*self._feedback)
                 self._feedback.clear()
                 await client.end_phase(phase)
-                await self._await_version(client, log.partitions(), phase)
+                await await_version(client, self._probes(log.partitions()), context, phase, _ANSWER_SECONDS)
         self.played.seconds = time.perf_counter() - started
         return self.played
 
@@ -145,25 +145,10 @@ class CollaborativeLoop:
         played.regret[place] = means.max() - means[arm]
         played.random_regret[place] = means.max() - means.mean()
 
-    async def _await_version(self, client: Client, partitions: int, phase: int) -> None:
-        """Ask as a user of each partition, without ever showing the answer, until it comes from the new model."""
-        context = self._world.contexts(np.array([0]), 0)[0]
-        names = [user_name(user) for user in range(self._world.users)]
-        for partition in range(partitions):
-            name = next((name for name in names if partition_of(name, partitions) == partition), None)
-            if name is None:
-                continue
-            deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
-            for poll in range(1_000_000):
-                decision = await client.decide(f"probe:{phase}:{partition}:{poll}", name, context, timeout=60.0)
-                if decision.model_version > phase:
-                    break
-                if time.perf_counter() > deadline:
-                    raise HushstreamError(
-                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
-                        f"none; are all roles running?"
-                    )
-                await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
+    def _probes(self, partitions: int) -> dict[int, str]:
+        """A user of each partition that has one."""
+        names = [user_name(user) for user in reversed(range(self._world.users))]
+        return {partition_of(name, partitions): name for name in names}
 
 
 async def _answer(client: Client, event_id: str, name: str, arm: int, reward: float) -> None:

@@ -20,17 +20,16 @@ import numpy as np
 from hushstream.client.client import Client
 from hushstream.client.logs.event_log import EventLog
 from hushstream.replay.progress import Progress
+from hushstream.replay.runners.next_version import await_version
 from hushstream.replay.studies.pdap.worlds.vendors import Arrivals, Float64, Int64, VendorWorld
 from hushstream.replay.worlds.draws import Draws
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
-MODEL_TIMEOUT_SECONDS = 60.0
 _ANSWER_SECONDS = 180.0
 """The first answers wait until as many workers as there are vendors have started, on however few processors."""
 
-_POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
 _AT_ONCE = 256
 _SAMPLED = 16
 
@@ -121,7 +120,7 @@ class PdapLoop:
         Raises:
             HushstreamError: no model came of a phase that ended, in time.
         """
-        started = time.perf_counter()
+        started, context = time.perf_counter(), np.full(self._config.dimension, 0.5, dtype=np.float32)
         async with AsyncExitStack() as stack:
             logs = [log_of(vendor) for vendor in self._lines]
             clients = [Client(log, party=vendor) for log, vendor in zip(logs, self._lines, strict=True)]
@@ -132,7 +131,7 @@ class PdapLoop:
                 for client in clients:
                     await client.end_phase(phase)
                 for client, log in zip(clients, logs, strict=True):
-                    await self._await_version(client, log.partitions(), phase)
+                    await await_version(client, _probes(log.partitions()), context, phase, _ANSWER_SECONDS)
         self.played.seconds = time.perf_counter() - started
         return self.played
 
@@ -166,23 +165,13 @@ class PdapLoop:
         played.chosen[event], played.chances[event], played.clicks[event] = arm, chance, clicked
         return clicked
 
-    async def _await_version(self, client: Client, partitions: int, phase: int) -> None:
-        """Ask as a user of each partition, without ever showing the answer, until it comes from the new model."""
-        context = np.full(self._config.dimension, 0.5, dtype=np.float32)
-        for partition in range(partitions):
-            user = next(name for n in count() if partition_of(name := f"probe-{n}", partitions) == partition)
-            deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS
-            for poll in count():
-                event = f"probe:{phase}:{partition}:{poll}"
-                decision = await client.decide(event, user, context, timeout=_ANSWER_SECONDS)
-                if decision.model_version > phase:
-                    break
-                if time.perf_counter() > deadline:
-                    raise HushstreamError(
-                        f"phase {phase}: expected its model within {MODEL_TIMEOUT_SECONDS:g} s of the phase's end, got "
-                        f"none; are all roles running?"
-                    )
-                await asyncio.sleep(_POLL_SECONDS[min(poll, len(_POLL_SECONDS) - 1)])
+
+def _probes(partitions: int) -> dict[int, str]:
+    """A user of each partition."""
+    return {
+        partition: next(name for n in count() if partition_of(name := f"probe-{n}", partitions) == partition)
+        for partition in range(partitions)
+    }
 
 
 async def _answer(client: Client, event: str, user: str, arm: int, clicked: bool) -> None:

@@ -64,18 +64,6 @@ def row_of(task: Task, played: Mapping[Task, Played], seeds: Sequence[int], **fr
     }
 
 
-def pick(rows: Sequence[Row], **wanted: Any) -> Row:
-    """The one row with these columns.
-
-    Raises:
-        KeyError: there is none, or several.
-    """
-    found = [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
-    if len(found) != 1:
-        raise KeyError(f"expected one row with {wanted}, got {len(found)}")
-    return found[0]
-
-
 def _column(name: str, values: Sequence[float]) -> Row:
     mean, low, high = over_seeds(np.array(values))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hushstream.replay.bench.rows import BenchRow, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.rows import Row, privacy_columns
+from hushstream.replay.experiments.rows import Row, pick, privacy_columns
 from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.bgt.baselines import Baseline, baseline
@@ -24,7 +24,7 @@ from hushstream.replay.studies.bgt.experiments.paper import (
     total_rho,
 )
 from hushstream.replay.studies.bgt.play import Task, play
-from hushstream.replay.studies.bgt.rows import SEEDS, SETTINGS, SOURCE, pick, promised, score_columns, value_columns
+from hushstream.replay.studies.bgt.rows import SEEDS, SETTINGS, SOURCE, promised, score_columns, value_columns
 
 NAME = "bgt-table"
 TITLE = "The paper's schedules, what it prints, and the sound form"

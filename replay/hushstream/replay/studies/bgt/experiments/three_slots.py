@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.rows import Row
+from hushstream.replay.experiments.rows import Row, pick
 from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.bgt.baselines import NAMES, Baseline, baseline
@@ -17,7 +17,6 @@ from hushstream.replay.studies.bgt.rows import (
     SEEDS,
     SETTINGS,
     SOURCE,
-    pick,
     promised,
     score_columns,
     value_columns,

@@ -8,11 +8,11 @@ from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
 from hushstream.replay.experiments.findings import Description, Findings
-from hushstream.replay.experiments.rows import Row
+from hushstream.replay.experiments.rows import Row, pick
 from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.pdap.play import Form, Task, make_world, play
-from hushstream.replay.studies.pdap.rows import SETTINGS, SOURCE, pick, row_of, under_seeds
+from hushstream.replay.studies.pdap.rows import SETTINGS, SOURCE, row_of, under_seeds
 
 NAME = "pdap-sharing"
 TITLE = "What sharing is worth, by epsilon, items and contexts"
