@@ -16,6 +16,7 @@ from hushstream.client import Client, Item
 from hushstream.engine.catalogue import CatalogueFull
 from hushstream.engine.configuration import ExplorationConfig
 from hushstream.engine.records import InputRecord
+from hushstream.features.schema import declare as declare_features
 from hushstream.ops.decision_table import MAPPING, TABLE, decision_table
 from hushstream.ops.log_copy import LogCopy, whole
 from hushstream.replay.logged.evaluate import policy_values
@@ -23,11 +24,13 @@ from hushstream.replay.logged.log import LoggedDataset
 from hushstream.replay.logged.mapping import load_mapping
 from hushstream.replay.logged.table import stream_table
 from hushstream.schemas.errors import HushstreamError
+from hushstream.systems.p2b.model_file import ExportedFeatures
 from hushstream.systems.p2b.system import declare
 from recordings import KEYS, Loop
 
 pytestmark = pytest.mark.slow
 
+COUNTRY = {"country": {"kind": "category", "vocabulary": ["de", "fr"]}}
 HALF = ExplorationConfig("epsilon", share=0.5)
 CLICKS = np.array(
     [[0.1, 0.5, 0.3, 0.2, 0.4], [0.6, 0.2, 0.3, 0.1, 0.4], [0.3, 0.3, 0.3, 0.7, 0.1], [0.2, 0.4, 0.6, 0.3, 0.2]]
@@ -175,20 +178,35 @@ def test_the_files_are_read_by_evaluate_marked_internal_and_the_owners_alone(rig
         decision_table(LogCopy({}), declare(rig.system))
 
 
-def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(tmp_path: Path) -> None:
+def started_from(*items: str) -> dict[str, tuple[str, str]]:
+    """What a deployment is prepared from that begins with a model of these items, if there are any."""
+    if not items:
+        return {}
+    schema, paid = declare_features(COUNTRY), {"epsilon_micro": 1, "delta_units": "0"}
+    about = {"deployment": "before", "version": 1, "slots": 9.0, "reward_variance": 0.2}
+    means = np.full((len(items), schema.cells + 1), 0.1)
+    paid_twice = {"paid": {"which": paid, "took_part": paid}}
+    model = ExportedFeatures({**about, **paid_twice}, items, (), schema, means, means)
+    return {"start": ("model.json", model.as_json().decode())}
+
+
+@pytest.mark.parametrize("known", [(), ("b", "z")], ids=["begun with nothing", "begun with a model"])
+def test_where_items_have_names_a_row_means_the_item_that_it_stood_for_then(
+    tmp_path: Path, known: tuple[str, ...]
+) -> None:
     """Of two items that had one row, each has its own decisions; eligible are those that were on offer."""
     values = {
         "system": "p2b",
         "deployment": "named",
         "items": {"capacity": 2, "named": True},
-        "features": {"country": {"kind": "category", "vocabulary": ["de", "fr"]}},
+        "features": COUNTRY,
         "expected_slots": 40,
         "slot": {"after_interactions": 2, "period_seconds": 1.0},
         "release": {"form": "features", "sums": "fresh"},
         "feedback": {"settle_seconds": 1.0, "attribution_window_seconds": 2.0},
         "exploration": {"choice": "epsilon", "share": 0.5},
     }
-    loop = Loop(prepare(tmp_path / "d", parse_config(values), keys=KEYS))
+    loop = Loop(prepare(tmp_path / "d", parse_config(values), started_from(*known), keys=KEYS))
     earned: dict[str, int] = {}
 
     async def visit(client: Client, number: int) -> None:

@@ -291,8 +291,9 @@ class _Items:
 
     def named(self, row: Row, position: int) -> Row:
         """A decision with the numbers of items in place of rows, whose learner had read changes up to an offset."""
-        version = self._catalogue.rules.version_after(bisect_right(self._highs, position))
-        offered, mask = self._offered[version], row.context.eligible
+        changes = bisect_right(self._highs, position)
+        version = self._catalogue.rules.version_after(changes)
+        offered, mask = self._offered[changes], row.context.eligible
         eligible = np.flatnonzero(offered & eligible_mask(mask, len(offered)) if mask else offered)
         of_rows = {int(one): self._number(int(one), version) for one in np.flatnonzero(offered)}
         among = mask_of([of_rows[int(one)] for one in eligible])

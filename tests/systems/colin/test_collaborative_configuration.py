@@ -229,7 +229,7 @@ def test_an_edge_list_that_cannot_be_read_is_refused_by_its_path(tmp_path, capsy
     with pytest.raises(SystemExit) as ended:
         main(["prepare", str(tmp_path), str(tmp_path / "made"), *words])
     assert ended.value.code == 1
-    assert f"{name}: expected a readable list, got " in capsys.readouterr().err
+    assert f"{name}: expected a file of readable text, got " in capsys.readouterr().err
     assert not (tmp_path / "made").exists()
 
 

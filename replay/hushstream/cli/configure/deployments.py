@@ -102,9 +102,9 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
         try:
             found[known[flag].name] = (str(path), path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError:
-            raise ConfigurationError(f"{path}: expected a readable list, got bytes that are no UTF-8") from None
+            raise ConfigurationError(f"{path}: expected a file of readable text, got bytes that are no UTF-8") from None
         except OSError as error:
-            raise ConfigurationError(f"{path}: expected a readable list, got {error.strerror}") from None
+            raise ConfigurationError(f"{path}: expected a file of readable text, got {error.strerror}") from None
     return found
 
 
