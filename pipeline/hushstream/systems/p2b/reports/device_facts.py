@@ -27,7 +27,7 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
             f"What leaves a device: {many} in a life, of {size} bytes each, whatever is in it, after "
             f"{slot.after_interactions} decisions; and requests for the model, which is the same for everybody. It "
             f"leaves within {wait:,.4g} hours of the decision that completes it, at a time that a coin draws, or "
-            "when the device next runs. There is no cookie, no credential and no id but the slot's, which is used once.",
+            "when the device next runs. There is no cookie, no credential and no id but the slot's, used once.",
             DEVICES,
         ),
         *_FACTS,
