@@ -1,8 +1,8 @@
 """What an `EdgeAgent` chooses and learns with where features are declared: sparse kernels on blocks of rows.
 
-A context is the bytes of a row. Its blocks are found once for all rows that are scored together (`prepare`), or when one
-is asked for, and kept for the last few thousand rows; behind those they are found again from the bytes, so a decision
-that waits keeps a few bytes.
+A context is the bytes of a row. Its blocks are found once for all rows that are scored together (`prepare`), or when
+one is asked for, and kept for the last few thousand rows; behind those they are found again from the bytes, so a
+decision that waits keeps a few bytes.
 
 Where items have names, a row of the model stands for one item after another. What was decided keeps the version of the
 catalogue behind its context: it goes into the slot, and what is older than its row's item is learned by nobody. What a
