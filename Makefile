@@ -8,7 +8,7 @@ export OPENBLAS_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE
 QUIETLY := --quiet --disable-pip-version-check
 
-.PHONY: install life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts drill-upgrade lock clean
+.PHONY: install life demo picture quickstart test test-all test-elsewhere accountant mutants paths check docs stories manifests bench bench-gateway bench-edge fuzz-gateway kafka-up kafka-up-three kafka-up-secured kafka-down test-kafka test-chaos chaos drill drill-alerts drill-upgrade lock clean
 
 # All commands, in .venv/bin: `. .venv/bin/activate` puts them on the path.
 install: $(VENV)/.installed
@@ -98,6 +98,10 @@ bench: $(VENV)/.installed-dev
 # and Vowpal Wabbit beside it where it is installed.
 bench-gateway: $(VENV)/.installed-dev
 	$(BIN)/python -m hushstream.replay.bench.gateway
+
+# 1,000 devices through a gateway beside the same users hosted: the chance of a click, and verify. Two minutes.
+bench-edge: $(VENV)/.installed-dev
+	$(BIN)/python -m hushstream.replay.studies.p2b.bench.devices
 
 # 100,000 requests made at random: no 500, no traceback, nothing lost that was taken.
 fuzz-gateway: $(VENV)/.installed-dev

@@ -187,11 +187,14 @@ def test_an_agreement_that_does_not_hold_together_is_refused(devices, system, pl
         Agreement.read(json.dumps({**said, place: value}))
 
 
-def test_the_guarantee_says_what_devices_show_and_what_such_a_deployment_cannot_have(devices):
+def test_the_guarantee_says_what_devices_show_and_what_such_a_deployment_cannot_have(devices, tmp_path):
     config = parse_config(devices.VALUES)
     said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
     assert {"devices_see", "devices_cleared", "devices_have_no", "devices_flooded"} <= said.keys()
     assert "never what a slot holds" in said["devices_see"]
+    assert {"devices_send", "devices_ask", "devices_restored", "devices_killed"} <= said.keys()
+    sent = devices.agreed(devices.deployed(tmp_path / "deployment")).body_bytes
+    assert f"one slot in a life, of {sent} bytes each" in said["devices_send"]
     hosted = parse_config({**devices.VALUES, "kind": "hosted", "slot": {}})
     assert not any("devices" in fact.name for fact in KIND.facts(hosted, artefacts_of(Path("nowhere"))))
 

@@ -244,6 +244,7 @@ def test_a_driver_hands_in_its_slot_through_a_restart(tmp_path):
             first = driver()
             item = first.decide("visit", {"country": "fr"}).arm
             first.shown("visit", item)
+            first.flush()
             offset[0] = 0.0
             again = driver()
             await asyncio.to_thread(again.sync)

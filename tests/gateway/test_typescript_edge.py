@@ -57,7 +57,7 @@ async def test_it_gives_what_the_agent_gives(gateways: Any, built_edge: Path) ->
 @pytest.mark.slow
 async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -> None:
     said = await gateways.node(built_edge, "--test", "tests/device.test.mjs")
-    assert gateways.passed(said) == 20
+    assert gateways.passed(said) == 25
 
 
 @pytest.mark.slow
@@ -103,6 +103,39 @@ async def _site(built_edge: Path, script: str, agreement: Any, slots: list[Any])
         yield f"http://localhost:{runner.addresses[0][1]}/"
     finally:
         await runner.cleanup()
+
+
+_TWO_PAGES = """(async () => {
+  const frame = document.createElement("iframe");
+  frame.src = "/";
+  await new Promise((done) => (frame.onload = done) && document.body.append(frame));
+  const agreement = await (await fetch("/agreement.json")).json();
+  const opened = (edge) => edge.EdgeDevice.open({
+    agreement, url: location.href, store: edge.browserStore("shop"), mark: edge.browserMark("shop") });
+  const inner = await frame.contentWindow.eval('import("/dist/edge.min.js")');
+  const pages = [await opened(await import("/dist/edge.min.js")), await opened(inner)];
+  const found = [];
+  for (let number = 0; number < 12; number += 1) {
+    const { item } = await pages[number % 2].decide(`e${number}`, { country: "se" });
+    await pages[(number + 1) % 2].shown(`e${number}`, item);
+    found.push(pages[(number + 1) % 2].status.decided);
+  }
+  await Promise.all(pages.map((page, place) => page.decide(`at once ${place}`, { country: "fr" })));
+  await pages[0].flush();
+  return [found, pages[0].status.decided];
+})()"""
+
+
+@pytest.mark.slow
+@needs_chromium
+async def test_pages_of_one_origin_give_the_state_to_one_another(
+    gateways: Any, built_edge: Path, tmp_path: Path
+) -> None:
+    golden = gateways.module_of("hushstream_edge_golden", EDGE / "golden.py")
+    agreement = golden.agreement(layout_of(declare(_COUNTRY), 4, 1, 1.0, 4000))
+    async with _site(built_edge, "", agreement, []) as address, browser(tmp_path / "profile") as tab:
+        await tab.visit(address)
+        assert await tab.evaluate(_TWO_PAGES) == [list(range(1, 13)), 14]
 
 
 @pytest.mark.slow

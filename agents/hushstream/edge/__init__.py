@@ -6,7 +6,8 @@
     driver.reward("visit-1", choice.arm, 1.0)
     driver.sync()
 
-It needs numpy and cryptography, and nothing else. ``deploy/docs/reference/edge-transport.md`` has what leaves a device.
+`sync` and `flush` write the state. It needs numpy and cryptography, and nothing else.
+``deploy/docs/reference/edge-transport.md`` has what leaves a device.
 """
 
 from hushstream.edge.driver import DeviceDriver

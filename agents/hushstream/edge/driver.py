@@ -1,4 +1,8 @@
-"""Drives a `Device`: its state lies in a file, which is written before a slot leaves; its clock is this machine's."""
+"""Drives a `Device`: its state lies in a file, which is written before a slot leaves; its clock is this machine's.
+
+`DeviceDriver.decide`, `shown` and `reward` answer from memory. What they changed is written by `sync` before anything
+leaves, by `flush`, and at the end of a ``with`` block; a crash before that forgets it, and never gives a second slot.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from hushstream.edge.transport import Answer, Transport, Unreachable
 from hushstream.feedback.join import JoinOutcome
@@ -80,25 +84,33 @@ class DeviceDriver:
 
     def decide(self, event_id: str, values: Mapping[str, Any], eligible: Any = None) -> Choice:
         """See `Device.decide`."""
-        with self._written():
-            return self.device.decide(event_id, values, self._now_ms(), eligible)
+        return self.device.decide(event_id, values, self._now_ms(), eligible)
 
     def shown(self, event_id: str, item: int) -> JoinOutcome:
         """See `Device.shown`."""
-        with self._written():
-            return self.device.shown(event_id, item, self._now_ms())
+        return self.device.shown(event_id, item, self._now_ms())
 
     def reward(self, event_id: str, item: int, reward: float) -> JoinOutcome:
         """See `Device.reward`."""
-        with self._written():
-            return self.device.reward(event_id, item, reward, self._now_ms())
+        return self.device.reward(event_id, item, reward, self._now_ms())
+
+    def flush(self) -> None:
+        """Write what was decided and learned; call it where a visit ends, or `sync`."""
+        self._write()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
 
     def sync(self) -> None:
         """Fetch a newer model if there is one, and send the slots whose time has come; call it now and then.
 
         What the gateway does not answer, and what it refuses for now, is tried again by a later call. A model that must
-        not be taken is not, and the device goes on with the one that it has.
+        not be taken is not, and the device goes on with the one that it has. The state is written first, in any case.
         """
+        self.flush()
         now_ms = self._now_ms()
         if now_ms < self._waits[0]:
             return

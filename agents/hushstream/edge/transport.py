@@ -1,15 +1,19 @@
-"""HTTP as devices speak it: no cookie, no credentials, no id, and one connection for one request."""
+"""HTTP as devices speak it: no cookie, no credentials, no id, and one connection for one request.
+
+`http.client` brings `ssl` and `email` with it, a tenth of a device's start; it is imported with the first request, as a
+device decides before it speaks.
+"""
 
 from __future__ import annotations
 
-import http.client
-import ssl
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from hushstream.schemas.errors import HushstreamError
+
+if TYPE_CHECKING:
+    import ssl
 
 MOST_ANSWER_BYTES = 16 * 1024 * 1024
 
@@ -34,6 +38,8 @@ class Answer(NamedTuple):
     @property
     def time_ms(self) -> int | None:
         """The gateway's clock, as its header `Date` has it."""
+        from email.utils import parsedate_to_datetime
+
         try:
             return round(parsedate_to_datetime(self.headers["date"]).timestamp() * 1000)
         except (KeyError, ValueError, TypeError):
@@ -85,6 +91,8 @@ class Transport:
         return self._ask("GET", "/v1/model", {} if tag is None else {"If-None-Match": tag}, None)
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+        import http.client
+
         made = (
             http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
             if self._secure

@@ -1,15 +1,20 @@
-"""Measure a decision in Chromium: ``python deploy/clients/typescript/edge/bench.py FOLDER`` of the built package.
+"""Measure a decision: ``python deploy/clients/typescript/edge/bench.py FOLDER`` of the built package.
 
-A deployment of 83 cells and 25 items, a user who has learned from 20 interactions. `agent` is the decision alone,
-`device` with its state read and written in IndexedDB.
+A deployment of 83 cells and 25 items. In Chromium, a user who has learned from 20 interactions: `agent` is the decision
+alone, `device` with its state written behind in IndexedDB. In Python a driver with its state in a file, and what its
+import takes. Milliseconds; those named CPU count no time in which the machine did something else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import resource
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "tests" / "shared"))
 import golden  # beside this file
 
 from browser import browser  # the tests' own
+from hushstream.edge import DeviceDriver
 from hushstream.features.schema import declare
 from hushstream.systems.p2b.contribution.feature_layout import layout_of
 
@@ -63,17 +69,23 @@ _MEASURE = """(async () => {
     agent.decide(`e${number}`, schema.encode(values(number)).row, 100 + number);
     if (number % 50 === 0) agent.advance(1e13);
   });
+  let visits = 0;
   const device = await edge.EdgeDevice.open({ agreement: file, url: location.href, store: edge.browserStore("bench"),
-    mark: edge.browserMark("bench") });
-  const whole = await measured(300, (number) => device.decide(`e${number}`, values(number)));
+    mark: edge.browserMark("bench"), now: () => 1e12 + 60_000 * visits });
+  // A visit a minute by the device's clock: what was shown and not rewarded is learned from within a later decision.
+  const whole = await measured(3000, async (number) => {
+    visits = number;
+    await device.decide(`e${number}`, values(number));
+    if (number % 2) void device.shown(`e${number}`);
+  });
+  await device.flush();
   return { cells: agreement.layout.cells, items: agreement.layout.arms, agent: decided, device: whole };
 })()"""
 
 
 async def measure(package: Path) -> dict[str, Any]:
-    """Milliseconds of a decision, by what is measured."""
-    layout = layout_of(declare(_DECLARED), _ITEMS, 1, 1.0, 50_000)
-    agreed = json.dumps(golden.agreement(layout))
+    """Milliseconds of a decision in Chromium, by what is measured."""
+    agreed = _agreed()
 
     async def page(_: web.Request) -> web.Response:
         # Isolated pages have a clock of 5 microseconds, others of 100 or more.
@@ -97,5 +109,70 @@ async def measure(package: Path) -> dict[str, Any]:
         await runner.cleanup()
 
 
+_VISITS = 3000
+_IMPORTS = 5
+
+
+def _agreed() -> str:
+    return json.dumps(golden.agreement(layout_of(declare(_DECLARED), _ITEMS, 1, 1.0, 50_000)))
+
+
+def measure_python() -> dict[str, float]:
+    """Milliseconds of a decision of `DeviceDriver`, a visit a minute by its clock, and of the best of some imports."""
+    with tempfile.TemporaryDirectory() as folder:
+        agreement, now = Path(folder) / "agreement.json", [1e9]
+        agreement.write_text(_agreed(), encoding="utf-8")
+        driver = DeviceDriver(agreement, Path(folder) / "state", "http://localhost", clock=lambda: now[0])
+
+        def visit(number: int) -> None:
+            driver.decide(f"e{number}", _values(number))
+
+        found = {}
+        for name, clock in (("decide", time.perf_counter), ("decide_cpu", time.thread_time)):
+            times = []
+            for number in range(_VISITS):
+                now[0] += 60
+                times.append(_taken(clock, visit, number))
+                if number % 2:
+                    driver.shown(f"e{number}", 0)
+            times.sort()
+            found |= {f"{name}_p50": times[_VISITS // 2], f"{name}_p99": times[_VISITS * 99 // 100]}
+            now[0] += 86_400
+        found["import_cpu"] = min(_import_cpu() for _ in range(_IMPORTS))
+        return {name: round(value, 3) for name, value in found.items()}
+
+
+def _values(number: int) -> dict[str, Any]:
+    return {
+        "country": f"c{number % 20}",
+        "device": "d1",
+        "channel": "s2",
+        "age": 16 + number % 80,
+        "spend": 1 + number,
+        "tenure": number % 3650,
+        "tags": ["t1", "t5"],
+        "hour": number % 24,
+    }
+
+
+def _taken(clock: Callable[[], float], work: Callable[[int], None], number: int) -> float:
+    begun = clock()
+    work(number)
+    return 1000 * (clock() - begun)
+
+
+def _import_cpu() -> float:
+    """CPU milliseconds of a process that imports the device and does nothing."""
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before = spent()
+    subprocess.run([sys.executable, "-c", "import hushstream.edge"], check=True)
+    return 1000 * (spent() - before)
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(measure(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent))), indent=2))
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent)
+    print(json.dumps({"chromium": asyncio.run(measure(folder)), "python": measure_python()}, indent=2))

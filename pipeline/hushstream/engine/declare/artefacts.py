@@ -119,11 +119,14 @@ class PublishedKey:
     Attributes:
         zone: whose key.
         artefact: the file.
-        period_ms: how long a period is, by the configuration: a new key holds from the beginning of one.
-        publish: the new file and the key's public half, from the old one, the key file and the first period.
+        use: what is done with it, for people ("slots are sealed to").
+        period_ms: how long a period is, by the configuration: a new key holds from the beginning of one. None where it
+            holds from a version of the model on.
+        publish: the new file and the key's public half, from the old one, the key file and the first period or version.
     """
 
     zone: str
     artefact: str
-    period_ms: Callable[[Any], int]
+    use: str
+    period_ms: Callable[[Any], int] | None
     publish: Callable[[Artefacts, KeyRing, int], tuple[bytes, bytes]]

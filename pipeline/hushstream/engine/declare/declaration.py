@@ -223,6 +223,10 @@ class System:
         return self.counts[role.homes]
 
 
+DEVICES = "Devices"
+"""The topic of what is said of learners on users' devices."""
+
+
 class Fact(NamedTuple):
     """Something that follows from a configuration and what was prepared.
 
@@ -230,11 +234,13 @@ class Fact(NamedTuple):
         name: its key for scripts.
         value: for scripts.
         text: a line for people.
+        topic: the heading that it stands under; empty for what a deployment gives.
     """
 
     name: str
     value: float
     text: str
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +346,7 @@ class Kind:
         notes: what is allowed and serves nobody.
         plan: what it will bring so many people, before it runs; None for a system that cannot say. It reads public
             numbers alone, and takes a second or two at most.
-        published_key: a key whose public half the artefacts hold, if there is one.
+        published_keys: keys whose public halves the artefacts hold; the first is there wherever another is.
         study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not; None
             for a system that is run and not studied here.
     """
@@ -361,7 +367,7 @@ class Kind:
     check: Callable[[Any], None] = no_objection
     notes: Callable[[Any], Sequence[str]] = no_notes
     plan: Callable[[Any, Artefacts, Audience], Plan] | None = None
-    published_key: PublishedKey | None = None
+    published_keys: tuple[PublishedKey, ...] = ()
     unit: str = "unit"
     keys: Mapping[str, str | None] = field(default_factory=dict)
     language: Language = field(init=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,11 +86,12 @@ def page_head(promises: Promises) -> list[str]:
     return [promises.sentence(), *promises.releases.marks, *(picture(odds) if odds else [])]
 
 
-def page_text(promises: Promises, beside: Sequence[Group] = ()) -> str:
-    """The whole page; ``beside`` are groups that others add."""
+def page_text(promises: Promises, beside: Sequence[Group] = (), keys: Collection[str] | None = None) -> str:
+    """The whole page; ``beside`` are groups that others add. With ``keys`` of groups, those alone."""
     lines = page_head(promises)
     for group in (*groups_of(promises), *beside):
-        lines += ["", *group.as_text()]
+        if keys is None or group.key in keys:
+            lines += ["", *group.as_text()]
     return "\n".join(lines) + "\n"
 
 

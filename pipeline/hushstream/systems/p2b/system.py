@@ -45,6 +45,7 @@ from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.prepared import artefacts as files
+from hushstream.systems.p2b.reports.device_facts import device_facts
 from hushstream.systems.p2b.reports.feature_facts import facts_of
 from hushstream.systems.p2b.reports.lift_report import read_lift
 from hushstream.systems.p2b.reports.model_export import export_model
@@ -306,39 +307,10 @@ def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     return (
         *declared,
         *started_facts(priced(config).promises, start),
-        *(_OF_DEVICES if config.devices else ()),
+        *device_facts(config, lifetime_slots_of(config)),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
     )
-
-
-_OF_DEVICES = (
-    Fact(
-        "devices_see",
-        1.0,
-        "Who sees what of a device: the gateway an address, a time and an opaque id, and never what a slot holds; the "
-        "broker's operator sealed slots of one size; who has the shuffler's sealing key what a slot holds, without an "
-        "address; who has both sides puts them together. The device itself holds all that its user did.",
-    ),
-    Fact(
-        "devices_cleared",
-        1.0,
-        "A device that was cleared, and each further device of one person, is another user: D of them cost D lives, "
-        "and nobody can know it. One that is restored from an older copy numbers its slots anew; none counts twice.",
-    ),
-    Fact(
-        "devices_have_no",
-        1.0,
-        "Decisions are on devices alone: there is no lift over a hold-out, no shadow, and no evaluation on a log.",
-    ),
-    Fact(
-        "devices_flooded",
-        1.0,
-        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount. In the model n "
-        "forged slots weigh as n users do; a gateway limits how many come from one address (devices.slots_per_hour), "
-        "so m addresses send m times as many. A slot that is refused for that is sent later, whatever it holds.",
-    ),
-)
 
 
 def _renewal(config: P2BConfig) -> Sequence[Fact]:
@@ -427,6 +399,9 @@ KIND = Kind(
     facts=_facts,
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
-    published_key=PublishedKey(SEALING_ZONE, files.SEALING, _period_ms, files.publish_sealing),
+    published_keys=(
+        PublishedKey(SEALING_ZONE, files.SEALING, "slots are sealed to", _period_ms, files.publish_sealing),
+        PublishedKey(SIGNING_ZONE, files.SIGNING, "models are signed with", None, files.publish_signing),
+    ),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )

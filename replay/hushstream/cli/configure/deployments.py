@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from hushstream.cli.names import key_files, one_of, storage_zones
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
 from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import working
+from hushstream.engine.declare.artefacts import PublishedKey
 from hushstream.engine.declare.declaration import Kind
 from hushstream.engine.declare.live import require_person_told, require_private
 from hushstream.engine.system import DeploymentValues
@@ -76,7 +77,7 @@ def prepare_command(
     _require_possible(values, path)
     kind = kind_of(values.system)
     inputs = _inputs(kind, context.args)
-    public = kind.published_key
+    public = next(iter(kind.published_keys), None)
     published = public is None or (keys is None and (folder / public.artefact).exists())
     source = None if published else key_source(folder, keys, None)
     with working(f"preparing {folder}", json):
@@ -232,32 +233,60 @@ def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson 
 def keys_publish(
     deployment: DeploymentFolder,
     keys: KeyFolder = None,
+    zone: Annotated[
+        str | None, typer.Option(help="Whose key: sealing (default), or signing where learners are devices.")
+    ] = None,
     after_hours: Annotated[
         float, typer.Option(min=0, help="Until then every learner must have read the new file (default: a day).")
     ] = 24.0,
+    from_version: Annotated[
+        int | None, typer.Option(min=1, help="The first version that the signing key signs; it must not be made yet.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Have slots sealed to the current sealing key, from the first report period after so many hours on.
 
-    It is written beside the configuration, vouched for by the key before it.
+    With --zone signing: have models signed with the current signing key, from a version on. It is written beside the
+    configuration, vouched for by the key before it.
     """
     config = read_config(deployment / CONFIGURATION)
-    public = kind_of(config.system).published_key
-    if public is None:
-        raise HushstreamError(f"keys: expected a system that publishes the public half of a key, got {config.system}")
-    period_ms = public.period_ms(config)
-    from_period = int((time.time() + after_hours * 3600) * 1000) // period_ms + 1
+    public = _published_key(config.system, zone)
     ring = key_source(deployment, keys, None).ring(public.zone)
-    content, half = public.publish(artefacts_of(deployment), ring, from_period)
+    first, begins = _begins(public, config, after_hours, from_version)
+    content, half = public.publish(artefacts_of(deployment), ring, first)
     write_artefact(deployment / public.artefact, content)
-    begins = datetime.fromtimestamp(from_period * period_ms / 1000, UTC).isoformat(timespec="seconds")
     if json:
-        print_json({"public_key": half.hex(), "from_period": from_period, "begins": begins})
+        name = "from_version" if public.period_ms is None else "from_period"
+        print_json({"public_key": half.hex(), name: first, "begins": begins})
     else:
         typer.echo(
-            f"{deployment / public.artefact}: slots are sealed to {half.hex()[:16]}... from {begins} on; give "
-            f"the file to every worker before that, shufflers first"
+            f"{deployment / public.artefact}: {public.use} {half.hex()[:16]}... from {begins} on; give the file to "
+            f"every worker and gateway before that, {'aggregators' if public.period_ms is None else 'shufflers'} first"
         )
+
+
+def _published_key(system: str, zone: str | None) -> PublishedKey:
+    published = kind_of(system).published_keys
+    if not published:
+        raise HushstreamError(f"keys: expected a system that publishes the public half of a key, got {system}")
+    found = next((one for one in published if zone in (None, one.zone)), None)
+    if found is None:
+        known = " or ".join(one.zone for one in published)
+        raise HushstreamError(f"--zone: expected {known}, whose public halves are published, got another")
+    return found
+
+
+def _begins(public: PublishedKey, config: Any, after_hours: float, from_version: int | None) -> tuple[int, str]:
+    """The first period or version of the next key, as a number and for people."""
+    if public.period_ms is None:
+        if from_version is None:
+            raise HushstreamError(f"--from-version: expected the first version of the key of {public.zone}, got none")
+        return from_version, f"version {from_version}"
+    if from_version is not None:
+        raise HushstreamError(f"--from-version: expected it with --zone signing alone, got it for {public.zone}")
+    period_ms = public.period_ms(config)
+    first = int((time.time() + after_hours * 3600) * 1000) // period_ms + 1
+    return first, datetime.fromtimestamp(first * period_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 @keys_app.command(name="retire")

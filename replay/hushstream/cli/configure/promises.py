@@ -24,7 +24,7 @@ from hushstream.cli.options import (
     print_json,
 )
 from hushstream.cli.places import open_place
-from hushstream.engine.declare.declaration import Fact
+from hushstream.engine.declare.declaration import DEVICES, Fact
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.privacy.promises.conversion_table import conversion_lines, conversion_rows
 from hushstream.privacy.promises.page import Group, Line, page_json, page_text
@@ -35,6 +35,12 @@ from hushstream.systems.catalogue import kind_of
 
 if TYPE_CHECKING:
     from hushstream.ops.losses import AcceptedLosses
+
+
+_OF_A_DEVICE = ("person", "conditions", "not_protected")
+"""Groups of a promise (`page.groups_of`) that concern a user of a device."""
+
+_LOSSES = "What operators have accepted to lose"
 
 
 def register(app: typer.Typer) -> None:
@@ -49,6 +55,9 @@ def guarantee(
     prefix: Prefix = None,
     security: SecurityFile = None,
     keys: KeyFolder = None,
+    edge: Annotated[
+        bool, typer.Option("--edge", help="Of devices alone: what leaves one, who sees it, what can go wrong.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """What a configuration promises, to whom, over a lifetime, before anything runs.
@@ -56,13 +65,18 @@ def guarantee(
     First one person, then the unit, what is seen by whom, what it holds under, what is not protected; then the budget
     with how much of what is planned fits it, and the price in every currency (rho of zCDP, and epsilon at deltas from
     1e-5 to 1e-9, for one unit and for all of one user). With --bootstrap also what operators of the running deployment
-    have accepted to lose, and whether that changes the promise.
+    have accepted to lose, and whether that changes the promise. With --edge only what whoever answers for the users of
+    devices needs: the promise to one of them, what leaves a device, and what the promise does not cover.
     """
     path = config_file(config)
     values = read_config(path)
     kind, artefacts = kind_of(values.system), artefacts_of(path.parent)
     promises, budgets = kind.promises(values, artefacts), kind.budgets(values, artefacts)
     facts = tuple(kind.facts(values, artefacts))
+    if edge:
+        facts = tuple(fact for fact in facts if fact.topic == DEVICES)
+    if edge and not facts:
+        raise HushstreamError("guarantee: expected a deployment whose learners are devices (kind edge), got another")
     losses = _losses(path.parent, bootstrap, prefix, security, keys)
     if json:
         found: dict[str, Any] = {
@@ -73,7 +87,8 @@ def guarantee(
         }
         print_json({**page_json(promises), **found})
         return
-    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts, losses)), nl=False)
+    shown = (*_OF_A_DEVICE, DEVICES, _LOSSES) if edge else None
+    typer.echo(page_text(promises, _beside(promises.releases, budgets, facts, losses), shown), nl=False)
 
 
 def _losses(
@@ -93,9 +108,10 @@ def _beside(
 ) -> list[Group]:
     """What stands below the promise, under headings of its own."""
     parts = {
-        "What operators have accepted to lose": [] if losses is None else losses.as_lines(),
+        _LOSSES: [] if losses is None else losses.as_lines(),
         "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
-        "What it gives": [line for fact in facts for line in fact.text.splitlines()],
+        "What it gives": _lines(facts, ""),
+        DEVICES: _lines(facts, DEVICES),
         "Conversions": conversion_lines(promise, conversion_rows(promise)),
     }
     return [
@@ -103,6 +119,10 @@ def _beside(
         for title, texts in parts.items()
         if texts
     ]
+
+
+def _lines(facts: Sequence[Fact], topic: str) -> list[str]:
+    return [line for fact in facts if fact.topic == topic for line in fact.text.splitlines()]
 
 
 def statement(

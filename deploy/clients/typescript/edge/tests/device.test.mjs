@@ -135,6 +135,7 @@ test("a restored state sends no second slot: by its mark, and without it under t
   const { gateway, store, mark, clock, open } = await placed();
   const device = await open();
   await live(device, 5);
+  await device.flush();
   const older = new Map(store.contents);
   const olderMark = mark.text;
   await live(device, 5, { name: "f" });
@@ -159,6 +160,131 @@ test("a restored state sends no second slot: by its mark, and without it under t
   const ids = gateway.slots.map(({ body }) => hex(body.subarray(1, 17)));
   assert.equal(ids.length, 2);
   assert.equal(ids[0], ids[1]);
+});
+
+/** A store and a mark on the same contents, of a device that stops with the writing of this number and does nothing more. */
+function stopsAt({ store, mark }, number) {
+  const never = new Promise(() => undefined);
+  let [writes, stop] = [0, () => undefined];
+  const stopped = new Promise((resolve) => (stop = resolve));
+  const alive = (work) => {
+    if (writes < number) return work();
+    stop();
+    return never;
+  };
+  const written = (work) => {
+    writes += 1;
+    return alive(work);
+  };
+  return {
+    alive,
+    stopped,
+    isOver: () => writes >= number,
+    store: {
+      ...memory().store,
+      read: (name) => alive(() => store.read(name)),
+      write: (name, content) => written(() => store.write(name, content)),
+      remove: (name) => written(() => store.remove(name)),
+    },
+    mark: { read: () => alive(mark.read), write: (text) => written(() => mark.write(text)) },
+  };
+}
+
+test("a device killed between any two writings hands in one slot of one content", async () => {
+  let [number, isOver, resent] = [0, true, 0];
+  for (; isOver; number += 1) {
+    const { gateway, world, clock, open, store, mark } = await placed();
+    gateway.model = await signed(world, { version: 1 });
+    const killed = stopsAt({ store, mark }, number + 1);
+    const life = async () => {
+      const fetch = (...request) => killed.alive(() => gateway.fetch(...request));
+      const device = await open({ store: killed.store, mark: killed.mark, fetch });
+      for (let part = 0; part < 4; part += 1) {
+        await live(device, 3, { clicks: true, name: `${part}-` });
+        await device.flush();
+        clock.now += 100 * MINUTE;
+        await device.sync();
+      }
+    };
+    await Promise.race([life(), killed.stopped]);
+    isOver = killed.isOver();
+    const again = await open();
+    await live(again, 40, { clicks: true, name: "later" });
+    clock.now += 1000 * MINUTE;
+    await again.sync();
+    const bodies = gateway.slots.map(({ body }) => hex(body));
+    assert.equal(new Set(bodies).size, 1, `killed at writing ${number + 1}: ${bodies.length} slots`);
+    if (bodies.length > 1) resent += 1;
+  }
+  assert.ok(number > 12, `${number} writings`);
+  assert.ok(resent > 0, "the crash between a slot and the note that it was handed in");
+});
+
+test("what was not written when a device is killed is forgotten, and nothing else", async () => {
+  const { open, store, mark } = await placed();
+  const device = await open();
+  await live(device, 4);
+  await device.flush();
+  await live(device, 3, { name: "lost" });
+  const found = memory();
+  for (const [name, content] of store.contents) found.store.contents.set(name, content);
+  found.mark.text = mark.text;
+  const again = await open(found);
+  assert.deepEqual([device.status.decided, again.status.decided], [7, 4]);
+  await assert.rejects(again.shown("lost0"), EdgeError);
+  assert.equal(await again.shown("e0"), "repeated_feedback");
+});
+
+test("calls are written behind of themselves, many with one writing", async () => {
+  const { open, store } = await placed();
+  let writings = 0;
+  const counted = { ...store, write: (...content) => (writings += 1) && store.write(...content) };
+  const device = await open({ store: counted });
+  const before = store.contents.get("state");
+  await live(device, 9);
+  assert.deepEqual([writings, store.contents.get("state")], [1, before]);
+  while (writings < 2) await new Promise((done) => setTimeout(done, 10));
+  await device.flush();
+  assert.equal(writings, 2);
+});
+
+test("a writing behind that fails is told by the next call, and the store counts", async () => {
+  const { open, store } = await placed();
+  let isFull = false;
+  const write = async (...content) => {
+    if (isFull) throw new EdgeError("storage: full");
+    await store.write(...content);
+  };
+  const device = await open({ store: { ...store, write } });
+  await live(device, 2);
+  await device.flush();
+  isFull = true;
+  await live(device, 3, { name: "lost" });
+  await assert.rejects(device.flush(), /full/);
+  assert.equal((await device.decide("next", {})).learned, true);
+  await new Promise((done) => setTimeout(done, 150));
+  await assert.rejects(device.shown("next"), /full/);
+  isFull = false;
+  await device.decide("after", {});
+  assert.equal(device.status.decided, 3);
+});
+
+test("a state that is cleared beneath a page at work is not written back", async () => {
+  const { open, store, gateway, clock } = await placed();
+  const device = await open();
+  await live(device, 12);
+  await device.flush();
+  const known = JSON.parse(new TextDecoder().decode(store.contents.get("state"))).key.base64;
+  await device.decide("pending", {});
+  store.contents.clear();
+  await device.flush();
+  clock.now += 100 * MINUTE;
+  await device.sync();
+  assert.notEqual(JSON.parse(new TextDecoder().decode(store.contents.get("state"))).key.base64, known);
+  await live(device, 30, { name: "f" });
+  clock.now += 1000 * MINUTE;
+  await device.sync();
+  assert.equal(gateway.slots.length, 1);
 });
 
 test("two pages share one state", async () => {
@@ -289,7 +415,9 @@ test("another agreement is refused until it is asked for, and a weaker one for g
 
 test("what stands in storage and is not this package's is refused", async () => {
   const { store, mark, open } = await placed();
-  await live(await open(), 3);
+  const device = await open();
+  await live(device, 3);
+  await device.flush();
   const good = store.contents.get("state");
   for (const text of ["", "{}", "null", '{"format":2}', '{"format":1}']) {
     store.contents.set("state", new TextEncoder().encode(text));

@@ -2,6 +2,7 @@
 import { createHash, createPrivateKey, createPublicKey, hkdfSync, sign } from "node:crypto";
 
 import { blake2b } from "../dist/blake2b.js";
+import { queue } from "../dist/device/store.js";
 import { hex, joined, littleEndian, utf8 } from "../dist/encoding.js";
 import { canonical } from "../dist/features/canonical.js";
 import { FeatureLayout } from "../dist/layout.js";
@@ -113,13 +114,12 @@ export async function opened({ keys }, body, name) {
 
 /** A store and a mark in memory. */
 export function memory() {
-  let last = Promise.resolve();
   const store = {
     contents: new Map(),
     read: async (name) => store.contents.get(name) ?? null,
     write: async (name, content) => void store.contents.set(name, content),
     remove: async (name) => void store.contents.delete(name),
-    alone: (work) => (last = last.then(work, work)),
+    alone: queue(),
   };
   const mark = { text: null, read: async () => mark.text, write: async (text) => void (mark.text = text) };
   return { store, mark };

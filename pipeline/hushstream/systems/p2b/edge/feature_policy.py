@@ -1,7 +1,8 @@
 """What an `EdgeAgent` chooses and learns with where features are declared: sparse kernels on blocks of rows.
 
-A context is the bytes of a row. Its blocks are found once for all rows that are scored together (`prepare`), and again
-from the bytes where one is learned from later: so a decision that waits keeps a few bytes.
+A context is the bytes of a row. Its blocks are found once for all rows that are scored together (`prepare`), or when
+one is asked for, and kept for the last few thousand rows; behind those they are found again from the bytes, so a
+decision that waits keeps a few bytes.
 
 Where items have names, a row of the model stands for one item after another. What was decided keeps the version of the
 catalogue behind its context: it goes into the slot, and what is older than its row's item is learned by nobody. What a
@@ -89,8 +90,7 @@ class FeaturePolicy:
         self._models.let_go(track, version)
 
     def prepare(self, contexts: NDArray[np.uint8]) -> None:
-        if len(self._prepared) > _MOST_PREPARED:
-            self._prepared = {}
+        self._make_room()
         rows = self._layout.schema.read(contexts.tobytes())
         for row, found in zip(contexts, self._contexts(rows), strict=True):
             self._prepared[row.tobytes()] = found
@@ -248,8 +248,15 @@ class FeaturePolicy:
         row = context[: self.context_dimension].tobytes()
         found = self._prepared.get(row)
         if found is None:
+            self._make_room()
             (found,) = self._contexts(self._layout.schema.read(row))
+            # What was decided is learned from later: on a device half of what a decision takes is finding its blocks.
+            self._prepared[row] = found
         return found
+
+    def _make_room(self) -> None:
+        if len(self._prepared) > _MOST_PREPARED:
+            self._prepared = {}
 
     def _contexts(self, rows: NDArray[np.void]) -> list[SparseContext]:
         """Of checked rows: the constant's cell with value 1, then the blocks."""

@@ -221,6 +221,19 @@ def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tu
     return recipients_file(made), made.keys[-1].public_key
 
 
+def publish_signing(artefacts: Artefacts, ring: KeyRing, from_version: int) -> tuple[bytes, bytes]:
+    """As `publish_sealing`, of the signing key, for models from a version on.
+
+    Raises:
+        ConfigurationError: no models are signed here; or as there.
+    """
+    try:
+        made = read_signing(artefacts).followed_by(ring.of(ring.current), from_version, ring.kept())
+    except BadModel as error:
+        raise ConfigurationError(f"{artefacts.path(SIGNING)}: {error}") from None
+    return signing_file(made), made.keys[-1].public_key
+
+
 def recipients_file(recipients: Recipients) -> bytes:
     """The shuffler's public keys, as they are published."""
     keys = [

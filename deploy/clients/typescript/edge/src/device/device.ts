@@ -10,7 +10,8 @@ import { guaranteeText } from "./guarantee.js";
 import { longestModel, modelOf, takeModel, unseen, type SeenModel } from "./model.js";
 import { packMark, packState, requireRows, revisionOf, unpackMark, unpackState } from "./state.js";
 import type { DeviceState, DueSlot, KeptModel, Outgoing } from "./state.js";
-import type { Mark, Store } from "./store.js";
+import { queue, type Mark, type Store } from "./store.js";
+import { Tenancy } from "./tenancy.js";
 import { Wire, type Answer, type Sent } from "./wire.js";
 
 /** How a device is opened. */
@@ -59,15 +60,25 @@ export interface Round {
 
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 600_000;
+const WRITES_BEHIND_MS = 100;
 const STATE = "state";
+/** Of a state that must be read before anybody works on it. */
+const UNREAD = -1;
 
 /**
  * One person's device: learner, state and transport. All that it knows stays in its store; what leaves is one padded slot
  * for each that falls due, and requests for the model that everybody gets.
  */
 export class EdgeDevice {
-  /** Drawn with each writing, so that what another page wrote is noticed. */
-  #revision = -1;
+  /** Of what this page wrote or read last, drawn with each writing: so what another page wrote is noticed. */
+  #revision = UNREAD;
+  /** Whether calls changed what is in memory since it was packed for the store. */
+  #changed = false;
+  #writing: ReturnType<typeof setTimeout> | undefined;
+  /** Of a writing behind; the next call tells it. */
+  #fault: EdgeError | null = null;
+  readonly #writes = queue();
+  readonly #tenancy: Tenancy;
   #onDue: () => void = () => undefined;
   #agent: EdgeAgent;
   #key: Key;
@@ -82,6 +93,10 @@ export class EdgeDevice {
     state: Omit<DeviceState, "agent" | "key" | "revision">,
   ) {
     [this.#key, this.#agent, this.#state] = [key, agent, state];
+    this.#tenancy = new Tenancy(options.store, {
+      taken: () => this.#refresh(),
+      leaving: () => this.#settle(false).catch((error: unknown) => this.#fails(error)),
+    });
   }
 
   /** Go on with the state in the store, or begin. */
@@ -96,10 +111,7 @@ export class EdgeDevice {
       new EdgeAgent(agreement, await Key.drawn()),
       begun(agreement),
     );
-    await options.store.alone(async () => {
-      await device.#load();
-      await device.#save(true);
-    });
+    await device.#tenancy.run(() => undefined);
     return device;
   }
 
@@ -110,7 +122,11 @@ export class EdgeDevice {
    * @param values of the declared features; what is absent is missing.
    * @param eligible the numbers of the items that may be shown; all where it is not given.
    */
-  decide(event: string, values: Readonly<Record<string, unknown>>, eligible?: readonly number[]): Promise<Decision> {
+  async decide(
+    event: string,
+    values: Readonly<Record<string, unknown>>,
+    eligible?: readonly number[],
+  ): Promise<Decision> {
     if (typeof event !== "string" || event === "") throw new EdgeError("event: expected a name, got none");
     const { row, outcomes } = this.agreement.layout.schema.encode(values);
     const allowed = eligible === undefined ? null : this.#allowed(eligible);
@@ -150,7 +166,13 @@ export class EdgeDevice {
   async forget(): Promise<void> {
     await this.#change((agent) => {
       this.#agent = new EdgeAgent(this.agreement, this.#key, agent.allowance, agent.shared);
-    }, true);
+    });
+    await this.flush();
+  }
+
+  /** Write what was decided and learned; it ends when that is safe. Of itself the device writes soon after each call. */
+  flush(): Promise<void> {
+    return this.#tenancy.run(() => this.#settle(true));
   }
 
   /** Take and hand in the slots whose time has come, and fetch the newest model. Call it when the page opens, and by `start`. */
@@ -204,29 +226,63 @@ export class EdgeDevice {
     };
   }
 
-  // State: written before anything leaves.
+  // State: calls change it in memory and it is written behind them; nothing leaves that is not written.
 
-  async #change<Result>(work: (agent: EdgeAgent, nowMs: number) => Result, durable = false): Promise<Result> {
-    return this.#alone(async () => {
+  /** Work on the newest state in memory. What throws must have changed nothing. */
+  #change<Result>(work: (agent: EdgeAgent, nowMs: number) => Result): Promise<Result> {
+    return this.#tenancy.run(async () => {
+      this.#tellFault();
+      if (this.#revision === UNREAD) await this.#load();
       const nowMs = this.#now();
       this.#agent.advance(nowMs);
-      const found = work(this.#agent, nowMs);
-      await this.#save(durable);
-      return found;
+      this.#changed = true;
+      this.#writing ??= setTimeout(() => void this.#writeBehind(), WRITES_BEHIND_MS);
+      return work(this.#agent, nowMs);
     });
   }
 
-  /** Work on the newest state alone; where it fails, what is in the store counts. */
+  /** Work on the newest state with all of it written before; where the work fails, what is in the store counts. */
   #alone<Result>(work: () => Promise<Result>): Promise<Result> {
-    return this.options.store.alone(async () => {
+    return this.#tenancy.run(async () => {
+      await this.#settle(false);
       await this.#refresh();
       try {
         return await work();
       } catch (error) {
-        this.#revision = -1;
+        this.#revision = UNREAD;
         throw error;
       }
     });
+  }
+
+  async #writeBehind(): Promise<void> {
+    this.#writing = undefined;
+    if (!this.#changed) return;
+    // Packed between two works, as no work is to be seen half done; written while others go on.
+    let written: Promise<void> = Promise.resolve();
+    const packed = this.#tenancy.run(() => void (written = this.#saveChanged(false)));
+    await packed.then(() => written).catch((error: unknown) => this.#fails(error));
+  }
+
+  /** Wait until what was changed is written. */
+  async #settle(durable: boolean): Promise<void> {
+    this.#tellFault();
+    await this.#saveChanged(durable);
+    this.#tellFault();
+  }
+
+  #saveChanged(durable: boolean): Promise<void> {
+    return this.#changed ? this.#save(durable, true) : this.#writes(async () => undefined);
+  }
+
+  #fails(error: unknown): void {
+    this.#fault = error instanceof EdgeError ? error : new EdgeError(`storage: expected to keep the device's state, got ${String(error)}`);
+  }
+
+  #tellFault(): void {
+    const fault = this.#fault;
+    this.#fault = null;
+    if (fault !== null) throw fault;
   }
 
   /** Read the state again where another page wrote it. */
@@ -236,6 +292,13 @@ export class EdgeDevice {
   }
 
   async #load(given?: Uint8Array | null): Promise<void> {
+    [this.#revision, this.#changed] = [UNREAD, false];
+    await this.#read(given);
+    if (this.#revision === UNREAD) await this.#save(true);
+  }
+
+  /** Take over what the store holds, under its revision; or begin anew from what is known of it, without one. */
+  async #read(given?: Uint8Array | null): Promise<void> {
     const content = given === undefined ? await this.options.store.read(STATE) : given;
     const spent = unpackMark(await this.options.mark.read());
     if (content === null) {
@@ -258,11 +321,12 @@ export class EdgeDevice {
     const [newest, base] = [await this.#model(found.newest), await this.#model(found.base)];
     const state = unpackState(this.agreement, content, base);
     requireRows(this.agreement, state.agent);
-    this.#revision = state.revision;
     const { agent, key: _key, revision: _revision, ...rest } = state;
     this.#state = rest;
-    if (covers(agent.allowance, spent)) this.#agent = EdgeAgent.resumed(this.agreement, this.#key, agent, newest);
-    else this.#begin(spent, state.seen, newest); // An older copy: what it would send was sent.
+    // An older copy: what it would send was sent.
+    if (!covers(agent.allowance, spent)) return this.#begin(spent, state.seen, newest);
+    this.#agent = EdgeAgent.resumed(this.agreement, this.#key, agent, newest);
+    this.#revision = state.revision;
   }
 
   #begin(spent: Allowance, seen: SeenModel, shared?: SharedModel): void {
@@ -293,16 +357,40 @@ export class EdgeDevice {
     return { version: kept.version, model: modelOf(this.agreement, content, kept.rewardVariance) };
   }
 
-  async #save(durable: boolean): Promise<void> {
-    this.#revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
+  /**
+   * Pack what is in memory at once, and write it behind what is being written. With `unlessReplaced` it is dropped where
+   * the store was cleared or restored beneath: then that counts, as if this page had begun with it.
+   */
+  #save(durable: boolean, unlessReplaced = false): Promise<void> {
+    const { store, mark } = this.options;
     const agent: AgentState = this.#agent.state;
     const base = agent.own === null ? this.#state.newest : this.#kept(agent.own.base);
     const unused = base.version === this.#state.base.version ? null : this.#state.base;
     this.#state = { ...this.#state, base };
-    const key = this.#key.material;
-    await this.options.store.write(STATE, packState({ revision: this.#revision, key, agent, ...this.#state }), durable);
-    await this.options.mark.write(packMark(agent.allowance));
-    if (unused !== null && unused.version !== this.#state.newest.version) await this.options.store.remove(named(unused));
+    this.#changed = false;
+    const revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
+    const state = packState({ revision, key: this.#key.material, agent, ...this.#state });
+    const spent = packMark(agent.allowance);
+    return this.#writes(async () => {
+      try {
+        if (unlessReplaced && (await this.#isReplaced())) {
+          this.#revision = UNREAD;
+          return;
+        }
+        await store.write(STATE, state, durable);
+        await mark.write(spent);
+        if (unused !== null && unused.version !== this.#state.newest.version) await store.remove(named(unused));
+        this.#revision = revision;
+      } catch (error) {
+        this.#revision = UNREAD;
+        throw error;
+      }
+    });
+  }
+
+  async #isReplaced(): Promise<boolean> {
+    const content = await this.options.store.read(STATE);
+    return content === null || revisionOf(content) !== this.#revision;
   }
 
   #kept({ version, model }: SharedModel): KeptModel {
@@ -409,6 +497,7 @@ export class EdgeDevice {
   }
 
   #allowed(eligible: readonly number[]): boolean[] {
+    if (eligible.length === 0) throw new EdgeError("eligible: expected an item, got none");
     const allowed = new Array<boolean>(this.agreement.layout.arms).fill(false);
     for (const item of eligible) {
       if (allowed[item] === undefined) throw new EdgeError(`eligible: expected items below ${allowed.length}, got another`);

@@ -58,10 +58,10 @@ export function packState(state: DeviceState): Uint8Array {
   return utf8(JSON.stringify({ format: FORMAT, revision, ...rest, agent: { ...agent, steps } }, binary));
 }
 
-/** The revision of packed bytes, without reading the rest. */
-export function revisionOf(content: Uint8Array): number {
+/** The revision of packed bytes, without reading the rest; null where they have none. */
+export function revisionOf(content: Uint8Array): number | null {
   const found = /"revision":(\d+)/.exec(new TextDecoder().decode(content.subarray(0, 64)));
-  return found === null ? -1 : Number(found[1]);
+  return found === null ? null : Number(found[1]);
 }
 
 /** What `packState` gave, with the models that it stands on. */

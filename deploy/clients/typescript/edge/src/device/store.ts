@@ -6,8 +6,8 @@ export interface Store {
   /** Ends when the content is safe; `durable` asks for the disk, not its cache. */
   write(name: string, content: Uint8Array, durable: boolean): Promise<void>;
   remove(name: string): Promise<void>;
-  /** Run `work` while no other page or process works on this store. */
-  alone<Result>(work: () => Promise<Result>): Promise<Result>;
+  /** Run `work` while no other page or process works on this store; `asked` ends when another one waits for it, or the page is hidden. */
+  alone<Result>(work: (asked: Promise<void>) => Promise<Result>): Promise<Result>;
 }
 
 /** What was spent, kept apart from the state, where clearing or restoring one does not reach the other. */
@@ -51,8 +51,36 @@ export function browserStore(name: string): Store {
     async remove(key) {
       await within("readwrite", (table) => table.delete(key));
     },
-    alone: (work) => navigator.locks.request(`hushstream-edge ${name}`, work) as ReturnType<typeof work>,
+    alone: (work) => locked(`hushstream-edge ${name}`, work),
   };
+}
+
+const ASKS_EVERY_MS = 50;
+
+/** Hold a lock of the origin; whoever holds it is asked for it until it is given up. */
+async function locked<Result>(name: string, work: (asked: Promise<void>) => Promise<Result>): Promise<Result> {
+  const channel = new BroadcastChannel(name);
+  const page = typeof document === "undefined" ? null : document;
+  let ask: () => void = () => undefined;
+  const asked = new Promise<void>((resolve) => (ask = resolve));
+  // A hidden page may be ended without a word, or stopped with the lock in its hand.
+  const hidden = (): void => void (page?.visibilityState === "hidden" && ask());
+  channel.onmessage = ask;
+  page?.addEventListener("visibilitychange", hidden);
+  // Again and again: the holder may not have listened yet when it was asked first.
+  const asking = setInterval(() => channel.postMessage("asked"), ASKS_EVERY_MS);
+  channel.postMessage("asked");
+  try {
+    return (await navigator.locks.request(name, () => {
+      clearInterval(asking);
+      hidden();
+      return work(asked);
+    })) as Result;
+  } finally {
+    clearInterval(asking);
+    page?.removeEventListener("visibilitychange", hidden);
+    channel.close();
+  }
 }
 
 /** A mark in the origin's local storage. It holds counts: no id, and nothing of what was seen or clicked. */
@@ -68,11 +96,14 @@ export function browserMark(name: string): Mark {
   };
 }
 
-/** Works one after another within this process. */
-export function queue(): <Result>(work: () => Promise<Result>) => Promise<Result> {
+/** Works one after another within this process; each is asked by the one behind it. */
+export function queue(): <Result>(work: (asked: Promise<void>) => Promise<Result>) => Promise<Result> {
   let last: Promise<unknown> = Promise.resolve();
+  let ask: () => void = () => undefined;
   return (work) => {
-    const next = last.then(work, work);
+    ask();
+    const asked = new Promise<void>((resolve) => (ask = resolve));
+    const next = last.then(() => work(asked));
     last = next.catch(() => undefined);
     return next;
   };

@@ -1,0 +1,108 @@
+"""A driver writes before anything leaves: killed at any writing, it hands in one slot of one content."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hushstream.edge import Answer, DeviceDriver, Transport
+from hushstream.systems.p2b.prepared.device_agreement import agreement_of
+
+DAY_SECONDS = 86_400
+
+
+class Killed(BaseException):
+    """The process ends."""
+
+
+class Gateway(Transport):
+    """Takes slots and offers a model; nobody reaches it over a network."""
+
+    def __init__(self, model: bytes) -> None:
+        super().__init__("http://localhost")
+        self.model, self.slots = model, list[bytes]()
+
+    def send_slot(self, body: bytes) -> Answer:
+        self.slots.append(body)
+        return Answer(204, {}, b"")
+
+    def fetch_model(self, tag: str | None) -> Answer:
+        return Answer(200 if tag is None else 304, {}, self.model)
+
+
+class Life:
+    """One user and their device's clock."""
+
+    def __init__(self, folder: Path, devices: Any, gateway: Gateway) -> None:
+        self.devices, self.gateway, self.now = devices, gateway, devices.NOW_MS / 1000
+        self.where = folder / "agreement.json", folder / "state"
+
+    def driver(self) -> DeviceDriver:
+        return DeviceDriver(*self.where, self.gateway, clock=lambda: self.now)
+
+    def live(self, driver: DeviceDriver, source: random.Random, parts: int, name: str) -> None:
+        for part in range(parts):
+            for number in range(3):
+                event = f"{name}-{part}-{number}"
+                item = driver.decide(event, {"country": source.choice(["de", "fr"])}).arm
+                driver.shown(event, item)
+                driver.reward(event, item, 1.0)
+            driver.flush()
+            self.now += DAY_SECONDS / 4
+            driver.sync()
+
+
+@pytest.fixture
+def gateway(devices: Any, system: Any) -> Gateway:
+    return Gateway(devices.model_of(system).as_bytes())
+
+
+@pytest.fixture
+def life(tmp_path: Path, devices: Any, system: Any, gateway: Gateway) -> Life:
+    (tmp_path / "agreement.json").write_bytes(agreement_of(system.core))
+    return Life(tmp_path, devices, gateway)
+
+
+def test_killed_at_any_writing_it_hands_in_one_slot_of_one_content(
+    life: Life, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, is_killed, resent, at = Path.replace, True, 0, 0
+    while is_killed:
+        at += 1
+        left, is_killed = at, False
+
+        def killing(path: Path, target: Path) -> Path:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise Killed
+            return put(path, target)
+
+        gateway.slots.clear()
+        life.where[1].unlink(missing_ok=True)
+        monkeypatch.setattr(Path, "replace", killing)
+        try:
+            life.live(life.driver(), random.Random(1), 5, "first")
+        except Killed:
+            is_killed = True
+        monkeypatch.undo()
+        life.live(life.driver(), random.Random(2), 8, "second")
+        life.now += DAY_SECONDS
+        life.driver().sync()
+        assert len(set(gateway.slots)) == 1, f"killed at writing {at}"
+        resent += len(gateway.slots) > 1
+    assert at > 15, "writings of a life that is not killed"
+    assert resent, "the crash between a slot and the note that it was handed in"
+
+
+def test_what_was_not_written_is_forgotten_and_nothing_else(life: Life) -> None:
+    with life.driver() as driver:
+        driver.decide("written", {})
+    driver.decide("lost", {})
+    again = life.driver()
+    assert again.device.dump() != driver.device.dump()
+    assert again.decide("written", {}).repeated
+    assert not again.decide("lost", {}).repeated
