@@ -187,7 +187,7 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
 
         # Marks that are lost.
         await deleted(bootstrap, "marks-edge")
-        refusal = "`hushstream marks rebuild --role learner`, at the price of one more epoch"
+        refusal = "`hushstream marks rebuild --role learner --deployment "
         await learner.start(says=refusal)
         await learner.end()
         found, said = await hushstream(tmp_path, bootstrap, "marks", "rebuild", "--role", "learner", "--write")

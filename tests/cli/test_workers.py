@@ -48,9 +48,13 @@ def prepared(cli, config, tmp_path):
 
 def test_what_is_not_said_is_the_settings_default(cli, told, prepared):
     assert cli("worker", "learner", "-d", prepared).code == 0
-    given = {"bootstrap", "role", "group", "deployment", "topic_prefix", "datadir"}
+    given = {"bootstrap", "role", "group", "deployment", "topic_prefix", "datadir", "place"}
     defaults = WorkerSettings(**{name: getattr(told[0], name) for name in given})
     assert told[0] == defaults
+    assert (
+        told[0].command("topics repair")
+        == f"hushstream topics repair --deployment {prepared} --bootstrap 127.0.0.1:9092"
+    )
 
 
 def test_what_is_said_goes_before(cli, told, prepared):

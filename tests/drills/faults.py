@@ -255,7 +255,7 @@ async def marks_lost(scene: Scene) -> str:
             for key in sorted(of_marks):
                 await producer.send_and_wait(scene.topic(topic), b"of nobody", key, partition)
     refusal = await scene.first.refused()
-    named = set(re.findall(r"`hushstream (marks rebuild --role learner)`", refusal))
+    named = set(re.findall(r"`hushstream (marks rebuild --role learner)[^`]*`", refusal))
     if not named:
         raise RuntimeError(f"expected a refusal that names `marks rebuild`, got {refusal}")
     for arguments in named:

@@ -34,6 +34,8 @@ class WorkerSettings(BaseModel):
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
         paid_marks: where it is noted what was released (`hushstream.agents.recovery.high_water`); by default in
             ``datadir``.
+        place: the options that say to other commands where this deployment is, as a shell takes them, for messages that
+            name a command.
         accept_loss: refusals of a journal that an operator goes on in spite of (`hushstream.agents.recovery.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
@@ -64,6 +66,7 @@ class WorkerSettings(BaseModel):
     topic_prefix: str = ""
     datadir: Path
     paid_marks: Path | None = None
+    place: str = ""
     accept_loss: tuple[str, ...] = ()
     security: Security = Security()
 
@@ -129,3 +132,7 @@ class WorkerSettings(BaseModel):
     def physical(self, topic: str) -> str:
         """The broker's name of a logical topic."""
         return self.topic_prefix + topic
+
+    def command(self, words: str) -> str:
+        """A command about this deployment, as a shell takes it."""
+        return f"hushstream {words} {self.place}".rstrip()

@@ -25,10 +25,12 @@ class ForeignRecords:
     Attributes:
         count: called with the topic for each record that was not met before.
         is_note: whether a record of a home partition's journal is an operator's note.
+        remedy: the command that lists such records.
     """
 
     count: Callable[[str], None] = lambda topic: None
     is_note: Callable[[int, bytes], bool] = lambda partition, value: False
+    remedy: str = "hushstream topics repair"
     _met: dict[TopicPartition, set[int]] = field(default_factory=dict)
 
     def in_journal(self, journal: TopicPartition, offset: int, value: bytes) -> None:
@@ -54,5 +56,5 @@ class ForeignRecords:
         self.count(place[0])
         logger.warning(
             "%s/%d offset %d: skipped a record of %d bytes that is not of this deployment (%s); "
-            "`hushstream topics repair` lists them", *place, offset, size, why,
+            "`%s` lists them", *place, offset, size, why, self.remedy,
         )  # fmt: skip

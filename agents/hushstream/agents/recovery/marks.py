@@ -220,11 +220,11 @@ class ReleaseMarks:
         for offset, size in read.foreign:
             self.foreign.met((self.topic, partition), offset, size, "a release mark")
         if read.missing:
-            where = f"{self.settings.physical(self.topic)}/{partition}"
+            where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
+            rebuild = self.settings.command(f"marks rebuild --role {role}")
             raise OlderThanPaid(
-                f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {self.settings.role} and "
-                f"go on with what the journals say: `hushstream marks rebuild --role {self.settings.role}`, at the "
-                f"price of one more epoch"
+                f"{where}: {read.missing}. Bring the topic back; or stop the workers of role {role} and go on with "
+                f"what the journals say: `{rebuild}`, at the price of one more epoch"
             )
         return read.marks
 

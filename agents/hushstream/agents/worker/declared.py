@@ -106,7 +106,7 @@ async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) 
                 raise TopicSettingsWrong(
                     f"topic {name}: expected {setting} {wanted}, found {there}; set it with Kafka's own "
                     f"`kafka-configs.sh --alter --topic {name} --add-config {setting}={wanted}`, "
-                    f"then run `hushstream topics check`"
+                    f"then run `{settings.command('topics check')}`"
                 )
 
 

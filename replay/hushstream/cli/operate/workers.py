@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -206,6 +207,7 @@ def worker(
         topic_prefix=prefix_of(prefix, name),
         datadir=deployment / STATE / role if state is None else state,
         paid_marks=paid_marks,
+        place=_place(deployment, bootstrap, prefix, security),
         accept_loss=tuple(accept_loss or ()),
         security=read_security(security),
         metrics_host=metrics_host,
@@ -229,6 +231,14 @@ def worker(
         raise typer.Exit(run_auditor(settings, system, audited, source, sample, once))
     work = role_work(role, system, source, generation)
     raise typer.Exit(run_worker(settings, work.make_machine, work.topics, reporting=work.reporting))
+
+
+def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> str:
+    """The options that say where a deployment is, for commands that messages name."""
+    given = {"--deployment": str(deployment.resolve()), "--bootstrap": bootstrap}
+    given |= {} if prefix is None else {"--prefix": prefix}
+    given |= {} if security is None else {"--security": str(security.resolve())}
+    return shlex.join(word for option in given.items() for word in option)
 
 
 def _require_options_of_gateway(context: typer.Context) -> None:
