@@ -37,7 +37,7 @@ def model_show(
     _, read = _released(place, json)
     found = read(version)
     if page is not None:
-        from hushstream.replay.report.models import model_page
+        from hushstream.cli.operate.model_page import model_page
 
         _write(page, model_page(found.as_json(), place.system.config.deployment).encode())
     show(found.as_json(), json, found.as_text(), "" if page is None else str(page))

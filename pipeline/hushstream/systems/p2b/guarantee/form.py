@@ -41,7 +41,7 @@ from hushstream.systems.p2b.guarantee.promise import layout_of_slots
 from hushstream.systems.p2b.guarantee.summed import require_code_sizes, resolve_codes, summed_of
 from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
 from hushstream.systems.p2b.server.estimate import ModelSums
-from hushstream.systems.p2b.server.pooling import added, started
+from hushstream.systems.p2b.server.pooling import Known, added, started
 from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start
 
 
@@ -192,9 +192,16 @@ class CodesForm:
         place = (self.encoder, arms, self.dimension, learner.alpha, learner.ridge, tuple(tracks))
         policy = OneHotPolicy(*place) if onehot else LinUCBPolicy(*place)
         if self.start is not None:
-            begun = added(self.start, self._cold)
+            begun = self.with_start(self._cold)
             policy.adopt(tracks[0], 0, begun.gram, begun.moment)
         return policy
+
+    def with_start(self, own: ModelSums) -> ModelSums:
+        """Sums of a model together with those that users began with."""
+        start = self.start
+        if start is None:
+            return own
+        return added(ModelSums(start.gram, start.moment, start.slots), start.ridge, own)
 
     @property
     def _cold(self) -> ModelSums:
@@ -319,7 +326,15 @@ class FeaturesForm:
     @property
     def beginning(self) -> WarmStart:
         """What users begin with before any window; arrays of whoever asks."""
-        return self._cold if self.start is None else started(self.start, self._cold)
+        return self._cold if self.before is None else started(self.before.model, self._cold)
+
+    @property
+    def before(self) -> Known | None:
+        """What the exported model says of its items, where users begin with one."""
+        start = self.start
+        if start is None:
+            return None
+        return Known(WarmStart(start.means, start.variances, start.reward_variance), start.slots)
 
     @property
     def _cold(self) -> WarmStart:

@@ -33,7 +33,6 @@ from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
 from hushstream.systems.p2b.server.fading import Worth
-from hushstream.systems.p2b.server.pooling import added
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
@@ -255,9 +254,10 @@ class PrivateTotals:
         self._config = config
         self._domain = (system.codes, config.arms, config.release.levels)
         self._centroids = system.encoder.centroids
-        self._system, self._start = system, system.coded.start
+        self._system = system
         self._totals = CrowdTotals(system.codes, config.arms)
         self._as_stated = True
+        self._started = system.start is not None
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a crowd record; False (and nothing changes) when it is not of this deployment's domain."""
@@ -290,8 +290,8 @@ class PrivateTotals:
                 self._centroids,
                 config.learner.ridge,
             )
-        if self._start is not None:
-            sums = added(self._start, sums)
+        if self._started:
+            sums = self._system.coded.with_start(sums)
         return ModelFields(
             sums.gram,
             sums.moment,

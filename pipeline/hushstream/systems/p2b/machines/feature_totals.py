@@ -96,12 +96,11 @@ class FeatureTotals:
         totals = self._kept.best
         found = effects(form.layout, *totals.worth())
         start, slots = warm_start(found, form.chance, self._horizon), found.slots
-        if form.start is not None:
-            faded = _faded(self._kept)
-            rows = np.arange(len(form.start.items))
-            behind = np.full(len(rows), found.slots)
-            start = pooled(form.start, start, rows, behind, found.slots, faded)
-            slots = found.slots + faded * form.start.slots
+        known = form.before
+        if known is not None:
+            faded, rows = _faded(self._kept), np.arange(len(known.model.means))
+            start = pooled(known, faded, start, rows, np.full(len(rows), found.slots), found.slots)
+            slots = found.slots + faded * known.slots
         return FeatureModelFields(
             start,
             form.layout_digest,
@@ -176,14 +175,15 @@ class NamedTotals:
         if rows.size:
             layout = replace(form.layout, arms=int(rows.size))
             found = effects(layout, *totals.worth(rows))
-            known = warm_start(found, form.chance, self._horizon)
-            start.means[rows], start.variances[rows] = known.means, known.variances
-            start, slots = start._replace(reward_variance=known.reward_variance), found.slots
-        if form.start is not None:
-            same = np.flatnonzero(rows_of_known(totals.entries, len(form.start.items)))
+            own = warm_start(found, form.chance, self._horizon)
+            start.means[rows], start.variances[rows] = own.means, own.variances
+            start, slots = start._replace(reward_variance=own.reward_variance), found.slots
+        known = form.before
+        if known is not None:
+            same = np.flatnonzero(rows_of_known(totals.entries, len(known.model.means)))
             faded = _faded(self._kept)
-            start = pooled(form.start, start, same, slots * totals.behind(same), slots, faded)
-            slots += faded * form.start.slots
+            start = pooled(known, faded, start, same, slots * totals.behind(same), slots)
+            slots += faded * known.slots
         return FeatureModelFields(
             start,
             form.layout_digest,

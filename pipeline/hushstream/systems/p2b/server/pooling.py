@@ -17,10 +17,11 @@ All of it is made of released models: it costs nothing. Whoever gave a slot to b
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures
 from hushstream.systems.p2b.server.estimate import ModelSums
 from hushstream.systems.p2b.server.warm_start import WarmStart
 
@@ -28,27 +29,37 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
-def started(start: ExportedFeatures, cold: WarmStart) -> WarmStart:
+class Known(NamedTuple):
+    """What users began with.
+
+    Attributes:
+        model: of the items of the exported model, in its order.
+        slots: how many it is made of.
+    """
+
+    model: WarmStart
+    slots: float
+
+
+def started(known: WarmStart, cold: WarmStart) -> WarmStart:
     """What users begin with before any window: the exported model, and a cold start for items that it has not."""
-    means, variances, known = cold.means.copy(), cold.variances.copy(), len(start.items)
-    means[:known], variances[:known] = start.means, start.variances
-    return WarmStart(means, variances, start.reward_variance)
+    means, variances, count = cold.means.copy(), cold.variances.copy(), len(known.means)
+    means[:count], variances[:count] = known.means, known.variances
+    return WarmStart(means, variances, known.reward_variance)
 
 
-def pooled(
-    start: ExportedFeatures, own: WarmStart, rows: Int64, behind: Float64, slots: float, fade: float
-) -> WarmStart:
+def pooled(known: Known, fade: float, own: WarmStart, rows: Int64, behind: Float64, slots: float) -> WarmStart:
     """The model of both.
 
     Args:
-        start: what users began with.
+        known: what users began with.
+        fade: what is left of the weight of windows before the first one.
         own: of the deployment's own windows.
         rows: (n,) those that stand for items of the exported model, which are its rows, too.
         behind: (n,) how many slots the deployment's own sums of each of them are worth.
         slots: how many all its own sums are worth.
-        fade: what is left of the weight of windows before the first one.
     """
-    before = fade * start.slots
+    before, start = fade * known.slots, known.model
     means, variances = own.means.copy(), own.variances.copy()
     weights = (before / (before + behind))[:, None]
     rests = 1.0 - weights
@@ -58,15 +69,16 @@ def pooled(
     return WarmStart(means, variances, weight * start.reward_variance + (1.0 - weight) * own.reward_variance)
 
 
-def added(start: ExportedCodes, own: ModelSums) -> ModelSums:
+def added(known: ModelSums, ridge: float, own: ModelSums) -> ModelSums:
     """The sums of both.
 
     Args:
-        start: what users began with, on contexts or codes of the same meaning.
+        known: what users began with, on contexts or codes of the same meaning, of the items of the exported model.
+        ridge: its least one, which stands in it.
         own: of the deployment's own windows; of none, what a cold learner begins with.
     """
-    gram, moment, known = own.gram.copy(), own.moment.copy(), len(start.items)
-    ridge = start.ridge if start.onehot else start.ridge * np.eye(start.encoder.dimension)
-    gram[:known] += start.gram - ridge
-    moment[:known] += start.moment
-    return ModelSums(gram, moment, own.observations + start.slots)
+    gram, moment, count = own.gram.copy(), own.moment.copy(), len(known.moment)
+    prior = ridge if gram.ndim == known.moment.ndim else ridge * np.eye(gram.shape[-1])
+    gram[:count] += known.gram - prior
+    moment[:count] += known.moment
+    return ModelSums(gram, moment, own.observations + known.observations)
