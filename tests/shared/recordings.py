@@ -556,8 +556,8 @@ def _poll() -> Variant:
 def _meanarm() -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
         values = {
-            "system": "meanarm", "deployment": "meanarm", "arms": 3, "epsilon": 2.0, "window_slots": 4,
-            "rewards_per_user": 3,
+            "system": "meanarm", "deployment": "meanarm", "arms": 3, "release": {"window_units": 4},
+            "privacy": {"epsilon": 2.0, "units_per_person": 3},
         }  # fmt: skip
         loop = Loop(prepare(folder, parse_config(values)))
         yield loop

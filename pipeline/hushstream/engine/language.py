@@ -37,6 +37,7 @@ REWARD_LEVELS = "feedback.reward_levels"
 SETTLE_SECONDS = "feedback.settle_seconds"
 REMEMBERED_EVENTS = "feedback.remembered_events"
 PARTITIONS = "partitions"
+LEARNERS = f"{PARTITIONS}.learner"
 MODEL = "model"
 
 SHARED: Mapping[str, str] = {
@@ -68,7 +69,7 @@ SHARED: Mapping[str, str] = {
     "exploration.choice": "whether the best item is always chosen, or another one with a stated chance",
     "exploration.share": "of decisions that may go to any eligible item",
     "exploration.temperature": "how far an item may score below the best one and still be chosen often",
-    f"{PARTITIONS}.learner": "partitions of contexts, clicks and decisions",
+    LEARNERS: "partitions of contexts, clicks and decisions",
     f"{PARTITIONS}.counter": "partitions of the counter; one",
 }
 """The keys that more than one system has, in the order in which pages list them."""

@@ -32,8 +32,8 @@ class MeanarmConfig:
         deployment: its name.
         arms: how many there are.
         epsilon: of one reward.
-        window_slots: slots that close a window.
-        rewards_per_user: how many rewards of a user count.
+        window_units: slots that close a window.
+        units_per_person: how many rewards of a user count.
         homes: partitions of questions.
         privacy: what the operator says of the promise in words; no digest follows from it.
         system: always ``meanarm``.
@@ -44,8 +44,8 @@ class MeanarmConfig:
     deployment: str
     arms: int
     epsilon: float = 1.0
-    window_slots: int = 100
-    rewards_per_user: int = 10
+    window_units: int = 100
+    units_per_person: int = 10
     homes: int = 1
     privacy: PrivacyConfig = said_aside()
     system: str = NAME
@@ -53,8 +53,8 @@ class MeanarmConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, NAME)
-        object.__setattr__(self, "epsilon", price("epsilon", self.epsilon, LARGEST_EPSILON))
-        for name, most in (("arms", 4096), ("window_slots", 10**6), ("rewards_per_user", 1000), ("homes", 64)):
+        object.__setattr__(self, "epsilon", price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
+        for name, most in (("arms", 4096), ("window_units", 10**6), ("units_per_person", 1000), ("homes", 64)):
             whole(name, getattr(self, name), 1, most)
 
 
@@ -66,7 +66,7 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
         are off by r a sum, which adds 2 (1 + e^eps) r. Two rewards reach each other through none: 2 eps, and four sums
         differ. n rewards of one user compose to n times these prices.
     """
-    micro, count = epsilon_micro(config.epsilon), config.rewards_per_user
+    micro, count = epsilon_micro(config.epsilon), config.units_per_person
     error = SENSITIVITY * residue(*laplace_scale(config.epsilon, SENSITIVITY))
     one, two = (Cost(n * micro, residue_delta(n * error, n * micro)) for n in (1, 2))
     return Guarantee(
@@ -97,7 +97,7 @@ def guarantee_of(config: MeanarmConfig) -> Guarantee:
 
 def priced(config: MeanarmConfig) -> Priced:
     """What rewards promise and cost: a slot is in one window, and all rewards of a user are charged once."""
-    promise, count = guarantee_of(config), config.rewards_per_user
+    promise, count = guarantee_of(config), config.units_per_person
     one = Debit("", MECHANISM, promise.cost, RELATION, UNIT)
     life = Debit("", MECHANISM, promise.lifetime.cost, RELATION, f"{count} rewards of one user")
     terms = SpendingTerms("window", one, 1, life, BasicFilter(life.cost))

@@ -63,7 +63,7 @@ class CounterMachine(ReleasingRole):
                 self.known.put(name, None)
                 self.slots.append({name: fields[name] for name in ("slot_id", "arm", "reward")})
                 gathered.counts[Outcome.SLOT] += 1
-            if len(self.slots) >= self.system.config.window_slots:
+            if len(self.slots) >= self.system.config.window_units:
                 self._release(slot.offset + 1, gathered)
         return self.finished(slices, gathered)
 

@@ -110,7 +110,7 @@ class LearnerMachine(AnsweringRole):
             raise Refused(Refusal.CLICK_WITHOUT_CONTEXT)
         self.asked.put(event_id, Asked("", asked.arm))
         tag = self.key.digest("user", self.chain.genesis_nonce, user.encode()).hex()
-        if self.counted.get(tag, 0) >= self.system.config.rewards_per_user:
+        if self.counted.get(tag, 0) >= self.system.config.units_per_person:
             batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             return
         self.counted[tag] = self.counted.get(tag, 0) + 1

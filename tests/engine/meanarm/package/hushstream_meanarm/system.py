@@ -9,6 +9,7 @@ from hushstream.engine.declare.declaration import Erasure, Kind, System, Words, 
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import answering_role, keyed, publishing_role, releasing_role, ringed
+from hushstream.engine.language import EPSILON, LEARNERS, UNITS_PER_PERSON, WINDOW_UNITS
 from hushstream.schemas.topics import PartitionRule
 from hushstream_meanarm.aggregator import AggregatorMachine
 from hushstream_meanarm.core import COUNTER, EDGE, NAME, SERVER, Meanarm, MeanarmConfig, priced
@@ -66,10 +67,7 @@ def _assemble(config: MeanarmConfig, artefacts: Artefacts) -> System:
         roles=ROLES,
         topics=TOPICS,
         erasure=Erasure(
-            stays=(
-                "sums that their rewards are in, with noise",
-                "how many rewards counted, under a digest of their name",
-            ),
+            stays=("sums with their rewards, noised", "how many rewards counted, under a digest of their name"),
             waits=("rewards in an open window, which name nobody: until it closes",),
             names=names_user,
         ),
@@ -91,6 +89,8 @@ KIND = Kind(
     name=NAME,
     summary="the arm with the best noised mean reward",
     config=MeanarmConfig,
+    unit="reward",
+    keys={"epsilon": EPSILON, "window_units": WINDOW_UNITS, "units_per_person": UNITS_PER_PERSON, "homes": LEARNERS},
     topics=TOPICS,
     roles=ROLES,
     assemble=_assemble,

@@ -1,0 +1,131 @@
+"""What a system declares is what it does: every registered system, over the recorded logs of a small closed loop
+(`recordings`). A system runs as well without what is missing here, so that nothing else would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pytest
+
+from hushstream.agents.worker.roles import REASONS
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.records import InputRange, InputSlice, ReplayMismatch, Step
+from hushstream.privacy.promises.contents import Content
+from hushstream.schemas import codec
+from hushstream.schemas.topics import common_name
+from hushstream.systems.catalogue import kinds
+from machine_drive import Rig
+from recordings import VARIANTS, Recording, Variant, recorded, require_all, unplayed
+
+pytestmark = pytest.mark.slow
+
+require_all(kinds())
+
+
+def homes() -> Iterator[Any]:
+    for variant in VARIANTS:
+        with variant.registered():
+            for place, (role, home) in enumerate(unplayed(variant).homes()):
+                yield pytest.param(variant, place, id=f"{variant.name}-{role.name}-{home}")
+
+
+HOMES = tuple(homes())
+
+
+def unnamed_inputs(system: System, contents: Collection[Content]) -> set[str]:
+    """The inputs of roles that are not among the contents: a statement says that no content of persons is there."""
+    there = {common_name(topic.name) for topic in system.topics}
+    inputs = {common_name(topic) for role in system.roles for topic in role.inputs}
+    return (inputs & there) - {content.topic for content in contents}
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_the_guarantee_names_every_topic_that_a_role_takes_input_from(variant: Variant) -> None:
+    with variant.registered():
+        system = unplayed(variant).system
+        missing = unnamed_inputs(system, system.core.guarantee().contents)
+        assert not missing, f"expected a Content in the guarantee for each input of a role, got none for {missing}"
+
+
+def undeclared_reasons(recording: Recording, shared: Collection[str]) -> set[tuple[str, str]]:
+    """(role, reason) of each refusal whose reason is neither shared nor of the role: metrics would not name it."""
+    found: set[tuple[str, str]] = set()
+    own = {common_name(role.name): role.reasons for role in recording.system.roles}
+    for (topic, _), records in recording.records.items():
+        for record in records if topic.startswith("dead-letters") else ():
+            letter = codec.decode(record.value)[1]
+            if letter["reason"] not in (*shared, *own[letter["role"]]):
+                found.add((letter["role"], letter["reason"]))
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_every_reason_of_a_refusal_is_declared(variant: Variant) -> None:
+    with variant.registered():
+        found = undeclared_reasons(recorded(variant), REASONS)
+        assert not found, f"expected each reason of a role's own in its `reasons`, got others: {found}"
+
+
+@pytest.mark.parametrize(("variant", "place"), HOMES)
+def test_a_machine_names_the_role_that_declares_it(variant: Variant, place: int) -> None:
+    """Its dead letters say that name."""
+    with variant.registered():
+        role, home = list(unplayed(variant).homes())[place]
+        named = Rig(unplayed(variant), role, home).machine.chain.identity.role
+        assert named == common_name(role.name), "the name in the machine's `Identity` is not that of its role"
+
+
+def sliced(recording: Recording, part: InputRange) -> InputSlice:
+    there = recording.records.get((part.topic, part.partition), [])
+    return InputSlice(*part, [record for record in there if part.low <= record.offset < part.high])
+
+
+def replayed(rig: Rig, generation: int) -> list[Step]:
+    """The recorded journal again, by a worker that was told to write in a schema generation."""
+    machine, steps = rig.machine, []
+    machine.chain.schema_generation = generation
+    for record in rig.recording.records[machine.journal][1:]:
+        slices = [sliced(rig.recording, part) for part in machine.recovery_ranges(record.value)]
+        steps.append(machine.replay(record.value, slices))
+    return steps
+
+
+@pytest.mark.parametrize(("variant", "place"), HOMES)
+def test_a_replay_writes_in_the_schema_generation_of_its_record(variant: Variant, place: int) -> None:
+    """Without `in_its_generation`, a worker of the next generation could not follow the journal."""
+    with variant.registered():
+        role, home = list(recorded(variant).homes())[place]
+        first, second = (replayed(Rig(recorded(variant), role, home), generation) for generation in (1, 2))
+        assert first == second
+
+
+# That the suite would notice.
+
+(TOY,) = (variant for variant in VARIANTS if variant.name == "meanarm")
+
+
+def test_a_topic_that_a_guarantee_leaves_out_is_noticed() -> None:
+    with TOY.registered():
+        system = unplayed(TOY).system
+        contents = [content for content in system.core.guarantee().contents if content.topic != "slots"]
+        assert unnamed_inputs(system, contents) == {"slots"}
+
+
+def test_a_reason_that_nobody_declares_is_noticed() -> None:
+    with TOY.registered():
+        found = undeclared_reasons(recorded(TOY), ("not_single_object",))
+        assert found == {("learner", "click_without_context")}
+
+
+def test_a_replay_in_the_generation_of_the_worker_is_noticed() -> None:
+    def undecorated(machine: Any) -> Any:
+        kind = type(machine)
+        machine.__class__ = type(kind.__name__, (kind,), {"replay": kind.replay.__wrapped__})
+        return machine
+
+    with TOY.registered():
+        (place,) = (one for one in recorded(TOY).homes() if one[0].name == "learner")
+        with pytest.raises(ReplayMismatch):
+            replayed(Rig(recorded(TOY), *place, remake=undecorated), 2)
