@@ -245,9 +245,10 @@ class ExportedFeatures(ExportedModel):
         schema, items = declare(values["features"]), tuple(values["items"])
         means, variances = (np.array(values[name], dtype=np.float64) for name in ("means", "variances"))
         shape = (len(items), schema.cells + 1)
-        if means.shape != shape or variances.shape != shape or not (variances > 0).all():
+        if means.shape != shape or variances.shape != shape:
             raise ValueError(f"shapes {means.shape} and {variances.shape}")
-        float(values["about"]["reward_variance"])
+        _require_positive(variances, values["about"]["reward_variance"], values["about"]["slots"])
+        _require_finite(means)
         return cls(values["about"], items, _golden(values), schema, means, variances)
 
     @property
@@ -312,6 +313,8 @@ class ExportedCodes(ExportedModel):
         shape = (len(items), encoder.codes if onehot else encoder.dimension)
         if moment.shape != shape or gram.shape != (shape if onehot else (*shape, encoder.dimension)):
             raise ValueError(f"shapes {gram.shape} and {moment.shape}")
+        _require_finite(gram, moment, values["alpha"], values["about"]["slots"])
+        _require_positive(gram if onehot else np.linalg.eigvalsh(gram), values["ridge"])
         found = (encoder, onehot, float(values["alpha"]), float(values["ridge"]), gram, moment)
         return cls(values["about"], items, _golden(values), *found)
 
@@ -351,6 +354,19 @@ class ExportedCodes(ExportedModel):
 
 
 _FORMS: Mapping[str, type[ExportedModel]] = {one.form: one for one in (ExportedFeatures, ExportedCodes)}
+
+
+def _require_finite(*numbers: Any) -> None:
+    """Raises `ValueError`: one is infinite or none."""
+    if not all(np.isfinite(one).all() for one in numbers):
+        raise ValueError("numbers that are not finite")
+
+
+def _require_positive(*numbers: Any) -> None:
+    """Raises `ValueError`: one is not above 0, or not finite."""
+    _require_finite(*numbers)
+    if not all((np.asarray(one) > 0).all() for one in numbers):
+        raise ValueError("numbers that are not positive")
 
 
 def _golden(values: Mapping[str, Any]) -> tuple[Golden, ...]:
