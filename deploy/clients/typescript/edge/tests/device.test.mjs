@@ -315,6 +315,24 @@ test("a slot whose mark could not be written leaves when it is, and clearing the
   assert.equal(gateway.slots.length, 1);
 });
 
+test("what another page spent stays spent where the state is put back to what this page knows", async () => {
+  const { gateway, store, clock, open } = await placed();
+  const [one, other] = [await open(), await open()];
+  await live(one, 5);
+  await one.flush();
+  await other.flush();
+  const older = new Map(store.contents);
+  await live(one, 5, { name: "f" });
+  clock.now += 100 * MINUTE;
+  await one.sync();
+  assert.equal(gateway.slots.length, 1);
+  for (const [name, content] of older) store.contents.set(name, content);
+  await live(other, 30, { clicks: true, name: "g" });
+  clock.now += 1000 * MINUTE;
+  await other.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
 test("a state and a mark that each say more keep all that either says was spent", async () => {
   const { gateway, mark, clock, open } = await placed({ agreement: { terms: { contexts_per_period: 5 } } });
   const device = await open();

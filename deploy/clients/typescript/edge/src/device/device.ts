@@ -287,10 +287,12 @@ export class EdgeDevice {
     if (fault !== null) throw fault;
   }
 
-  /** Read the state again where another page wrote it. */
+  /** Read the state again where another page wrote it, also where what this page knows was put back since. */
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
-    if (content === null || revisionOf(content) !== this.#revision) await this.#load(content);
+    const isKnown = content !== null && revisionOf(content) === this.#revision;
+    const spent = unpackMark(await this.options.mark.read());
+    if (!isKnown || !covers(this.#agent.allowance, spent)) await this.#load(content);
   }
 
   async #load(given?: Uint8Array | null): Promise<void> {
