@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,32 @@ def test_killed_at_any_writing_it_hands_in_one_slot_of_one_content(
         resent += len(gateway.slots) > 1
     assert at > 15, "writings of a life that is not killed"
     assert resent, "the crash between a slot and the note that it was handed in"
+
+
+def test_a_loss_of_power_behind_a_slot_does_not_bring_the_file_before_it_back(
+    life: Life, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was put in place is there for sure once its folder was forced to disk, too."""
+    sync, put, hand_in, unsafe, seen = os.fsync, Path.replace, gateway.send_slot, [0], list[int]()
+
+    def syncing(descriptor: int) -> None:
+        sync(descriptor)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            unsafe[0] = 0
+
+    def putting(path: Path, target: Path) -> Path:
+        unsafe[0] += 1
+        return put(path, target)
+
+    def sending(body: bytes) -> Answer:
+        seen.append(unsafe[0])
+        return hand_in(body)
+
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(Path, "replace", putting)
+    monkeypatch.setattr(gateway, "send_slot", sending)
+    life.live(life.driver(), random.Random(1), 8, "life")
+    assert seen == [0]
 
 
 def test_what_was_not_written_is_forgotten_and_nothing_else(life: Life) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from hushstream.edge.transport import Answer, Transport, Unreachable
 from hushstream.feedback.join import JoinOutcome
+from hushstream.privacy.key_files import sync_folder
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device, Outgoing
 from hushstream.systems.p2b.device.errors import BadAgreement, BadModel
@@ -192,6 +193,7 @@ class DeviceDriver:
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self._path)
+        sync_folder(self._path.parent)
 
 
 def _code(answer: Answer) -> str:

@@ -213,7 +213,7 @@ def _replace(path: str | Path, ring: KeyRing) -> None:
             os.fsync(file.fileno())
         with target.open("r+b") as old:
             fresh.replace(target)
-            _sync_folder(target.parent)
+            sync_folder(target.parent)
             _overwrite(old)
     except OSError as error:
         raise KeyFileError(f"key file {target}: expected to replace it, got: {error.strerror}") from None
@@ -227,7 +227,7 @@ def _overwrite(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a renamed file's name durable; Windows has no such call and needs none."""
     if os.name != "posix":
         return

@@ -197,6 +197,29 @@ def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path: Path, exported: E
         prepared(tmp_path, other.as_json().decode())
 
 
+@pytest.mark.parametrize(
+    ("about", "changed"),
+    [
+        ({"slots": 0.0}, {}),
+        ({"slots": -1.0}, {}),
+        ({"slots": np.nan}, {}),
+        ({"reward_variance": np.inf}, {}),
+        ({"reward_variance": 0.0}, {}),
+        ({}, {"means": np.nan}),
+        ({}, {"variances": 0.0}),
+        ({}, {"variances": np.inf}),
+    ],
+)
+def test_numbers_that_nobody_could_go_on_from_are_refused_whatever_digest_they_have(
+    exported: ExportedFeatures, about: dict[str, float], changed: dict[str, float]
+) -> None:
+    """Pooled by slots, a model of none and windows of none would weigh 0/0; nor is there a golden decision to tell."""
+    arrays = {name: np.full_like(getattr(exported, name), value) for name, value in changed.items()}
+    forged = replace(exported, about={**exported.about, **about}, golden=(), **arrays)
+    with pytest.raises(HushstreamError, match="expected an exported model, got another"):
+        ExportedModel.read(forged.as_json())
+
+
 # Items by name.
 
 NAMES = ("boots", "hat", "scarf")
@@ -344,6 +367,17 @@ def test_codes_begin_with_a_model_and_sums_of_both_add_up(rigs: Any, learned_on:
         decode_model(one, codec.decode(seen.steps[-1].journal)[1])
         for one, seen in zip((alone, second), steps, strict=True)
     )
+    for forged in (
+        replace(start, gram=-start.gram, golden=()),
+        replace(start, moment=np.full_like(start.moment, np.nan), golden=()),
+        replace(start, ridge=0.0, golden=()),
+        replace(start, about={**start.about, "slots": np.inf}),
+    ):
+        with pytest.raises(HushstreamError, match="expected an exported model, got another"):
+            ExportedModel.read(forged.as_npz())
+    turned = replace(start, items=start.items[::-1])
+    with pytest.raises(ConfigurationError, match="numbered from 0"):
+        P2BSystem.of(config, first.encoder.lattice, start=turned)
     ridge = np.ones(start.gram.shape[1:]) if learned_on == "onehot" else np.eye(start.gram.shape[1])
     np.testing.assert_allclose(both.arrays[0][:-1], own.arrays[0][:-1] + start.gram - start.ridge * ridge)
     np.testing.assert_allclose(both.arrays[1][:-1], own.arrays[1][:-1] + start.moment)

@@ -15,7 +15,7 @@ from hushstream.engine.learner.items import catalogue_of
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.pdap.cells import Grid
-from hushstream.systems.pdap.model_report import cell_text
+from hushstream.systems.pdap.model_report import ShownCell, TicketTable, cell_text, change_of_tickets
 from recordings import KEYS, Loop
 
 FEATURES = {
@@ -132,6 +132,24 @@ def test_a_version_whose_predecessors_are_gone_is_refused(tmp_path: Path) -> Non
         view.read(records[1:], None, {})
     with pytest.raises(HushstreamError, match=r"expected versions 1 to 99 of the model"):
         view.read(records, 99, {})
+
+
+def test_cells_whose_values_are_the_same_are_not_taken_for_one_another(tmp_path: Path) -> None:
+    """A cut that parts no two values leaves a deeper cell with those of the one around it."""
+    cells = {"split_at": 40, "growth": 0.0, "levels": 3}
+    core = loop_of(tmp_path, True, features={"country": FEATURES["country"]}, cells=cells).system.core
+    grid = core.config.grid
+    paths = grid.paths(np.array([[1 / 8]]))
+    wide, deep = (int(grid.at_level(paths, level)[0]) for level in (2, 3))
+    assert cell_text(core, wide) == cell_text(core, deep) == "country de"
+
+    def table(version: int, *cells: tuple[int, str]) -> TicketTable:
+        shown = tuple(ShownCell(cell, cell_text(core, cell), 2, ((item, 256),)) for cell, item in cells)
+        return TicketTable(version, 1, 2, shown, (), True)
+
+    change = change_of_tickets(table(1, (wide, "tea")), table(2, (wide, "tea"), (deep, "boots")))
+    assert [one.tickets[0][0] for one in change.opened] == ["boots"]
+    assert not change.changed
 
 
 def test_the_sides_of_a_cell_are_where_its_contexts_lie() -> None:

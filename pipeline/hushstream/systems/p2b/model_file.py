@@ -245,9 +245,9 @@ class ExportedFeatures(ExportedModel):
         schema, items = declare(values["features"]), tuple(values["items"])
         means, variances = (np.array(values[name], dtype=np.float64) for name in ("means", "variances"))
         shape = (len(items), schema.cells + 1)
-        if means.shape != shape or variances.shape != shape or not (variances > 0).all():
+        if means.shape != shape or variances.shape != shape:
             raise ValueError(f"shapes {means.shape} and {variances.shape}")
-        float(values["about"]["reward_variance"])
+        _require_numbers((variances, values["about"]["reward_variance"], values["about"]["slots"]), means)
         return cls(values["about"], items, _golden(values), schema, means, variances)
 
     @property
@@ -312,6 +312,8 @@ class ExportedCodes(ExportedModel):
         shape = (len(items), encoder.codes if onehot else encoder.dimension)
         if moment.shape != shape or gram.shape != (shape if onehot else (*shape, encoder.dimension)):
             raise ValueError(f"shapes {gram.shape} and {moment.shape}")
+        widths = gram if onehot else np.linalg.eigvalsh(gram)
+        _require_numbers((widths, values["ridge"]), gram, moment, values["alpha"], values["about"]["slots"])
         found = (encoder, onehot, float(values["alpha"]), float(values["ridge"]), gram, moment)
         return cls(values["about"], items, _golden(values), *found)
 
@@ -351,6 +353,13 @@ class ExportedCodes(ExportedModel):
 
 
 _FORMS: Mapping[str, type[ExportedModel]] = {one.form: one for one in (ExportedFeatures, ExportedCodes)}
+
+
+def _require_numbers(positive: Sequence[Any], *others: Any) -> None:
+    """Raises `ValueError`: one is not finite, or one of those that must be above 0 is not."""
+    finite = all(np.isfinite(one).all() for one in (*positive, *others))
+    if not finite or not all((np.asarray(one) > 0).all() for one in positive):
+        raise ValueError("numbers that are not finite, or not above 0")
 
 
 def _golden(values: Mapping[str, Any]) -> tuple[Golden, ...]:

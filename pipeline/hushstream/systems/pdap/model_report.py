@@ -34,11 +34,13 @@ class ShownCell:
     """An open cell.
 
     Attributes:
-        name: which contexts come to it.
+        number: of the grid.
+        name: which contexts come to it; that of a deeper cell may be the same, where the cut parts no values.
         level: how often its sides were cut.
         tickets: of each arm that has some, by the arm's name, the most first.
     """
 
+    number: int
     name: str
     level: int
     tickets: tuple[tuple[str, int], ...]
@@ -171,7 +173,7 @@ def read_tickets(
     cells, tickets = _joined(updates)
     names = _names(system, catalogues)
     shown = [
-        ShownCell(cell_text(system, cell), level_of(cell), _counted(row, names))
+        ShownCell(cell, cell_text(system, cell), level_of(cell), _counted(row, names))
         for cell, row in zip(cells.tolist(), tickets, strict=True)
     ]
     shares = [(item, count / tickets.size) for item, count in _counted(tickets.ravel(), names)]
@@ -188,14 +190,14 @@ def read_tickets(
 
 def change_of_tickets(older: TicketTable, newer: TicketTable) -> TicketChange:
     """What differs between two versions of one deployment."""
-    before = {one.name: one for one in older.cells}
-    both = [(before[one.name], one) for one in newer.cells if one.name in before]
+    before = {one.number: one for one in older.cells}
+    both = [(before[one.number], one) for one in newer.cells if one.number in before]
     shares, grown = dict(older.shares), dict(newer.shares)
     moved = {item: grown.get(item, 0.0) - shares.get(item, 0.0) for item in {**shares, **grown}}
     return TicketChange(
         older.version,
         newer.version,
-        tuple(one for one in newer.cells if one.name not in before),
+        tuple(one for one in newer.cells if one.number not in before),
         tuple((old, new) for old, new in both if _first(old) != _first(new)),
         tuple(sorted(((item, by) for item, by in moved.items() if by), key=lambda one: -abs(one[1]))),
     )

@@ -51,6 +51,20 @@ export function covers(one: Allowance, other: Allowance): boolean {
   return slots && renewed && (one.period > other.period || (one.period === other.period && one.used >= other.used));
 }
 
+/** What either has spent. */
+export function most(one: Allowance, other: Allowance): Allowance {
+  const newer = one.period > other.period || (one.period === other.period && one.used > other.used) ? one : other;
+  return {
+    decided: Math.max(one.decided, other.decided),
+    due: Math.max(one.due, other.due),
+    sent: Math.max(one.sent, other.sent),
+    period: newer.period,
+    used: newer.used,
+    first: Math.max(one.first, other.first),
+    renewsMs: Math.max(one.renewsMs, other.renewsMs),
+  };
+}
+
 /** A decision that waits for feedback. */
 export interface OpenDecision {
   readonly row: Uint8Array;

@@ -287,6 +287,131 @@ test("a state that is cleared beneath a page at work is not written back", async
   assert.equal(gateway.slots.length, 1);
 });
 
+test("a slot whose mark could not be written leaves when it is, and clearing the state gives no second one", async () => {
+  const { gateway, store, mark, clock, open } = await placed();
+  let isFull = false;
+  const write = async (text) => {
+    if (isFull) throw new EdgeError("storage: full");
+    await mark.write(text);
+  };
+  const device = await open({ mark: { read: mark.read, write } });
+  await live(device, 10);
+  await device.flush();
+  clock.now += 100 * MINUTE;
+  isFull = true;
+  for (let round = 0; round < 3; round += 1) await assert.rejects(device.sync(), /full/);
+  assert.equal(gateway.slots.length, 0);
+  isFull = false;
+  await device.sync();
+  const unmarked = JSON.stringify({ ...JSON.parse(mark.text), sent: 0 });
+  assert.equal(gateway.slots.length, 1);
+  // As after a crash that came before the mark was on disk: the state says more, until it is cleared.
+  mark.text = unmarked;
+  await open();
+  store.contents.clear();
+  const cleared = await open();
+  clock.now += 1000 * MINUTE;
+  await cleared.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("what another page spent stays spent where the state is put back to what this page knows", async () => {
+  const { gateway, store, clock, open } = await placed();
+  const [one, other] = [await open(), await open()];
+  await live(one, 5);
+  await one.flush();
+  await other.flush();
+  const older = new Map(store.contents);
+  await live(one, 5, { name: "f" });
+  clock.now += 100 * MINUTE;
+  await one.sync();
+  assert.equal(gateway.slots.length, 1);
+  for (const [name, content] of older) store.contents.set(name, content);
+  await live(other, 30, { clicks: true, name: "g" });
+  clock.now += 1000 * MINUTE;
+  await other.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a state and a mark that each say more keep all that either says was spent", async () => {
+  const { gateway, mark, clock, open } = await placed({ agreement: { terms: { contexts_per_period: 5 } } });
+  const device = await open();
+  for (let day = 0; day < 2; day += 1) {
+    await live(device, 5, { name: `${day}-` });
+    clock.now += 1440 * MINUTE;
+  }
+  gateway.answers.push(null);
+  await device.sync();
+  const spent = JSON.parse(mark.text);
+  // The clock was set back, so the state's period is the earlier one; the mark of the slot was lost.
+  mark.text = JSON.stringify({ ...spent, period: spent.period + 1, sent: 0 });
+  const again = await open();
+  assert.deepEqual([again.status.due, again.status.sent], [1, 1]);
+  clock.now += 1000 * MINUTE;
+  await again.sync();
+  assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
+});
+
+test("a state that is cleared while its slot is on its way is not written back", async () => {
+  for (const answer of [null, 503, 204, { status: 422, code: "stale-period", date: 1_900_000_000_000 }]) {
+    const { gateway, store, clock, open } = await placed();
+    const device = await open();
+    await live(device, 10);
+    clock.now += 100 * MINUTE;
+    gateway.before = () => store.contents.clear();
+    gateway.answers.push(answer);
+    await device.sync();
+    gateway.before = () => undefined;
+    assert.deepEqual(JSON.parse(new TextDecoder().decode(store.contents.get("state"))).outgoing, []);
+    clock.now += 1000 * MINUTE;
+    await device.sync();
+    assert.equal(gateway.slots.length, 1);
+  }
+});
+
+test("a state that is cleared while its slot is sealed is not written back, and its slot does not leave", async () => {
+  const { gateway, store, clock, open } = await placed();
+  const device = await open();
+  await live(device, 10);
+  await device.flush();
+  const { key } = JSON.parse(new TextDecoder().decode(store.contents.get("state")));
+  clock.now += 100 * MINUTE;
+  let reads = 0;
+  const read = async (name) => {
+    const found = store.contents.get(name) ?? null;
+    // Behind the reading that begins the work.
+    if (++reads === 1) queueMicrotask(() => store.contents.clear());
+    return found;
+  };
+  Object.assign(store, { read });
+  await device.sync();
+  assert.ok(reads > 2);
+  assert.notDeepEqual(JSON.parse(new TextDecoder().decode(store.contents.get("state"))).key, key);
+  assert.equal(gateway.slots.length, 0);
+  clock.now += 1000 * MINUTE;
+  await device.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("a slot that another page handed in is not kept by the one that got no answer", async () => {
+  const { gateway, clock, open } = await placed();
+  const [one, other] = [await open(), await open()];
+  await live(one, 10);
+  clock.now += 100 * MINUTE;
+  let isFirst = true;
+  const fetch = async (url, request) => {
+    if (request.method !== "POST" || !isFirst) return gateway.fetch(url, request);
+    isFirst = false;
+    assert.equal((await other.sync()).handedIn, 1);
+    throw new TypeError("fetch failed");
+  };
+  const late = await open({ fetch });
+  await late.sync();
+  clock.now += 1000 * MINUTE;
+  await late.sync();
+  assert.deepEqual([gateway.slots.length, late.status.waiting], [1, 0]);
+});
+
 test("two pages share one state", async () => {
   const { gateway, clock, open } = await placed();
   const [one, other] = [await open(), await open()];

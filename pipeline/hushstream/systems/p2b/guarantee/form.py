@@ -379,6 +379,16 @@ def require_form(start: ExportedModel, config: P2BConfig) -> None:
     require(start.form == config.release.form, "start", f"a model of release.form: {config.release.form}", start.form)
 
 
+def _require_numbered(start: ExportedModel) -> None:
+    """Refuse a start whose items are not the first ones by number.
+
+    Raises:
+        ConfigurationError: they are others.
+    """
+    expected = "a model of items numbered from 0, as items have no names here"
+    require(start.items == tuple(range(len(start.items))), "start", expected, "one of other items")
+
+
 def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatures:
     """A start that users of this deployment can begin with.
 
@@ -392,10 +402,7 @@ def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatu
         named = all(isinstance(item, str) for item in items) and len(set(items)) == len(items)
         require(named, "start", "a model of items by id, as items have names here", "one of items by number")
     else:
-        numbered = items == list(range(len(items)))
-        require(
-            numbered, "start", "a model of items numbered from 0, as items have no names here", "one of other items"
-        )
+        _require_numbered(start)
     require(len(items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(items))
     here = config.context.schema
     if start.schema.digest != here.digest:
@@ -417,6 +424,7 @@ def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -
     assert isinstance(start, ExportedCodes), "that is its form"
     wanted, got = (config.encoder.features, "onehot" if start.onehot else "centroid")
     require(got == wanted, "start", f"a model learned on encoder.features: {wanted}", got)
+    _require_numbered(start)
     require(
         len(start.items) <= config.arms, "start", f"a model of at most {config.arms} items (capacity)", len(start.items)
     )

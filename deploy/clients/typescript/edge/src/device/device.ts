@@ -1,5 +1,5 @@
 import { Agreement, type AgreementFile } from "../agreement.js";
-import { EdgeAgent, covers, type AgentState, type Allowance, type Outcome, type SharedModel } from "../agent.js";
+import { EdgeAgent, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel } from "../agent.js";
 import { equal } from "../encoding.js";
 import { EdgeError, Refused } from "../errors.js";
 import type { Outcome as ValueOutcome } from "../features/kinds.js";
@@ -247,7 +247,9 @@ export class EdgeDevice {
       await this.#settle(false);
       await this.#refresh();
       try {
-        return await work();
+        const result = await work();
+        if (this.#revision === UNREAD) await this.#load();
+        return result;
       } catch (error) {
         this.#revision = UNREAD;
         throw error;
@@ -272,7 +274,7 @@ export class EdgeDevice {
   }
 
   #saveChanged(durable: boolean): Promise<void> {
-    return this.#changed ? this.#save(durable, true) : this.#writes(async () => undefined);
+    return this.#changed ? this.#save(durable) : this.#writes(async () => undefined);
   }
 
   #fails(error: unknown): void {
@@ -285,16 +287,18 @@ export class EdgeDevice {
     if (fault !== null) throw fault;
   }
 
-  /** Read the state again where another page wrote it. */
+  /** Read the state again where another page wrote it, also where what this page knows was put back since. */
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
-    if (content === null || revisionOf(content) !== this.#revision) await this.#load(content);
+    const isKnown = content !== null && revisionOf(content) === this.#revision;
+    const spent = unpackMark(await this.options.mark.read());
+    if (!isKnown || !covers(this.#agent.allowance, spent)) await this.#load(content);
   }
 
   async #load(given?: Uint8Array | null): Promise<void> {
     [this.#revision, this.#changed] = [UNREAD, false];
     await this.#read(given);
-    if (this.#revision === UNREAD) await this.#save(true);
+    if (this.#revision === UNREAD) await this.#save(true, true);
   }
 
   /** Take over what the store holds, under its revision; or begin anew from what is known of it, without one. */
@@ -312,7 +316,7 @@ export class EdgeDevice {
     if (!equal(found.configuration, this.agreement.configuration)) {
       this.#requireNoWeaker(found);
       const known = found.agent.allowance;
-      const { due, ...rest } = covers(known, spent) ? known : spent;
+      const { due, ...rest } = most(known, spent);
       // As the Python agent: what was owed under the other agreement, and the visits towards the next slot, are dropped.
       const decided = due * this.agreement.terms.after_interactions;
       this.#begin({ ...rest, due, decided, sent: due, first: -1 }, unseen(this.agreement));
@@ -324,7 +328,10 @@ export class EdgeDevice {
     const { agent, key: _key, revision: _revision, ...rest } = state;
     this.#state = rest;
     // An older copy: what it would send was sent.
-    if (!covers(agent.allowance, spent)) return this.#begin(spent, state.seen, newest);
+    const all = most(agent.allowance, spent);
+    if (!covers(agent.allowance, spent)) return this.#begin(all, state.seen, newest);
+    // Its writing failed: what leaves from here on must stay spent where the state is cleared.
+    if (!covers(spent, all)) await this.options.mark.write(packMark(all));
     this.#agent = EdgeAgent.resumed(this.agreement, this.#key, agent, newest);
     this.#revision = state.revision;
   }
@@ -358,10 +365,10 @@ export class EdgeDevice {
   }
 
   /**
-   * Pack what is in memory at once, and write it behind what is being written. With `unlessReplaced` it is dropped where
-   * the store was cleared or restored beneath: then that counts, as if this page had begun with it.
+   * Pack what is in memory at once, and write it behind what is being written. It is dropped where the store was cleared or
+   * restored beneath: then that counts, as if this page had begun with it. `anew`: it was just begun from that.
    */
-  #save(durable: boolean, unlessReplaced = false): Promise<void> {
+  #save(durable: boolean, anew = false): Promise<void> {
     const { store, mark } = this.options;
     const agent: AgentState = this.#agent.state;
     const base = agent.own === null ? this.#state.newest : this.#kept(agent.own.base);
@@ -373,7 +380,7 @@ export class EdgeDevice {
     const spent = packMark(agent.allowance);
     return this.#writes(async () => {
       try {
-        if (unlessReplaced && (await this.#isReplaced())) {
+        if (!anew && (await this.#isReplaced())) {
           this.#revision = UNREAD;
           return;
         }
@@ -432,9 +439,11 @@ export class EdgeDevice {
   async #handIn(): Promise<number> {
     let handedIn = 0;
     for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.#now())) {
+      if (!this.#holds(one)) continue;
       const answer = await this.wire.slot(one.body);
       const found = await this.#alone(async () => {
         const next = await this.#answered(one, answer);
+        if (!this.#holds(one)) return next;
         const others = this.#state.outgoing.filter((other) => !equal(other.reportId, one.reportId));
         const ended = this.#state.ended || next === "ended";
         const outgoing = ended ? [] : typeof next === "object" ? [...others, next] : others;
@@ -445,6 +454,11 @@ export class EdgeDevice {
       if (found === "handed in") handedIn += 1;
     }
     return handedIn;
+  }
+
+  /** Whether a slot waits still, not cleared, answered or sealed again meanwhile. */
+  #holds({ body }: Outgoing): boolean {
+    return this.#state.outgoing.some((other) => equal(other.body, body));
   }
 
   /** What becomes of a slot with an answer: see the table of the transport's page. */
@@ -482,6 +496,7 @@ export class EdgeDevice {
       this.#state = { ...this.#state, newest: kept, seen: taken.seen };
       this.#agent.shared = taken.shared;
       await this.#save(true);
+      if (this.#revision === UNREAD) return null;
       if (newest.version !== 0 && newest.version !== this.#state.base.version) await this.options.store.remove(named(newest));
       return kept.version;
     });
