@@ -462,11 +462,10 @@ def _prepared(path: Path, seal: StorageSeal) -> sqlite3.Connection:
 
 
 def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
-    """Seal what an earlier release has left in clear; its pages are overwritten with zeros."""
+    """Seal what an earlier release has left in clear; its pages go with `_leave_no_page_in_clear`."""
     if not main.execute(_FIND_CLEAR).fetchone()[0]:
         return
     logger.warning("users were left in clear by an earlier release; they are sealed now")
-    main.execute("PRAGMA secure_delete = ON")
     _rewrite(main, seal, _SEAL_CLEAR)
 
 
