@@ -94,9 +94,14 @@ def test_figures_of_which_epsilon_are_those_that_the_notebook_prints() -> None:
     assert f"({ratio} times the reward, {low} to {high})" in p2b
 
 
+def _unfenced(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def _places(page: Path) -> set[str]:
     """The places in a page that a link may name, as the site and the repository's host name them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = _unfenced(page)
     headings = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
     named = re.findall(r"^\((\S+)\)=$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings} | set(named)
@@ -109,8 +114,7 @@ def _commands(command: object, path: str) -> Iterator[str]:
 
 
 def _links(page: Path) -> Iterator[str]:
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return (link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link))
+    return (link for link in re.findall(r"\]\(([^)\s]+)\)", _unfenced(page)) if not re.match(r"[a-z]+:", link))
 
 
 def test_links_between_pages_lead_somewhere() -> None:

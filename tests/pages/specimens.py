@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.cli.operate.model_page import model_page
 from hushstream.ops.statement.statement import Section, Statement
 from hushstream.replay.bench.rows import at_least, at_most
 from hushstream.replay.experiments.catalogue import findings_page
@@ -18,6 +17,7 @@ from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.logged.intervals import Interval
 from hushstream.replay.quickstart.page import page_html
+from hushstream.replay.report.models import model_page
 from hushstream.replay.report.replayed import page
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.statement import statement_page

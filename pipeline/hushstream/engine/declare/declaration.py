@@ -287,12 +287,14 @@ class ModelView:
             catalogues say what items are called, by party; none where items have no names.
         change: what differs between an older and a newer one of these.
         export: the same version as files, for whoever decides with it elsewhere; None where nobody can without a key.
+        drawn: whether the plain values of a version are those that a page is made of (`model show --page`).
     """
 
     topics: tuple[str, ...]
     read: Callable[[Iterable[bytes], int | None, Catalogues], Report]
     change: Callable[[Any, Any], Report]
     export: Callable[[Iterable[bytes], int | None, Catalogues], Exported] | None = None
+    drawn: bool = False
 
 
 class Exported(Protocol):

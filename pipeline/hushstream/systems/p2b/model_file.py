@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,7 +70,7 @@ class Golden(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class ExportedModel:
+class ExportedModel(ABC):
     """A version of a released model.
 
     Attributes:
@@ -106,24 +107,25 @@ class ExportedModel:
         return model
 
     @classmethod
+    @abstractmethod
     def of_values(cls, values: Mapping[str, Any]) -> ExportedModel:
         """The model of what a file of its form says.
 
         Raises:
             KeyError, TypeError, ValueError, FeatureError, ContributionError: it says something else.
         """
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def arrays(self) -> Mapping[str, Float64]:
         """Its numbers by name."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def domain(self) -> Mapping[str, Any]:
         """Plain values that say what contexts are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scores(self, context: Any) -> Float64:
         """(K,) the score of each item for a context; see the module.
 
@@ -131,11 +133,10 @@ class ExportedModel:
             FeatureError: a name that is not declared.
             ContributionError: no histogram.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def rewards(self, context: Any) -> Float64:
         """(K,) the reward that the model expects of each item."""
-        raise NotImplementedError
 
     @property
     def slots(self) -> float:

@@ -223,6 +223,7 @@ def declare(core: P2BSystem) -> System:
             lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
             change_of,
             lambda values, version, catalogues: export_model(core, values, version, catalogues.get(EVERYBODY)),
+            drawn=True,
         ),
         ahead=_ahead(core),
         holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,

@@ -25,7 +25,7 @@ from hushstream.systems.pdap.deployment import PdapSystem
 from hushstream.systems.pdap.records import parse_model
 
 _MOST_TOLD = 3
-_MOST_CELLS = 40
+_MOST_LINES = 40
 _RECORD = "TicketModel"
 
 
@@ -99,10 +99,10 @@ class TicketTable:
             f"{count_text(len(self.cells), 'open cell', ',')}, {count_text(self.pool, 'item', ',')} that may be shown."
         )
         lines += ["", "Items, by how often they are shown where every cell has as many visits"]
-        lines += [f"  {item}: {100 * share:.3g} %" for item, share in self.shares[:_MOST_CELLS]]
+        lines += [f"  {item}: {100 * share:.3g} %" for item, share in self.shares[:_MOST_LINES]]
         lines += _left_out(len(self.shares), "item")
         lines += ["", "What is shown in each cell to contexts that no deeper cell takes"]
-        lines += [f"  {one.as_text()}" for one in self.cells[:_MOST_CELLS]]
+        lines += [f"  {one.as_text()}" for one in self.cells[:_MOST_LINES]]
         lines += _left_out(len(self.cells), "cell")
         return "\n".join(lines) + "\n"
 
@@ -140,8 +140,8 @@ class TicketChange:
             f"From version {self.older} to {self.newer}: another item is shown most in "
             f"{count_text(len(self.changed), 'cell', ',')}, {count_text(len(self.opened), 'cell', ',')} opened."
         ]
-        lines += [f"  {new.as_text()}; before, {_first(old)}" for old, new in self.changed[:_MOST_CELLS]]
-        lines += [f"  new: {one.as_text()}" for one in self.opened[:_MOST_CELLS]]
+        lines += [f"  {new.as_text()}; before, {_first(old)}" for old, new in self.changed[:_MOST_LINES]]
+        lines += [f"  new: {one.as_text()}" for one in self.opened[:_MOST_LINES]]
         lines += [f"  {item}: {100 * by:+.3g} % of all tickets" for item, by in self.moved[:_MOST_TOLD]]
         return "\n".join(lines) + "\n"
 
@@ -249,4 +249,4 @@ def _first(cell: ShownCell) -> str:
 
 
 def _left_out(count: int, what: str) -> list[str]:
-    return [f"  and {count_text(count - _MOST_CELLS, f'more {what}', ',')}"] if count > _MOST_CELLS else []
+    return [f"  and {count_text(count - _MOST_LINES, f'more {what}', ',')}"] if count > _MOST_LINES else []

@@ -34,10 +34,13 @@ def model_show(
     json: AsJson = False,
 ) -> None:
     """What a released model prefers: by item and by cell, how sure it is, and the noise's share; no key is needed."""
+    view = place.system.models
+    if page is not None and view is not None and not view.drawn:
+        raise HushstreamError(f"--page: expected a system whose models are drawn, got {place.system.kind}")
     _, read = _released(place, json)
     found = read(version)
     if page is not None:
-        from hushstream.cli.operate.model_page import model_page
+        from hushstream.replay.report.models import model_page
 
         _write(page, model_page(found.as_json(), place.system.config.deployment).encode())
     show(found.as_json(), json, found.as_text(), "" if page is None else str(page))
