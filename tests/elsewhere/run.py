@@ -42,6 +42,7 @@ NO_TESTS = 5
 
 NOBODY = 65534
 FAKETIME = "/usr/lib/*/faketime/libfaketimeMT.so.1"
+SLEEP = Path(__file__).with_name("sleep.c")
 LEAP_DAY = datetime(2028, 2, 29, 23, 58, tzinfo=UTC)
 """The day after is reached while the tests run."""
 
@@ -63,6 +64,7 @@ class Surrounding:
         umask: of all that runs there.
         runs: at the same time.
         python: the interpreter, for one that is not ours.
+        preload: a source in C, compiled and loaded before the other libraries of ``LD_PRELOAD``.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Surrounding:
     umask: int | None = None
     runs: int = 1
     python: str = sys.executable
+    preload: Path | None = None
 
 
 @dataclass(slots=True)
@@ -115,12 +118,16 @@ def wall_clock(name: str, then: datetime, what: str) -> Surrounding:
     library = next((str(path) for path in sorted(Path("/").glob(FAKETIME[1:]))), "")
     return Surrounding(
         name, what,
-        "import asyncio, time; now = time.time(); "
-        f"assert abs(now - {then.timestamp()}) < 3 * {DAY}, now; "
-        "begun = time.monotonic(); asyncio.run(asyncio.sleep(0.05)); assert 0.04 < time.monotonic() - begun < 30",
+        "import asyncio, threading, time; now = time.time(); "
+        f"assert abs(now - {then.timestamp()}) < 3 * {DAY}, now\n"
+        "for sleep in (lambda: asyncio.run(asyncio.sleep(0.05)), lambda: time.sleep(0.05), "
+        "lambda: threading.Event().wait(0.05)):\n"
+        "    begun = time.monotonic(); sleep(); assert 0.04 < time.monotonic() - begun < 30",
+        needs=("cc",),
         environ={"LD_PRELOAD": library, "FAKETIME": f"{offset:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
                  "DONT_FAKE_MONOTONIC": "1"},
         missing=lambda: "" if library else f"libfaketime ({FAKETIME}; Debian's package faketime)",
+        preload=SLEEP,
     )  # fmt: skip
 
 
@@ -274,6 +281,11 @@ def place_of(surrounding: Surrounding) -> Iterator[tuple[Path, dict[str, str]]]:
         outer.chmod(0o755)
         environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **surrounding.environ}
         root = ROOT
+        if surrounding.preload is not None and shutil.which("cc") is not None:
+            first = outer / f"{surrounding.preload.stem}.so"
+            command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(first), str(surrounding.preload), "-ldl"]
+            subprocess.run(command, check=True)
+            environ["LD_PRELOAD"] = f"{first}:{environ['LD_PRELOAD']}"
         if surrounding.folder:
             root = outer / surrounding.folder
             temporary = outer / f"{surrounding.folder} (tmp)"
