@@ -148,7 +148,8 @@ def test_the_name_of_a_scope_is_read_back(scope, kind, found):
 def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(related, rigs):
     tight = BudgetConfig(0.9, 1e-6)
     with pytest.raises(
-        ConfigurationError, match=r"^privacy\.lifetime: expected room for one epoch of noise at least \(epsilon 1,"
+        ConfigurationError,
+        match=r"^privacy\.lifetime: expected a limit that covers one epoch of noise at least \(epsilon 1,",
     ):
         related.make_system(release=SMALL, budget=tight)
     with pytest.raises(ConfigurationError, match=r"one slot of one user at least .* got basic with epsilon 0\.9,"):

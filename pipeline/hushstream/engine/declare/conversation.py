@@ -1,4 +1,4 @@
-"""The topics over which applications talk with a deployment: where they write, and where they read the answer."""
+"""The topics to which applications write, and from which they read answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hushstream.schemas.topics import of_party
 
 
 class Conversation(NamedTuple):
-    """What applications write, and where they see what became of it.
+    """Topics of an application's requests, of its feedback, and of the answers.
 
     Attributes:
-        asked: where they write what they ask for, erasures too.
-        told: what else they write.
-        answers: the journal of those who read what is asked; None where applications may not read it.
+        asked: topic of requests, also of erasures.
+        told: other topics that applications write.
+        answers: journal of the role that reads the requests; None if applications may not read it.
     """
 
     asked: str
@@ -23,7 +23,7 @@ class Conversation(NamedTuple):
     answers: str | None
 
     def of(self, party: str) -> Conversation:
-        """The same over a party's own topics."""
+        """The same for the topics of a party."""
         told = tuple(of_party(name, party) for name in self.told)
         return Conversation(of_party(self.asked, party), told, self.answers and of_party(self.answers, party))
 
@@ -33,11 +33,11 @@ DECISIONS = Conversation("contexts", ("clicks",), "decisions")
 
 
 def conversation_of(system: System, party: str = "") -> Conversation:
-    """The topics of a deployment's applications, or of those of one of its parties.
+    """The topics of the applications of a deployment, or of one of its parties.
 
     Raises:
-        DeclarationError: applications write nothing, or ask for erasures nowhere, or nobody reads it; or no party is
-            named, or one that there is not.
+        DeclarationError: applications write no topic, no topic of theirs takes erasures, or no role reads it; or the
+            party is missing or unknown.
     """
     if party not in (system.parties or ("",)):
         known = f"one of its parties ({', '.join(system.parties)})" if system.parties else "no party's name"
@@ -54,10 +54,10 @@ def conversation_of(system: System, party: str = "") -> Conversation:
 
 
 def asked_of(system: System, asked: str) -> Role:
-    """The role that reads what applications ask for.
+    """The role that reads the requests of applications.
 
     Raises:
-        DeclarationError: nobody does.
+        DeclarationError: there is none.
     """
     for role in system.roles:
         if asked in role.inputs:
