@@ -156,7 +156,7 @@ def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(relat
         rigs.make_system(budget=tight)
     with pytest.raises(ConfigurationError, match=r"the lift in its share of 0\.1 at least \(epsilon 2,"):
         rigs.make_system(lift=LIFT, budget=BudgetConfig(5.0, 1e-6, lift=0.1))
-    with pytest.raises(ConfigurationError, match="room for one slot"):
+    with pytest.raises(ConfigurationError, match="a limit that covers one slot"):
         rigs.make_system(release={"mode": "paper", "sampling": 0.5}, budget=BudgetConfig(5.0, 1e-6))
 
 

@@ -10,9 +10,9 @@ It is computed in whole numbers, rounded down, with guard bits: floor((y + z + f
 whole number c to z and to y adds c to the result. So what is computed from noises is what would be computed from
 noised sums, less the exact sum: the releases, rounding included, are a function of the noised nodes R x + z.
 
-Sensitivity: the nodes of the binary tree, so L1 norm h and L2 norm sqrt(h) for the horizon's h levels. Only
-nodes that are complete enter a release, and the shift of `counting.counter` moves no release before leaf j: no
-node that holds j is complete before it. Each is drawn when it is complete, over the history until then
+Sensitivity: the nodes of the binary tree, so L1 norm h and L2 norm sqrt(h) for the horizon's h levels. Only complete
+nodes are part of a release, and no node that holds leaf j is complete before it. So the shift of `counting.counter`
+moves no release before leaf j. Each node is drawn when it is complete, over the history until then
 (`counting.completed`).
 
 Source: Honaker 2015 (Efficient Use of Differentially Private Binary Trees), section 3.
@@ -44,7 +44,7 @@ _SAFE_BITS = 52
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HonakerTree(Plan):
-    """Binary tree, estimated from below."""
+    """Binary tree with estimates from below."""
 
     mechanism: ClassVar[str] = "binary tree, estimated from below"
     source: ClassVar[str] = "Honaker 2015"
