@@ -133,14 +133,17 @@ class Plan(ABC):
         """Nodes that hold one leaf, at most (1 where there is no tree)."""
 
     @property
-    @abstractmethod
     def noise(self) -> NodeNoise:
-        """Law of the noise on one coordinate of one node."""
+        """Law of the noise on one coordinate of one node; a leaf is in at most ``levels`` nodes."""
+        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
 
     @property
-    @abstractmethod
     def changed_draws(self) -> int:
-        """How many draws differ, at most, between neighbours: each adds its residue to delta."""
+        """Largest number of draws that differ between neighbours: those of all nodes that hold the leaf.
+
+        Each adds its residue to delta.
+        """
+        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def parameters(self) -> dict[str, Parameter]:

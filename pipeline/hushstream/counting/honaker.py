@@ -28,7 +28,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.completed import CompletedCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import levels_for
@@ -57,16 +56,6 @@ class HonakerTree(Plan):
     def levels(self) -> int:
         """Levels of the horizon's binary tree, h."""
         return levels_for(2, self.horizon)
-
-    @property
-    def noise(self) -> NodeNoise:
-        """A leaf is in at most ``levels`` nodes."""
-        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
-
-    @property
-    def changed_draws(self) -> int:
-        """All draws of the nodes that hold the leaf."""
-        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def guard_bits(self) -> int:

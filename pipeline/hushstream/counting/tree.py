@@ -26,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import Budget, NodeNoise
+from hushstream.counting.calibration import Budget
 from hushstream.counting.completed import BinaryCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for, lowest, mean_nodes, shift
@@ -72,16 +72,6 @@ class NegativeDigitTree(Plan):
     def levels(self) -> int:
         """Levels of the horizon, h."""
         return levels_for(self.base, self.horizon)
-
-    @property
-    def noise(self) -> NodeNoise:
-        """A leaf is in at most ``levels`` nodes."""
-        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
-
-    @property
-    def changed_draws(self) -> int:
-        """All draws of the nodes that hold the leaf."""
-        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def groups_per_block(self) -> int:

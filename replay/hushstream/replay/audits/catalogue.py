@@ -31,12 +31,6 @@ Done = TypeVar("Done")
 """What is to be done of one row, and what was found of it."""
 
 
-@cache
-def all_audits() -> tuple[Audit, ...]:
-    """Every audit, in the order of the table."""
-    return tuple(recipe.make() for recipe in _recipes())
-
-
 def run_audits(
     names: Sequence[str] = (),
     effort: Effort = "full",
