@@ -21,7 +21,7 @@ from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
 from hushstream.client.logs.following import AnswersFollowed
-from hushstream.client.logs.gathering import Gathering
+from hushstream.client.logs.linger import Linger
 from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord
@@ -71,7 +71,7 @@ class KafkaEventLog:
         self._topics = topics
         self._digest = digest
         self._linger_seconds = linger_seconds
-        self._gatherings: dict[tuple[str, int], Gathering] = {}
+        self._lingers: dict[tuple[str, int], Linger] = {}
         self._producer: AIOKafkaProducer | None = None
         self._replacing = asyncio.Lock()
         self._replaced: set[asyncio.Task[None]] = set()
@@ -133,11 +133,11 @@ class KafkaEventLog:
         """
         if self._producer is None:
             raise HushstreamError("client: expected it to be started (use `async with`), it is not")
-        gathering = self._gatherings.get((topic, partition))
-        if gathering is None:
-            gathering = Gathering(partial(self._send, topic, partition), self._linger_seconds)
-            self._gatherings[topic, partition] = gathering
-        return gathering.append(value)
+        linger = self._lingers.get((topic, partition))
+        if linger is None:
+            linger = Linger(partial(self._send, topic, partition), self._linger_seconds)
+            self._lingers[topic, partition] = linger
+        return linger.append(value)
 
     async def _send(self, topic: str, partition: int, values: Sequence[bytes]) -> tuple[int, int]:
         """Append the first of these values, as many as a batch takes; returns how many, and the first one's offset.
@@ -145,7 +145,7 @@ class KafkaEventLog:
         Raises:
             HushstreamError: the broker refused them.
         """
-        if self._answers is not None and topic == self._topics.asked:
+        if self._answers is not None and topic == self._topics.requests:
             # Before the questions are there: an answer may follow within a millisecond.
             await self._answers.follow(partition)
         producer = self._producer
@@ -238,7 +238,7 @@ class KafkaEventLog:
     async def stop(self) -> None:
         """Flush and close."""
         # While answers are followed: what is asked goes to the log behind that.
-        await asyncio.gather(*(gathering.flush() for gathering in self._gatherings.values()))
+        await asyncio.gather(*(linger.flush() for linger in self._lingers.values()))
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
@@ -253,7 +253,7 @@ class KafkaEventLog:
     async def _assign(self) -> None:
         assert self._consumer is not None
         assert self._producer is not None
-        name = physical(self._prefix, self._topics.asked)
+        name = physical(self._prefix, self._topics.requests)
         if name not in await self._consumer.topics():
             raise HushstreamError(
                 f"client: expected topic {name} at {self._cluster.bootstrap}, it does not exist (or may not be read); "
@@ -261,7 +261,7 @@ class KafkaEventLog:
             )
         self._partitions = len(await self._producer.partitions_for(name))
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
-        writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
+        writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.requests, *self._topics.feedback)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
         # Only now: of a topic that may not be read there is nothing to be counted.
         await self._check_partitions()
@@ -271,8 +271,8 @@ class KafkaEventLog:
     async def _check_partitions(self) -> None:
         """Refuse topics of which one was given more partitions: of those the others have none."""
         assert self._producer is not None
-        asked = self._topics.asked
-        for topic in (*self._topics.told, *filter(None, [self._topics.answers])):
+        asked = self._topics.requests
+        for topic in (*self._topics.feedback, *filter(None, [self._topics.answers])):
             found = len(await self._producer.partitions_for(physical(self._prefix, topic)))
             if found != self._partitions:
                 raise HushstreamError(
@@ -351,7 +351,7 @@ def read_deployment(folder: Path, topics: Conversation, party: str = "") -> Syst
     own = conversation_of(system, party)
     if own != topics:
         raise HushstreamError(
-            f"client: expected a deployment whose applications write {topics.asked}, got {system.config.deployment}, "
-            f"where they write {own.asked}"
+            f"client: expected a deployment whose applications write {topics.requests}, got "
+            f"{system.config.deployment}, where they write {own.requests}"
         )
     return system

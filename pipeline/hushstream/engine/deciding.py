@@ -147,7 +147,7 @@ class DecisionRole(AnsweringRole):
         topics = DECISIONS.of(party)
         assert topics.answers is not None
         identity = Identity.of(system, "learner", topics.answers, partition)
-        inputs = (topics.asked, partition), (topics.told[0], partition)
+        inputs = (topics.requests, partition), (topics.feedback[0], partition)
         super().__init__(system, identity, "Decisions", inputs, models, of_party("edge", party), key)
         self.arms = system.config.arms
         self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)

@@ -120,10 +120,10 @@ class OwnSteps:
 
     __slots__ = ("_arms", "_gains", "_vectors", "count", "oldest", "taken")
 
-    def __init__(self, cells: int, room: int = 4) -> None:
-        self._arms = np.empty(room, dtype=np.intp)
-        self._vectors = np.empty((room, cells), dtype=np.float32)
-        self._gains = np.empty(room, dtype=np.float32)
+    def __init__(self, cells: int, capacity: int = 4) -> None:
+        self._arms = np.empty(capacity, dtype=np.intp)
+        self._vectors = np.empty((capacity, cells), dtype=np.float32)
+        self._gains = np.empty(capacity, dtype=np.float32)
         self.oldest = 0
         self._show(0)
 
@@ -150,10 +150,10 @@ class OwnSteps:
             # Rows stay where they are: sums over steps in another order would round otherwise after a restore.
             row, self.oldest = self.oldest, (self.oldest + 1) % MOST_STEPS
         elif row == len(self._gains):
-            room = min(2 * row, MOST_STEPS) - row
-            self._arms = np.concatenate([self._arms, self._arms[:room]])
-            self._vectors = np.concatenate([self._vectors, self._vectors[:room]])
-            self._gains = np.concatenate([self._gains, self._gains[:room]])
+            capacity = min(2 * row, MOST_STEPS) - row
+            self._arms = np.concatenate([self._arms, self._arms[:capacity]])
+            self._vectors = np.concatenate([self._vectors, self._vectors[:capacity]])
+            self._gains = np.concatenate([self._gains, self._gains[:capacity]])
         self._arms[row], self._vectors[row], self._gains[row] = arm, vector, gain
         self._show(min(self.count + 1, MOST_STEPS))
 

@@ -13,19 +13,19 @@ class Conversation(NamedTuple):
     """Topics of an application's requests, of its feedback, and of the answers.
 
     Attributes:
-        asked: topic of requests, also of erasures.
-        told: other topics that applications write.
+        requests: topic of requests, also of erasures.
+        feedback: other topics that applications write.
         answers: journal of the role that reads the requests; None if applications may not read it.
     """
 
-    asked: str
-    told: tuple[str, ...]
+    requests: str
+    feedback: tuple[str, ...]
     answers: str | None
 
     def of(self, party: str) -> Conversation:
         """The same for the topics of a party."""
-        told = tuple(of_party(name, party) for name in self.told)
-        return Conversation(of_party(self.asked, party), told, self.answers and of_party(self.answers, party))
+        feedback = tuple(of_party(name, party) for name in self.feedback)
+        return Conversation(of_party(self.requests, party), feedback, self.answers and of_party(self.answers, party))
 
 
 DECISIONS = Conversation("contexts", ("clicks",), "decisions")
@@ -43,23 +43,23 @@ def conversation_of(system: System, party: str = "") -> Conversation:
         known = f"one of its parties ({', '.join(system.parties)})" if system.parties else "no party's name"
         raise DeclarationError(f"deployment {system.config.deployment}: expected {known}, got {party or 'none'}")
     written = [topic for topic in system.topics if topic.client == "writes" and topic.party == party]
-    asked = next((topic.name for topic in written if topic.tombstones), None)
-    if asked is None:
+    requests = next((topic.name for topic in written if topic.tombstones), None)
+    if requests is None:
         raise DeclarationError(
             f"deployment {system.config.deployment}: expected a topic with tombstones that applications write, got none"
         )
-    journal = topic_of(system, asked_of(system, asked).journal)
-    told = tuple(topic.name for topic in written if topic.name != asked)
-    return Conversation(asked, told, journal.name if journal.client == "reads" else None)
+    journal = topic_of(system, reader_of_requests(system, requests).journal)
+    feedback = tuple(topic.name for topic in written if topic.name != requests)
+    return Conversation(requests, feedback, journal.name if journal.client == "reads" else None)
 
 
-def asked_of(system: System, asked: str) -> Role:
+def reader_of_requests(system: System, requests: str) -> Role:
     """The role that reads the requests of applications.
 
     Raises:
         DeclarationError: there is none.
     """
     for role in system.roles:
-        if asked in role.inputs:
+        if requests in role.inputs:
             return role
-    raise DeclarationError(f"deployment {system.config.deployment}: expected a role that reads {asked}, got none")
+    raise DeclarationError(f"deployment {system.config.deployment}: expected a role that reads {requests}, got none")

@@ -47,7 +47,7 @@ def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, st
     return content
 
 
-def asked(
+def requests(
     name: str,
     schemas: tuple[str, ...],
     zone: str,
@@ -98,7 +98,7 @@ def contexts(zone: str, count: str, each: bool = False, declared: bool = False) 
     """The requests of applications: contexts (also of ``declared`` features), phase ends, and tombstones of users."""
     features = ("FeatureContext", "FeatureContextBatch") if declared else ()
     schemas = ("Context", "ContextBatch", *features, "Seal", "Forget")
-    return asked("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
+    return requests("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
 
 
 def clicks(zone: str, count: str, each: bool = False) -> Topic:

@@ -8,7 +8,7 @@ from hushstream.schemas.topics import OPERATOR, PUBLISHED, PartitionRule, Topic
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 """The zones; the server's workers have no key."""
 
-RATINGS = topics.asked(
+RATINGS = topics.requests(
     "ratings", ("Ratings", "RatingQuery", "Seal", "Forget"), EDGE_ZONE, "learner", ticks=False, private_lag=True
 )
 """Ratings of users, questions for predictions, and the ends of rounds."""

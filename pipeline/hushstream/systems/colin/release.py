@@ -87,7 +87,7 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
 
 
 @lru_cache(maxsize=64)
-def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
+def counter_epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
     """The guarantee of a counter's releases in one epoch, for one reward and for all rewards of one user."""
     plan = plan_of(release, features)
     zone = "counter" if release.noise_at == "server" else "edge"
@@ -126,7 +126,7 @@ def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, node
         return replace(exact, public_participation=True)
     if release.mechanism == "noisy-reward":
         return _noisy_reward_guarantee(release)
-    return counter_guarantee_of(release, features, nodes)
+    return counter_epoch_guarantee(release, features, nodes)
 
 
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:

@@ -8,7 +8,7 @@ from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRul
 EDGE_ZONE, SERVER_ZONE = "edge", "server"
 """The zones; the server's workers have no key."""
 
-RECORDS = topics.asked(
+RECORDS = topics.requests(
     "records",
     ("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
     EDGE_ZONE,

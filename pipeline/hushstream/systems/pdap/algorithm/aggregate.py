@@ -138,7 +138,7 @@ class Aggregate:
         arms, column = np.unique(blocks.arms, return_inverse=True)
         found = self._believe(arms)
         expected = found.mean[rows, column]
-        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, self._owners[blocks.arms]] ** 2
+        variance = found.deviation[rows, column] ** 2 + found.vendor_deviation[rows, self._owners[blocks.arms]] ** 2
         # The variance of Laplace noise is twice the square of its scale.
         scales = np.sqrt(self._variances[levels_of(blocks.cells)] / 2) / blocks.counts
         with np.errstate(divide="ignore"):
@@ -204,10 +204,10 @@ class Aggregate:
 
     def _by_cell(self, temper: float) -> list[CellBeliefs]:
         found = self.beliefs()
-        mean, deviation, doubt = rounded(found.mean), rounded(found.deviation), rounded(found.doubt)
+        mean, deviation, of_vendor = map(rounded, (found.mean, found.deviation, found.vendor_deviation))
         owners = self._owners[found.pool]
         return [
-            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], doubt[row], temper)
+            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], of_vendor[row], temper)
             for row, cell in enumerate(self.partition.cells)
         ]
 

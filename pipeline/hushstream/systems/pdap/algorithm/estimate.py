@@ -66,13 +66,13 @@ class Beliefs:
         pool: (p,) arms.
         mean: (rows, p).
         deviation: (rows, p) standard deviations around the vendor's mean.
-        doubt: (rows, vendors) standard deviations of the vendors' means themselves.
+        vendor_deviation: (rows, vendors) standard deviations of the vendors' means themselves.
     """
 
     pool: Int64
     mean: Float64
     deviation: Float64
-    doubt: Float64
+    vendor_deviation: Float64
 
 
 def precisions(counts: Int64, variances: Float64, sigma2: float) -> Float64:
@@ -104,7 +104,7 @@ def believe(
         vendor_steps: of a vendor's mean.
     """
     rows = sum(len(level[0]) for level in levels)
-    means, doubts = vendor_means(levels, rows, observed, owners, grand, terms, vendor_steps)
+    means, vendor_variances = vendor_means(levels, rows, observed, owners, grand, terms, vendor_steps)
     mu, sd = np.empty((rows, len(pool))), np.empty((rows, len(pool)))
     for begin in range(0, len(pool), _COLUMNS_AT_ONCE):
         arms = pool[begin : begin + _COLUMNS_AT_ONCE]
@@ -114,7 +114,7 @@ def believe(
         deviation, variance = posterior(levels, precision, weighted, terms.arm_variance, arm_steps)
         mu[:, begin : begin + len(arms)] = around + deviation
         sd[:, begin : begin + len(arms)] = np.sqrt(variance)
-    return Beliefs(pool, mu, sd, np.sqrt(doubts))
+    return Beliefs(pool, mu, sd, np.sqrt(vendor_variances))
 
 
 def vendor_means(

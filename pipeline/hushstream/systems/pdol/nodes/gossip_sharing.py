@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hushstream.counting.calibration import NodeNoise
 
 _KINDS = frozenset({"Parameters", "Membership", "Seal"})
-_HEARD = record(
+_NEIGHBOUR = record(
     "Neighbour",
     node="int",
     position="long",
@@ -73,23 +73,23 @@ class Neighbour:
         self.waiting: deque[tuple[int, NDArray[np.int64]]] = deque()
 
 
-def _pack_heard(heard: Mapping[int, Neighbour]) -> list[dict[str, Any]]:
-    return [_dumped(other, found) for other, found in heard.items()]
+def _pack_neighbours(neighbours: Mapping[int, Neighbour]) -> list[dict[str, Any]]:
+    return [_dumped(other, found) for other, found in neighbours.items()]
 
 
-def _unpack_heard(value: Sequence[Mapping[str, Any]], heard: dict[int, Neighbour]) -> dict[int, Neighbour]:
+def _unpack_neighbours(value: Sequence[Mapping[str, Any]], neighbours: dict[int, Neighbour]) -> dict[int, Neighbour]:
     for item in value:
-        found = heard[item["node"]]
+        found = neighbours[item["node"]]
         found.position, found.phase = item["position"], item["phase"]
         found.waiting = deque((one["after"], _values(one["values"])) for one in item["waiting"])
-    return heard
+    return neighbours
 
 
 class GossipSharing(DeclaresFields):
     """Noised parameters of one node."""
 
     fields: ClassVar[Mapping[str, Field]] = {
-        "heard": Single(array(_HEARD), _pack_heard, _unpack_heard),
+        "neighbours": Single(array(_NEIGHBOUR), _pack_neighbours, _unpack_neighbours, disk="heard"),
         "node": own_part(),
     }
     derived: ClassVar[Mapping[str, str]] = dict.fromkeys(("_config", "_digest", "phase_ends"), FIXED)
@@ -104,17 +104,17 @@ class GossipSharing(DeclaresFields):
         mixing = _mixing(system.config)
         self.node = GossipNode(partition, mixing, system.config)
         others = [int(other) for other in np.flatnonzero(mixing[partition]) if other != partition]
-        self.heard = {other: Neighbour() for other in others}
+        self.neighbours = {other: Neighbour() for other in others}
         self.phase_ends: TopicPartition = ("parameters", partition)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         """See `Sharing.broadcasts`: the neighbours' parameters."""
-        return tuple(("parameters", other) for other in self.heard)
+        return tuple(("parameters", other) for other in self.neighbours)
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:
-        return {("parameters", other): heard.position for other, heard in self.heard.items()}
+        return {("parameters", other): neighbour.position for other, neighbour in self.neighbours.items()}
 
     @property
     def version(self) -> int:
@@ -123,7 +123,7 @@ class GossipSharing(DeclaresFields):
 
     def held_phase(self, ended_phase: int) -> int:
         """See `Sharing.held_phase`: the last phase that every neighbour has ended."""
-        return min((heard.phase for heard in self.heard.values()), default=ended_phase)
+        return min((neighbour.phase for neighbour in self.neighbours.values()), default=ended_phase)
 
     def open_noise(self, home: HomeMachine) -> None:
         """See `Sharing.open_noise`: each round draws for itself."""
@@ -135,7 +135,7 @@ class GossipSharing(DeclaresFields):
 
     def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
         """See `Sharing.on_broadcast`: parameters and phase ends of a neighbour; other records are ignored."""
-        heard, taken = self.heard[part.partition], 0
+        neighbour, taken = self.neighbours[part.partition], 0
         for one in part.records:
             try:
                 name, fields = codec.decode(one.value, _KINDS)
@@ -144,17 +144,17 @@ class GossipSharing(DeclaresFields):
             if fields["config_digest"] != self._digest:
                 continue
             if name == "Seal":
-                heard.phase = max(heard.phase, fields["phase"])
-            elif name == "Parameters" and self._new(heard, fields):
-                heard.waiting.append((fields["after"], _values(fields["values"])))
+                neighbour.phase = max(neighbour.phase, fields["phase"])
+            elif name == "Parameters" and self._new(neighbour, fields):
+                neighbour.waiting.append((fields["after"], _values(fields["values"])))
                 taken += 1
-        heard.position = part.high
+        neighbour.position = part.high
         return {PdolOutcome.PARAMETERS: taken} if taken else {}
 
-    def _new(self, heard: Neighbour, fields: Mapping[str, Any]) -> bool:
+    def _new(self, neighbour: Neighbour, fields: Mapping[str, Any]) -> bool:
         """Whether parameters are of this deployment's size, and of a later round than those that wait."""
         right = len(fields["values"]) == 8 * self._config.records.dimension
-        return right and (not heard.waiting or fields["after"] > heard.waiting[-1][0])
+        return right and (not neighbour.waiting or fields["after"] > neighbour.waiting[-1][0])
 
     def prepare(self, slots: Slots) -> None:
         """See `Sharing.prepare`: parameters change with each round, so there is nothing to prepare."""
@@ -188,9 +188,9 @@ class GossipSharing(DeclaresFields):
 
     def feed(self) -> None:
         """Use the waiting parameters of rounds that this node has reached."""
-        for other, heard in self.heard.items():
-            while heard.waiting and heard.waiting[0][0] < self.node.round:
-                self.node.on_parameters(other, *heard.waiting.popleft())
+        for other, neighbour in self.neighbours.items():
+            while neighbour.waiting and neighbour.waiting[0][0] < self.node.round:
+                self.node.on_parameters(other, *neighbour.waiting.popleft())
 
     def _noise(self, home: HomeMachine, slot: Rows) -> NDArray[np.int64]:
         """The noise of the parameters after this slot's round, int64 (n,)."""
@@ -232,6 +232,6 @@ def _values(packed: bytes) -> NDArray[np.int64]:
     return np.frombuffer(packed, "<i8").astype(np.int64)
 
 
-def _dumped(other: int, heard: Neighbour) -> dict[str, Any]:
-    waiting = [{"after": after, "values": values.astype("<i8").tobytes()} for after, values in heard.waiting]
-    return {"node": other, "position": heard.position, "phase": heard.phase, "waiting": waiting}
+def _dumped(other: int, neighbour: Neighbour) -> dict[str, Any]:
+    waiting = [{"after": after, "values": values.astype("<i8").tobytes()} for after, values in neighbour.waiting]
+    return {"node": other, "position": neighbour.position, "phase": neighbour.phase, "waiting": waiting}

@@ -161,9 +161,9 @@ _EVENTS = 1 << 128
 
 # What a home reads of records: a slice decoded once into columns, whichever of the two forms its records have.
 
-ASKED = frozenset({"Record", "RecordBatch"})
-TOLD = frozenset({"Label", "LabelBatch"})
-KINDS = ASKED | TOLD | {"Membership", "Seal", "Forget"}
+RECORD_KINDS = frozenset({"Record", "RecordBatch"})
+LABEL_KINDS = frozenset({"Label", "LabelBatch"})
+KINDS = RECORD_KINDS | LABEL_KINDS | {"Membership", "Seal", "Forget"}
 MAX_RECORDS = 4096
 """Largest number of records in one fold, so that the journal record fits the broker's record size. A batch record with
 more rows is refused."""
@@ -231,7 +231,7 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
             return cut(part, one.record.offset)
         if one.name == "Seal":
             ended_phase = max(ended_phase, one.fields["phase"])
-        if one.name in ASKED and held_phase < one.fields["after_phase"] <= ended_phase:
+        if one.name in RECORD_KINDS and held_phase < one.fields["after_phase"] <= ended_phase:
             return cut(part, one.record.offset)
     return part
 
@@ -252,7 +252,7 @@ class Slots:
 
     @classmethod
     def of(cls, asked: Sequence[Incoming], dimension: int) -> Slots:
-        """Slots from input of the kinds `ASKED`."""
+        """Slots from input of the kinds `RECORD_KINDS`."""
         parts = [_columns(one) for one in asked]
         lengths, indices, values, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
         ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -306,7 +306,7 @@ def named(one: Incoming) -> list[tuple[str, str]]:
 
 
 def labels_of(one: Incoming) -> list[int]:
-    """The labels in a record of the kinds `TOLD`."""
+    """The labels in a record of the kinds `LABEL_KINDS`."""
     if one.name == "Label":
         return [one.fields["label"]]
     labels: list[int] = np.frombuffer(one.fields["labels"], np.int8).tolist()
@@ -703,16 +703,16 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def _take_records(self, part: InputSlice, batch: Batch) -> None:
         decoded = self._decode(part)
-        asked = [one for one in decoded if one.name in ASKED]
+        asked = [one for one in decoded if one.name in RECORD_KINDS]
         if asked:
             batch.slots = Slots.of(asked, self.system.config.records.dimension)
             self.sharing.prepare(batch.slots)
         place = 0
         for one in decoded:
-            if one.name in ASKED:
+            if one.name in RECORD_KINDS:
                 assert batch.slots is not None
                 for row, (event_id, user) in enumerate(named(one)):
-                    self._take_asked(one, row, batch.slots, place + row, event_id, user, batch)
+                    self._on_record(one, row, batch.slots, place + row, event_id, user, batch)
                 place += one.rows
             else:
                 self._take_other(one, batch)
@@ -722,7 +722,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     def _take_other(self, one: Incoming, batch: Batch) -> None:
         if one.name not in KINDS:
             self._refuse(one.name, one, batch)
-        elif one.name in TOLD:
+        elif one.name in LABEL_KINDS:
             for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
                 self._take_label(one, row, event_id, user, label, batch)
         elif one.name == "Seal":
@@ -734,7 +734,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     # Records.
 
-    def _take_asked(
+    def _on_record(
         self, one: Incoming, row: int, slots: Slots, place: int, event_id: str, user: str, batch: Batch
     ) -> None:
         """Predict one record, answer it again, or refuse it."""

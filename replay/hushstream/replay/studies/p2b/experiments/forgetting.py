@@ -38,7 +38,7 @@ from hushstream.replay.worlds.mixed_table import FeatureWorld, MixedTable, Rotat
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.guarantee.promise import guarantee_of, layout_of_slots, window_tree_of
+from hushstream.systems.p2b.guarantee.promise import layout_of_slots, release_guarantee, window_tree_of
 from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.forgetting import fade_of_windows, fades_of_crowds
@@ -222,7 +222,7 @@ def _row(line: Trial, generation: int, played: Played, seeds: Sequence[int]) -> 
 
 
 def _guarantee(line: Trial) -> Guarantee:
-    return guarantee_of(config_of(line)).under_key(reproducible=True)
+    return release_guarantee(config_of(line)).under_key(reproducible=True)
 
 
 def _provenance(lines: Sequence[Trial]) -> tuple[Provenance, ...]:

@@ -47,7 +47,7 @@ class _Append(NamedTuple):
     offset: asyncio.Future[int]
 
 
-class Gathering:
+class Linger:
     """The appends to one partition."""
 
     def __init__(self, send: Send, linger_seconds: float) -> None:
