@@ -1,4 +1,4 @@
-"""A deployment's own log as a table of decisions, for whoever judges another policy on it.
+"""A deployment's own log as a table of decisions, to judge another policy on it.
 
 One row a decision that the model's answer made: what was known, which arm was shown, with which propensity, and what
 came of it. A row is taken where what it says is known and was drawn as it says:

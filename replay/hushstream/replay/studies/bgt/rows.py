@@ -1,4 +1,4 @@
-"""Rows of BGTplanner's experiments, and what must be said beside them."""
+"""Rows of BGTplanner's experiments, and their privacy statements."""
 
 from __future__ import annotations
 

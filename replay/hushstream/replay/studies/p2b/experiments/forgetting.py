@@ -1,4 +1,4 @@
-"""Forgetting: what a half-life of windows earns in a world that changes, and costs in one that does not.
+"""Forgetting: the gain from a half-life of windows in a changing world, and its cost in a constant one.
 
 Visitors start from the newest model, window after window, and it is made of all windows alike, or of windows that fade.
 In the rotating world every generation of 50,000 users finds all items in other places. All deployments have the same
