@@ -1,10 +1,9 @@
-"""The items of a deployment by name: who changes its catalogue, and what the rows of its decisions are called.
+"""The items of a deployment by name: changes its catalogue, and names the rows of its decisions.
 
-What is read here is the topic of changes, whole and in order, by the very rules by which learners read it
-(`hushstream.engine.catalogue`); so a client knows of each decision which item it is, from how far its learner had read.
-
-Where each party has a catalogue of its own, a client changes that of its party, and reads all: a decision may be for an
-item of another one. Items are then called ``PARTY/ID`` wherever those of several can stand.
+A client reads the whole topic of changes in order, by the same rules as learners (`hushstream.engine.catalogue`). So it
+knows the item of each decision from the offset up to which the learner had read. If each party has a catalogue, a
+client changes its own party's and reads all, because a decision may be for an item of another party. Items of several
+parties are called ``PARTY/ID``.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
 _ANY_TIME_MS = 1 << 62
-"""Log time of a change that is not in the log yet: whether a row is free again by then only the log tells."""
+"""Log time of a change that is not in the log yet. Only the log decides whether a row is free again by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Item:
         title: what people call it.
         features: its public features by name.
         offered: whether it may be shown; else it is retired.
-        version: of the catalogue with which it came in.
+        version: version of the catalogue with which it entered.
     """
 
     item: str
@@ -71,7 +70,7 @@ class Items:
             log: of the client.
             rules: of the deployment; None where they are not known.
             schema_generation: in which records are written.
-            party: whose items these are, where each has its own.
+            party: party of these items, if each party has its own.
         """
         self._log = log
         self._generation = schema_generation
@@ -80,10 +79,10 @@ class Items:
         others = () if rules is None else (one for name, one in rules.catalogues.items() if name != party)
         self._others = {one.party: ItemReader(one) for one in others}
         self.all_read = False
-        """Whether those of other parties were ever read, too."""
+        """Whether catalogues of other parties were read, too."""
         self._reading = asyncio.Lock()
         self._highs: list[int] = []
-        """Behind each change that counted, the next offset: their number is the version."""
+        """The next offset after each change that counted; their number is the version."""
 
     @property
     def named(self) -> bool:
@@ -92,11 +91,11 @@ class Items:
 
     @property
     def version(self) -> int:
-        """Of the catalogue, as far as it was read."""
+        """Version of the catalogue, as far as it was read."""
         return self._catalogue.version
 
     async def list(self) -> Sequence[Item]:
-        """All items that are offered, and the retired ones whose rows have no other item yet, by row.
+        """All offered items, and retired items whose row has no new item yet, by row.
 
         Raises:
             RequestRefused: items have no names here.
@@ -109,7 +108,7 @@ class Items:
         return [_item(one) for one in self._catalogue.items()]
 
     def holds(self, item: str) -> bool:
-        """Whether there is an item that decisions call so, as far as the catalogue was read; it may be retired.
+        """Whether there is an item with this name, as far as the catalogue was read; it may be retired.
 
         Raises:
             RequestRefused: items have no names here.
@@ -121,7 +120,7 @@ class Items:
         return reader.catalogue.holds(name)
 
     def find(self, item: str) -> Item | None:
-        """An item that has a row, as far as the catalogue was read; it may be retired. None where there is none.
+        """An item that has a row, as far as the catalogue was read; it may be retired. None if there is none.
 
         Raises:
             RequestRefused: items have no names here.

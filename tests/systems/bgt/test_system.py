@@ -120,7 +120,7 @@ def test_public_features_are_prepared_once_and_are_in_the_digest(films, tmp_path
     assert made.core.features[[0, 3]].tolist() == [[1.0, 0.5], [-1.0, 2.0]]
     other = prepare(tmp_path / "other", config, {"features": ("items.csv", "0,1,0.5\n")})
     assert other.digest != made.digest
-    with pytest.raises(ConfigurationError, match="expected the features at hand or none, got others"):
+    with pytest.raises(ConfigurationError, match="expected the given features or none, got others"):
         prepare(tmp_path / "other", config, given)
     for line in ("40,1,1", "0,1", "0,x,1", "0,nan,1", "0,1,1\n0,1,1", "-1,1,1"):
         with pytest.raises(ConfigurationError, match=r"items.csv, line \d: expected an item from 0 to 39"):

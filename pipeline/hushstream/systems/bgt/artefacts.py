@@ -1,4 +1,4 @@
-"""What is prepared once for a deployment: ``features.json``, public features of its items, where it has any."""
+"""The prepared file of a deployment: ``features.json`` with public features of its items, if there are any."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ TABLE = PreparedFrom("features", "public features of the items: item,number,...,
 
 
 def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
-    """Take over the public features of items.
+    """Copy the public features of items.
 
     Raises:
-        ConfigurationError: there are none although the configuration has some, or the other way round, or others were
-            taken over before; or a model of so many items could never be published.
+        ConfigurationError: there are none although the configuration declares some, or the reverse; other features were
+            prepared before; or a model of this size would not fit into a record.
     """
     BgtSystem.of(config, _nothing(config))
     artefacts = given.artefacts
@@ -37,7 +37,7 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     path, text = given.inputs[TABLE.name]
     file = features_file(parse_features(text, config.items, config.features, path))
     if artefacts.has(FEATURES) and artefacts.files[FEATURES] != file:
-        raise ConfigurationError(f"{artefacts.path(FEATURES)}: expected the features at hand or none, got others")
+        raise ConfigurationError(f"{artefacts.path(FEATURES)}: expected the given features or none, got others")
     return {FEATURES: file}
 
 
@@ -55,7 +55,7 @@ def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
 
 
 def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
-    """Features as the file that preparation takes; none where there are none."""
+    """Features in the form of the file for preparation; none if there are none."""
     if not features.shape[1]:
         return {}
     lines = [",".join([str(item), *map(repr, row)]) for item, row in enumerate(features.tolist())]
@@ -63,5 +63,5 @@ def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
 
 
 def _nothing(config: BgtConfig) -> Float64:
-    """Features of zeros: whatever they are, what a configuration allows does not follow from them."""
+    """Features of zeros, for checks that do not depend on their values."""
     return np.zeros((config.items, config.features))

@@ -1,4 +1,4 @@
-"""BGTplanner as a system: what the catalogue knows of it, and what a deployment of it is."""
+"""The declaration of BGTplanner for the catalogue, and of its deployments."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
 
 
 def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """From how many users on the deployment gains anything."""
+    """The numbers of users from which on the deployment helps."""
     if config.release.noise == "exact":
         return ()
     found = sizes(config)

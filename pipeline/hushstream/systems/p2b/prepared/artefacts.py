@@ -9,8 +9,8 @@ new users begin with, where one was named. ``signing.json`` (where devices take 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import Encoder
@@ -35,6 +34,8 @@ from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
 ENCODER, SEALING, START = "encoder.json", "sealing.json", "start.json"
 SIGNING, AGREEMENT = "signing.json", "agreement.json"
+
+Keys = TypeVar("Keys", Recipients, SigningKeys)
 
 STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wrote as JSON, which new users begin with")
 
@@ -53,10 +54,10 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
         made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
     if config.slot.sealed and given.keys is not None:
         ring = given.keys(SEALING_ZONE)
-        made |= _sealed_to(ring.of(ring.current), artefacts)
+        made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), recipients_file, read_sealing, artefacts)
     if config.devices and given.keys is not None:
         ring = given.keys(SIGNING_ZONE)
-        made |= _signed_by(ring.of(ring.current), artefacts)
+        made |= _with_first(SIGNING, SigningKeys.first(ring.of(ring.current)), signing_file, read_signing, artefacts)
     if config.devices:
         there = Artefacts(artefacts.where, {**artefacts.files, **made})
         made[AGREEMENT] = agreement_of(
@@ -263,29 +264,22 @@ def _published_keys(config: P2BConfig, artefacts: Artefacts) -> tuple[Recipients
     return sealing, read_signing(artefacts) if config.devices else None
 
 
-def _signed_by(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
-    """The first signing key's public half, unless it is among those that are published."""
-    first = SigningKeys.first(key)
-    if not artefacts.has(SIGNING):
-        return {SIGNING: signing_file(first)}
-    if first.keys[0].public_key not in [one.public_key for one in read_signing(artefacts).keys]:
-        where = artefacts.path(SIGNING)
-        raise ConfigurationError(f"{where}: expected the public half of the signing key at hand or none, got another")
-    return {}
-
-
 def _recipient(one: Mapping[str, Any]) -> Recipient:
     public, vouch = bytes.fromhex(one["public_key"]), bytes.fromhex(one["vouch_key"])
     return Recipient(public, vouch, int(one["from_period"]), bytes.fromhex(one["vouched"]))
 
 
-def _sealed_to(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
-    """The first sealing key's public half, unless it is among those that are published."""
-    first = Recipients.first(key)
-    if not artefacts.has(SEALING):
-        return {SEALING: recipients_file(first)}
-    if first.keys[0].public_key not in [one.public_key for one in read_sealing(artefacts).keys]:
-        # Slots are sealed to the published ones, and agents have agreed to the first of them.
-        where = artefacts.path(SEALING)
-        raise ConfigurationError(f"{where}: expected the public half of the sealing key at hand or none, got another")
+def _with_first(
+    file: str, first: Keys, packed: Callable[[Keys], bytes], read: Callable[[Artefacts], Keys], artefacts: Artefacts
+) -> Mapping[str, bytes]:
+    """The first key's public half, if no file has one yet; agents have agreed to the first one that was published.
+
+    Raises:
+        ConfigurationError: it is not among those that are published.
+    """
+    if not artefacts.has(file):
+        return {file: packed(first)}
+    if first.keys[0].public_key not in [one.public_key for one in read(artefacts).keys]:
+        where = artefacts.path(file)
+        raise ConfigurationError(f"{where}: expected the public half of the zone's first key or no file, got another")
     return {}

@@ -1,7 +1,8 @@
-"""The aggregator role of P-DAP: from released blocks and public arrivals to versions of tickets.
+"""The aggregator role of P-DAP: makes versions of tickets from released blocks and public arrivals.
 
-Each release that a count closed gives one version. Releases that end a phase wait until all counters have ended it, and
-enter in the order of their counters, so that the version does not depend on how the counters raced.
+Each release of a window that a count closed gives one version. Releases at a phase end wait until all counters have
+ended the phase, and are taken in the order of their counters. So the version does not depend on the order in which
+counters arrive.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ class PdapAggregatorMachine(PublishingRole):
         self.as_stated = True
         self.aggregate = Aggregate(system.config)
         self.update: ModelUpdate = self.aggregate.publish()
-        """The newest version; the one before any release follows from the configuration, and is not published."""
+        """The newest version. The first one, before any release, follows from the configuration and is not
+        published."""
         self.waiting: list[bytes] = []
-        """Records of releases that did not enter yet: parts of one, and what waits for the end of its phase."""
+        """Records of releases that were not taken yet: parts of a release, and releases that wait for a phase end."""
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each release that a count closed, change of the catalogue, and phase."""
@@ -96,7 +98,10 @@ class PdapAggregatorMachine(PublishingRole):
         return True
 
     def _on_change(self, fields: dict[str, Any], gathered: Gathered) -> bool:
-        """A version follows at once: nobody waits for the next release to be rid of an arm."""
+        """Take a change of an arm.
+
+        A version follows at once, so that a retired arm is not shown until the next release.
+        """
         try:
             changed = self.aggregate.change(fields["arm"], offered=fields["offered"])
         except PdapError:
@@ -107,12 +112,12 @@ class PdapAggregatorMachine(PublishingRole):
         return changed
 
     def _phase_ended(self) -> bool:
-        """All counters have ended the phase: what waits for that enters."""
+        """Take the waiting releases, after all counters have ended the phase."""
         self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
     def _version(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
+        """The fields of the next version without head and number."""
         columns = model_fields(self.update, self.system.config.arms)
         return {
             "line": TRACK,
@@ -123,10 +128,10 @@ class PdapAggregatorMachine(PublishingRole):
         }
 
     def _require(self, fields: Mapping[str, Any]) -> None:
-        """Refuse a release that could not be of this deployment.
+        """Refuse a release that is invalid in this deployment.
 
         Raises:
-            PdapError: says what was expected and what came.
+            PdapError: says what was expected and what was given.
         """
         config, found = self.system.config, parse_part(fields)
         config.grid.require(found.blocks.cells)
