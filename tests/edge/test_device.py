@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import hpke
@@ -168,6 +169,38 @@ def test_a_device_goes_by_the_agreement_that_it_has(devices, system, agreement, 
     assert anew.outgoing(devices.NOW_MS * 2) == [], "the slot of this life was sent under the first agreement"
 
 
+def test_a_clock_that_is_set_back_gives_no_fresh_quota(devices, agreement):
+    limited = replace(agreement, contexts_per_period=5)
+    device, day_ms = Device.begun(limited, random.Random(1).randbytes), limited.quota_period_ms
+
+    def learned(day: int, name: str) -> int:
+        for number in range(4):
+            device.decide(f"{name}-{number}", {}, devices.NOW_MS + day * day_ms)
+        return sum(event.startswith(name) for event in device._agent.open)
+
+    assert learned(0, "first") == 4
+    # Set back, and forward again: one context is left of the newest day's quota.
+    assert learned(-1, "back") + learned(0, "again") + learned(-2, "further") == 1
+    device = Device.load(limited, device.dump(), random.Random(1).randbytes)
+    assert learned(-1, "restarted") == 0
+    assert learned(1, "next") == 4
+    shorter = replace(limited, configuration=b"another".ljust(16), quota_period_ms=10 * day_ms)
+    device = Device.agreed_anew(shorter, device.dump(), random.Random(1).randbytes)
+    assert learned(1, "anew") == 4, "the numbers of periods of another length say nothing"
+
+
+def test_when_a_slot_is_renewed_stays_with_the_device_that_agrees_anew(devices, agreement):
+    renewed = replace(agreement, renew_ms=7 * 86_400_000, promise=agreement.promise._replace(lifetime_slots=3))
+    device = Device.begun(renewed, random.Random(1).randbytes)
+    now_ms = devices.interact(device, random.Random(3), devices.NOW_MS)
+    other = replace(renewed, configuration=b"another".ljust(16))
+    anew = Device.agreed_anew(other, device.dump(), random.Random(1).randbytes)
+    now_ms = devices.interact(anew, random.Random(4), now_ms, visits=20, name="early")
+    assert anew.next_ms() is None, "the wait between two slots is not over"
+    devices.interact(anew, random.Random(4), now_ms + renewed.renew_ms, visits=20, name="later")
+    assert anew.next_ms() is not None
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [
@@ -192,6 +225,7 @@ def test_the_guarantee_says_what_devices_show_and_what_such_a_deployment_cannot_
     said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
     assert {"devices_see", "devices_cleared", "devices_have_no", "devices_flooded"} <= said.keys()
     assert "never what a slot holds" in said["devices_see"]
+    assert all(word in said["devices_flooded"] for word in ("changes nobody's guarantee", "slots_per_hour", "RFC 9578"))
     assert {"devices_send", "devices_ask", "devices_restored", "devices_killed"} <= said.keys()
     sent = devices.agreed(devices.deployed(tmp_path / "deployment")).body_bytes
     assert f"one slot in a life, of {sent} bytes each" in said["devices_send"]

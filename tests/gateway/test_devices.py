@@ -160,10 +160,23 @@ def test_an_address_that_sends_too_much_is_refused_and_a_proxy_names_addresses(t
                 third = await place.post(place.slot(3), **{"X-Forwarded-For": address})
                 assert code(third) == (429, "too-many-requests")
                 assert int(third[1]["Retry-After"]) >= 1
+            # Proxies that listen on a socket of IPv6 say addresses of IPv4 so: all of them would be one network.
+            for address, status in (("192.0.2.1", 429), ("192.0.2.9", 204)):
+                assert (await place.post(place.slot(6), **{"X-Forwarded-For": f"::ffff:{address}"}))[0] == status
             # A household has a whole network of IPv6 addresses.
             for host in ("2001:db8:0:1::1", "2001:db8:0:1::2"):
                 assert (await place.post(place.slot(4), **{"X-Forwarded-For": host}))[0] == 204
             assert (await place.post(place.slot(5), **{"X-Forwarded-For": "2001:db8:0:1:ffff::"}))[0] == 429
+
+    asyncio.run(play())
+
+
+def test_only_a_proxy_of_the_deployment_names_addresses(tmp_path):
+    async def play() -> None:
+        limits = {"slots_per_hour": 0.001, "slots_burst": 2, "address_header": "X-Forwarded-For"}
+        async with placed(tmp_path, devices={**limits, "proxies": ["203.0.113.0/24", "2001:db8::/32"]}) as place:
+            statuses = [(await place.post(place.slot(n), **{"X-Forwarded-For": f"192.0.2.{n}"}))[0] for n in range(3)]
+            assert statuses == [204, 204, 429], "this machine is no proxy, so the header says nothing"
 
     asyncio.run(play())
 
@@ -318,6 +331,7 @@ def test_a_deployment_that_declares_no_such_devices_is_refused_before_anything_i
     ("text", "error"),
     [
         ("devices: {slots_per_hour: 0}", "devices.slots_per_hour"),
+        ("devices: {proxies: [shop.example]}", "devices.proxies"),
         ("devices: {nothing: 1}", "known are relay_seconds"),
         ("{devices: {}, tokens_file: x}", "devices prove nothing"),
         ("{devices: {}, host: 0.0.0.0}", "certificate_file"),

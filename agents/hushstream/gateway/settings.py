@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationError, model_validator
 
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.declaration import System
@@ -24,6 +24,12 @@ ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
 UNTOLD_WAIT_SECONDS = 1800.0
 """How long feedback is waited for where the configuration says nothing of it."""
+
+
+_PRIVATE: tuple[Any, ...] = tuple(
+    map(ipaddress.ip_network, ("127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
+)
+"""Where a proxy of one's own usually is."""
 
 
 class PersonalizerSettings(BaseModel):
@@ -57,6 +63,8 @@ class DevicesSettings(BaseModel):
         looks_per_minute: how often one address may ask for the model or the agreement.
         address_header: behind a proxy, the header whose last word is the device's address, as X-Forwarded-For; by
             default the connection's own.
+        proxies: networks of the proxies whose header is believed; whoever connects from elsewhere is counted by the
+            connection's own address. By default loopback and private networks.
         attestation: a check by its name (entry points of `hushstream.attestations`); none by default.
     """
 
@@ -67,6 +75,7 @@ class DevicesSettings(BaseModel):
     slots_burst: int = Field(default=600, ge=1)
     looks_per_minute: float = Field(default=600.0, gt=0)
     address_header: str | None = Field(default=None, min_length=1)
+    proxies: tuple[IPvAnyNetwork, ...] = _PRIVATE
     attestation: str | None = Field(default=None, min_length=1)
 
 

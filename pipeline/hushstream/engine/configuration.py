@@ -256,6 +256,8 @@ def _value_on_wire(one: Field[Any], config: Any) -> Any:
 
 
 def _wire(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Declared):
         return json.loads(value.canonical)
     if is_dataclass(value):

@@ -139,19 +139,27 @@ class DeviceServer(HttpServer[DeviceCall]):
 
     def _source(self, request: web.BaseRequest) -> str:
         """The address of a request, or its network: in memory as long as its bucket of tokens, and nowhere else."""
+        peer = None if request.transport is None else request.transport.get_extra_info("peername")
+        address = _address_of(str(peer[0]) if peer else "")
         named = self._devices.address_header
-        if named is None:
-            peer = None if request.transport is None else request.transport.get_extra_info("peername")
-            text = str(peer[0]) if peer else ""
-        else:
-            text = (request.headers.getall(named, [""])[-1]).rpartition(",")[2].strip()
-        try:
-            address = ipaddress.ip_address(text)
-        except ValueError:
+        # From elsewhere anybody could name any address: a full bucket for each request.
+        if named is not None and (address is None or any(address in proxy for proxy in self._devices.proxies)):
+            address = _address_of(request.headers.getall(named, [""])[-1].rpartition(",")[2].strip())
+        if address is None:
             return ""  # All whose address is not known share one bucket.
         if address.version == 4:
             return str(address)
         return str(ipaddress.ip_network((int(address) >> _NETWORK_BITS << _NETWORK_BITS, _NETWORK_BITS)))
+
+
+def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """What a text says, if it is an address; an IPv4 one also as a socket of IPv6 names it."""
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    # Else all of IPv4 would be one network, and one who floods would keep everybody out.
+    return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
 _BY_PATH: Mapping[str, DeviceCall] = {call.path: call for call in (SLOTS, MODEL, AGREEMENT)}

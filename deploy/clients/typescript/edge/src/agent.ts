@@ -234,7 +234,8 @@ export class EdgeAgent {
 
   /** Close all waiting events whose deadline has passed: what was shown and not rewarded becomes reward 0. */
   advance(nowMs: number): Outcome[] {
-    const over = [...this.#open].filter(([, decision]) => decision.deadlineMs <= nowMs);
+    const over: [string, OpenDecision][] = [];
+    for (const one of this.#open) if (one[1].deadlineMs <= nowMs) over.push(one);
     return over.map(([event, decision]) => {
       this.#open.delete(event);
       if (decision.shownArm === NOT_SHOWN) return "never_shown";
@@ -294,7 +295,7 @@ export class EdgeAgent {
   }
 
   #learn(decision: OpenDecision, arm: number, reward: number): void {
-    this.#own ??= { base: this.shared, steps: new OwnSteps() };
+    this.#own ??= { base: this.shared, steps: new OwnSteps(this.#agreement.layout.cells) };
     const { base, steps } = this.#own;
     this.#kernel.learn(base.model, steps, this.#context(decision.row), arm, reward);
     const slot = this.#slotOf(decision.index);

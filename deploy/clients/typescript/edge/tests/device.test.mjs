@@ -352,6 +352,44 @@ test("a state and a mark that each say more keep all that either says was spent"
   assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
 });
 
+test("a clock that is set back gives no fresh quota, and another agreement begins one", async () => {
+  const terms = { contexts_per_period: 5 };
+  const { mark, store, clock, open } = await placed({ agreement: { terms } });
+  const learned = async (device, days, name) => {
+    clock.now += days * 1440 * MINUTE;
+    const decided = device.status.decided;
+    await live(device, 4, { name });
+    return device.status.decided - decided;
+  };
+  const device = await open();
+  assert.equal(await learned(device, 0, "first"), 4);
+  // Set back, and forward again: one context is left of the newest day's quota.
+  assert.equal((await learned(device, -1, "back")) + (await learned(device, 1, "again")), 1);
+  assert.equal(await learned(device, -2, "further"), 0);
+  await device.flush();
+  assert.equal(await learned(await open(), 1, "restarted"), 0);
+  const later = await open();
+  assert.equal(await learned(later, 2, "next"), 4);
+  await later.flush();
+  // Longer periods have smaller numbers: those of the agreement before would never end.
+  const other = (await agreed({ terms: { ...terms, quota_period_ms: 864_000_000 } }, "other")).file;
+  const [state, known, write] = [store.contents.get("state"), mark.text, store.write];
+  const crashes = [[state, known]];
+  store.write = async (name, content, durable) => {
+    // As at a crash before this writing, and right after it.
+    crashes.push([state, mark.text], [content, mark.text]);
+    store.write = write;
+    return write.call(store, name, content, durable);
+  };
+  await open({ agreement: other, agreeAnew: true });
+  assert.equal(crashes.length, 3);
+  for (const [content, text] of crashes) {
+    store.contents.set("state", content);
+    mark.text = text;
+    assert.equal(await learned(await open({ agreement: other, agreeAnew: true }), 0, "anew"), 4);
+  }
+});
+
 test("a state that is cleared while its slot is on its way is not written back", async () => {
   for (const answer of [null, 503, 204, { status: 422, code: "stale-period", date: 1_900_000_000_000 }]) {
     const { gateway, store, clock, open } = await placed();

@@ -105,7 +105,8 @@ class Device:
         known = agent.known(event_id, now_ms)
         if known is not None:
             return known
-        if not agent.within_quota(now_ms):
+        # A clock that was set back gives no fresh quota: the newest period that it ever showed counts on.
+        if not agent.within_quota(max(now_ms, agent.period * self.agreement.quota_period_ms)):
             return agent.decide_publicly(row, eligible)
         choice = agent.decide_new(event_id, agent.terms.policy.kept(row), now_ms, eligible)
         if choice.slot_due:
@@ -239,7 +240,8 @@ class Device:
     def agreed_anew(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
         """A device that goes over to another agreement, which promises no less: what is spent stays spent.
 
-        What it had learned, and slots that it owed under the old one, are dropped.
+        What it had learned, and slots that it owed under the old one, are dropped. Its quota begins: periods of another
+        agreement may have another length.
 
         Raises:
             WeakerAgreement: it promises less.
@@ -253,6 +255,7 @@ class Device:
             agent = device._agent
             agent.sent = agent.due = max(spent["sent"], spent["due"])
             agent.decided = agent.due * agreement.after_interactions
+            agent.renews_ms = spent["renews_ms"]
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
         return device

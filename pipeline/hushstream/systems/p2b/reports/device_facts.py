@@ -76,9 +76,13 @@ _FACTS = (
     Fact(
         "devices_flooded",
         1.0,
-        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount. In the model n "
-        "forged slots weigh as n users do; a gateway limits how many come from one address (devices.slots_per_hour), "
-        "so m addresses send m times as many. A slot that is refused for that is sent later, whatever it holds.",
+        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount, and the noise is "
+        "scaled to what one slot can move, however many beside it are known. In the model n forged slots weigh as n "
+        "users do, and they fill windows: releases come sooner with fewer users in them, and a counter over windows "
+        "(release.horizon) ends sooner. A gateway takes so many of one address, or of one IPv6 network of 64 bits, an "
+        "hour (devices.slots_per_hour), so m addresses send m times as many; devices behind one address share that. "
+        "A slot that is refused for that is sent later, whatever it holds. There are no blind tokens (RFC 9578), and "
+        "nobody has to prove to be a person.",
         DEVICES,
     ),
     Fact(

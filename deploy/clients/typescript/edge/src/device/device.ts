@@ -132,7 +132,9 @@ export class EdgeDevice {
     const allowed = eligible === undefined ? null : this.#allowed(eligible);
     return this.#change((agent, nowMs) => {
       const known = agent.known(event, nowMs);
-      const learned = known || agent.withinQuota(nowMs);
+      // A clock that was set back gives no fresh quota: the newest period that it ever showed counts on.
+      const newest = agent.allowance.period * this.agreement.terms.quota_period_ms;
+      const learned = known || agent.withinQuota(Math.max(nowMs, newest));
       const found = learned ? agent.decide(event, row, nowMs, allowed) : agent.decidePublicly(row, allowed);
       if (found.slotDue) this.#fallsDue(nowMs);
       const { arm: item, billionths, modelVersion } = found;
@@ -319,7 +321,11 @@ export class EdgeDevice {
       const { due, ...rest } = most(known, spent);
       // As the Python agent: what was owed under the other agreement, and the visits towards the next slot, are dropped.
       const decided = due * this.agreement.terms.after_interactions;
-      this.#begin({ ...rest, due, decided, sent: due, first: -1 }, unseen(this.agreement));
+      // Periods of another agreement may have another length, so the quota begins. The mark first: with the old one's
+      // period beside the new state the quota would never begin.
+      const all = { ...rest, due, decided, sent: due, first: -1, period: 0, used: 0 };
+      await this.options.mark.write(packMark(all));
+      this.#begin(all, unseen(this.agreement));
       return;
     }
     const [newest, base] = [await this.#model(found.newest), await this.#model(found.base)];

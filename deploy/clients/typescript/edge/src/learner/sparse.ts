@@ -70,29 +70,54 @@ function byCell(arms: number, byArm: Float64Array): Float32Array {
 /** What one user learned alone: a row for each of their newest `MOST_STEPS` interactions. */
 export class OwnSteps {
   readonly arms: number[] = [];
-  readonly vectors: Float32Array[] = [];
   readonly gains: number[] = [];
   /** The row of the oldest step; 0 until all rows are taken. */
   oldest = 0;
+  /** Of each cell the values of all rows side by side, as a context has few cells: `#room` of them, so many as are taken. */
+  #byCell: Float32Array;
+  #room = 8;
+
+  constructor(readonly cells: number) {
+    this.#byCell = new Float32Array(cells * this.#room);
+  }
 
   append(vector: Float32Array, gain: number, arm: number): void {
     let row = this.arms.length;
     // Rows stay where they are: sums over steps in another order would round otherwise after a restart.
     if (row === MOST_STEPS) [row, this.oldest] = [this.oldest, (this.oldest + 1) % MOST_STEPS];
+    if (row === this.#room) this.#grow();
     this.arms[row] = arm;
-    this.vectors[row] = vector;
+    for (let cell = 0, at = row; cell < this.cells; cell += 1, at += this.#room) this.#byCell[at] = vector[cell]!;
     this.gains[row] = Math.fround(gain);
+  }
+
+  /** Of each row the sum over a context's places, in their order; into `sums`, which has room for all rows. */
+  along({ cells, values }: SparseContext, sums: Float64Array): void {
+    const count = this.arms.length;
+    sums.fill(0, 0, count);
+    for (let place = 0; place < cells.length; place += 1) {
+      const value = values[place]!;
+      if (value === 0) continue;
+      for (let row = 0, at = cells[place]! * this.#room; row < count; row += 1, at += 1) {
+        sums[row]! += this.#byCell[at]! * value;
+      }
+    }
+  }
+
+  /** Take so much of a row's vector from sums over cells. */
+  subtract(row: number, along: number, sums: Float64Array): void {
+    for (let cell = 0, at = row; cell < this.cells; cell += 1, at += this.#room) sums[cell]! -= along * this.#byCell[at]!;
   }
 
   /** As Python packs it: how many steps plus the oldest one's row, arms, vectors, gains. */
   dump(): Uint8Array {
-    const [count, cells] = [this.arms.length, this.vectors[0]?.length ?? 0];
+    const [count, cells] = [this.arms.length, this.cells];
     const view = new DataView(new ArrayBuffer(4 + count * (8 + 4 * cells)));
     view.setUint32(0, count + this.oldest, true);
     this.arms.forEach((arm, row) => view.setInt32(4 + 4 * row, arm, true));
-    this.vectors.forEach((vector, row) =>
-      vector.forEach((value, cell) => view.setFloat32(4 + 4 * (count + row * cells + cell), value, true)),
-    );
+    for (let row = 0, to = 4 + 4 * count; row < count; row += 1) {
+      for (let at = row; at < this.#byCell.length; at += this.#room, to += 4) view.setFloat32(to, this.#byCell[at]!, true);
+    }
     this.gains.forEach((gain, row) => view.setFloat32(4 + 4 * (count * (1 + cells) + row), gain, true));
     return new Uint8Array(view.buffer);
   }
@@ -104,7 +129,7 @@ export class OwnSteps {
     if (dumped.length !== 4 + count * (8 + 4 * cells) || told - count >= MOST_STEPS) {
       throw new BadState(`steps: expected bytes of ${count} steps, got others`);
     }
-    const own = new OwnSteps();
+    const own = new OwnSteps(cells);
     const float = (place: number): number => view.getFloat32(4 + 4 * place, true);
     for (let row = 0; row < count; row += 1) {
       const vector = Float32Array.from({ length: cells }, (_, cell) => float(count + row * cells + cell));
@@ -112,10 +137,19 @@ export class OwnSteps {
     }
     own.oldest = told - count;
     const good = own.arms.every((arm) => arm >= 0 && arm < arms) && own.gains.every(Number.isFinite);
-    if (!good || !own.vectors.every((vector) => vector.every(Number.isFinite))) {
+    if (!good || !own.#byCell.every(Number.isFinite)) {
       throw new BadState("steps: expected arms of the deployment and finite numbers, got others");
     }
     return own;
+  }
+
+  #grow(): void {
+    const [before, room] = [this.#byCell, this.#room];
+    this.#room = Math.min(2 * room, MOST_STEPS);
+    this.#byCell = new Float32Array(this.cells * this.#room);
+    for (let cell = 0; cell < this.cells; cell += 1) {
+      this.#byCell.set(before.subarray(cell * room, (cell + 1) * room), cell * this.#room);
+    }
   }
 }
 
@@ -124,6 +158,7 @@ export class SparseUCB {
   readonly #means: Float64Array;
   readonly #variances: Float64Array;
   readonly #scores: Float32Array;
+  readonly #along = new Float64Array(MOST_STEPS);
 
   constructor(readonly arms: number) {
     this.#means = new Float64Array(arms);
@@ -132,7 +167,8 @@ export class SparseUCB {
   }
 
   /** The score of every arm, in memory that the next call writes over. */
-  scores(model: SparseModel, own: OwnSteps | null, { cells, values }: SparseContext): Float32Array {
+  scores(model: SparseModel, own: OwnSteps | null, context: SparseContext): Float32Array {
+    const { cells, values } = context;
     const [arms, means, variances] = [this.arms, this.#means.fill(0), this.#variances.fill(0)];
     for (let place = 0; place < cells.length; place += 1) {
       const value = values[place]!;
@@ -143,10 +179,11 @@ export class SparseUCB {
         variances[arm]! += square * model.variances[at]!;
       }
     }
-    own?.vectors.forEach((vector, row) => {
-      const along = dot(vector, cells, values);
-      means[own.arms[row]!]! += along * own.gains[row]!;
-      variances[own.arms[row]!]! -= along * along;
+    own?.along(context, this.#along);
+    own?.arms.forEach((arm, row) => {
+      const along = this.#along[row]!;
+      means[arm]! += along * own.gains[row]!;
+      variances[arm]! -= along * along;
     });
     // Rounding may carry the square of a vanishing width below zero.
     for (let arm = 0; arm < arms; arm += 1) this.#scores[arm] = means[arm]! + Math.sqrt(Math.max(variances[arm]!, 0));
@@ -173,15 +210,17 @@ export class SparseUCB {
       sums[cell]! += Math.fround(values[place]! * model.variances[at]!);
       mean += values[place]! * model.means[at]!;
     });
-    own.vectors.forEach((vector, row) => {
-      if (own.arms[row] !== arm) return;
-      const along = dot(vector, cells, values);
-      vector.forEach((one, cell) => (sums[cell]! -= along * one));
-      mean += along * own.gains[row]!;
+    own.along(context, this.#along);
+    own.arms.forEach((other, row) => {
+      if (other !== arm) return;
+      own.subtract(row, this.#along[row]!, sums);
+      mean += this.#along[row]! * own.gains[row]!;
     });
     const spread = cells.reduce((total, cell, place) => total + sums[cell]! * values[place]!, 0);
     const shrink = 1 / Math.sqrt(model.rewardVariance + Math.max(spread, 0));
-    own.append(Float32Array.from(sums, (one) => one * shrink), (reward - mean) * shrink, arm);
+    const vector = new Float32Array(model.cells);
+    for (let cell = 0; cell < model.cells; cell += 1) vector[cell] = sums[cell]! * shrink;
+    own.append(vector, (reward - mean) * shrink, arm);
   }
 }
 
@@ -197,10 +236,4 @@ export function highest(scores: Float32Array, eligible: readonly boolean[] | nul
   if (!some) throw new EdgeError(`expected at least one of ${scores.length} items to be eligible, got none`);
   if (!Number.isFinite(best)) throw new EdgeError("expected finite scores, got NaN or infinity");
   return best;
-}
-
-function dot(vector: Float32Array, cells: Int32Array, values: Float32Array): number {
-  let total = 0;
-  for (let place = 0; place < cells.length; place += 1) total += vector[cells[place]!]! * values[place]!;
-  return total;
 }
