@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 import stat
 import struct
 from collections.abc import Iterable, Sequence
@@ -203,8 +204,10 @@ def read_key_file(path: str | Path) -> list[str]:
             _require_private(source, os.fstat(file.fileno()))
             return file.read(_LARGEST_FILE_BYTES).decode("ascii", "replace").strip().splitlines() or [""]
     except FileNotFoundError:
+        command = f"hushstream keys generate {shlex.quote(str(source.parent))} --zone {source.stem}"
         raise KeyFileError(
-            f"key file {source}: expected a file, got none; `hushstream keys generate --zone {source.stem}` makes it"
+            f"key file {source}: expected a file, got none; `{command}` makes one for a deployment that has not begun, "
+            "any other has its key in a backup"
         ) from None
     except OSError as error:
         raise KeyFileError(f"key file {source}: expected to read it, got: {error.strerror}") from None

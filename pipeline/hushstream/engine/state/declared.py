@@ -17,6 +17,7 @@ import dis
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, Protocol
 
@@ -498,7 +499,13 @@ def require_declared(cls: type, fields: Iterable[str]) -> None:
 
 def attributes_set(cls: type) -> set[str]:
     """The names of all attributes that the methods of a class, and of those before it, set on ``self``."""
-    return {name for one in cls.__mro__ for code in _methods(one) for name in _set_on_self(code)}
+    return {name for one in cls.__mro__ for name in _set_in(one)}
+
+
+@cache
+def _set_in(cls: type) -> frozenset[str]:
+    """The names of all attributes that the methods of this class alone set."""
+    return frozenset(name for code in _methods(cls) for name in _set_on_self(code))
 
 
 def _methods(cls: type) -> Iterator[CodeType]:
@@ -508,9 +515,13 @@ def _methods(cls: type) -> Iterator[CodeType]:
                 yield function.__code__
 
 
+_SETS = dis.opmap["STORE_ATTR"]
+
+
 def _set_on_self(code: CodeType) -> Iterator[str]:
     loaded: Any = None
-    for step in dis.get_instructions(code):
+    # Most methods set nothing, and listing their steps takes a start longer than most modules.
+    for step in dis.get_instructions(code) if _SETS in code.co_code[::2] else ():
         if step.opname == "STORE_ATTR" and loaded == "self":
             yield step.argval
         # A later Python loads two names by one instruction: the last one lies on top.

@@ -83,5 +83,5 @@ def _sizes(config: BgtConfig) -> Mapping[str, str]:
     return {
         "partitions": f"learner {config.partitions.learner}: at most so many workers share the work; one collector",
         "a slot": f"{slot_bytes(config):,} bytes, of each user in each of three rounds",
-        "memory": "not measured for this system (`hushstream bench` and deploy/docs/sizes.py measure others)",
+        "memory": "not measured for this system (`hushstream bench` and `hushstream sizes` measure others)",
     }

@@ -63,5 +63,5 @@ def _sizes(config: PdapConfig) -> Mapping[str, str]:
     return {
         "partitions": f"learner {parts.learner} a vendor, {count_text(config.counters, 'counter')}: at most so many "
         "workers share the work",
-        "memory and disk": "not measured for this system (`hushstream bench` and deploy/docs/sizes.py measure others)",
+        "memory and disk": "not measured for this system (`hushstream bench` and `hushstream sizes` measure others)",
     }

@@ -201,7 +201,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
     if not zones and not there:
         names = ", ".join(key_path(folder, zone).name for zone in key_files())
         raise HushstreamError(
-            f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
+            f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate {folder}` makes one"
         )
     found = check(folder, zones or there)
     if json:
