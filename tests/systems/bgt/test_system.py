@@ -151,5 +151,5 @@ def test_the_budget_and_the_promise_are_those_of_all_epochs(films):
     assert [KIND.budgets(one, None)[0].fits for one in (once, twice)] == [3, 6]
     cost = KIND.promises(twice, None).releases.cost
     assert cost.epsilon_micro == 2 * KIND.promises(once, None).releases.cost.epsilon_micro
-    with pytest.raises(ConfigurationError, match="room for the first release at least"):
+    with pytest.raises(ConfigurationError, match="a limit that covers the first release at least"):
         KIND.promises(films.make_config(budget=BudgetConfig(2.0, 1e-5)), None)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema
-from hushstream.schemas.context_columns import RowForm
 from hushstream.schemas.errors import HushstreamError
 
 _NUMBER_BYTES = 4
@@ -97,11 +96,6 @@ class ContextRules:
     events_are_users: bool = False
     item_numbers: int | None = None
     shadow: bool = False
-
-    @property
-    def form(self) -> RowForm | None:
-        """How contexts of declared features travel; None where contexts are numbers."""
-        return None if self.features is None else RowForm(self.features.row_bytes, self.features.digest)
 
     def row_of(self, values: Mapping[str, Any]) -> bytes:
         """The row of a context's values, by the names of features.

@@ -20,6 +20,7 @@ import numpy as np
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 from hushstream.schemas.columns import ContextColumns, gather_contexts
+from hushstream.schemas.context_columns import RowForm
 
 MAX_ROWS = 4096
 """Largest number of contexts in one fold, so that its journal record stays within the broker's record size. A batch
@@ -159,10 +160,12 @@ class Arrivals:
 
 def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
     """Decode a slice of contexts, and refuse invalid rows by the rules."""
-    columns = gather_contexts(part.records, rules.width, rules.arms, rules.form)
+    schema = rules.features
+    form = None if schema is None else RowForm(schema.row_bytes, schema.digest)
+    columns = gather_contexts(part.records, rules.width, rules.arms, form)
     decoded = DecodedContexts(part.low, part.high, columns)
-    if rules.features is not None:
-        decoded.losses = rules.features.losses(columns.contexts.tobytes())
+    if schema is not None:
+        decoded.losses = schema.losses(columns.contexts.tobytes())
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]
