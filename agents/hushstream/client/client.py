@@ -89,7 +89,7 @@ class _Home:
 
 
 class _Question(NamedTuple):
-    """A context on its way.
+    """A context that was sent and has no answer yet.
 
     Attributes:
         user: its user.
@@ -109,7 +109,7 @@ class _Question(NamedTuple):
 
 
 class Client:
-    """Ask for decisions and report what came of them. One instance serves many users concurrently.
+    """Ask for decisions and report feedback on them. One instance serves many users concurrently.
 
     Use as an async context manager; `hushstream.client.connect` makes one on a Kafka, `SyncClient` is the
     same for code without an event loop.
@@ -266,7 +266,7 @@ class Client:
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `decide`
         track: str | None = None,
     ) -> list[Decision]:
-        """Ask for an ordered slate: what to show in each of so many positions, no arm twice.
+        """Ask for an ordered slate: one arm for each of several positions, no arm twice.
 
         A position is a decision of its own among the arms that the positions before it left, with an event of its own
         (`position_event`): so each has its exact propensity given those before it, their product is the slate's, and

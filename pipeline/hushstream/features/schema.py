@@ -329,7 +329,7 @@ def declare(given: Mapping[Any, Any]) -> FeatureSchema:
     """The schema of a declaration: names with ``kind`` and that kind's settings.
 
     Raises:
-        BadDeclaration: names the feature and the key, what it takes and what came.
+        BadDeclaration: names the feature and the key, the expected and the given value.
         Unconfirmed: settings were taken from rows, and were not confirmed as public.
     """
     if not isinstance(given, Mapping) or not 1 <= len(given) <= MOST_FEATURES:

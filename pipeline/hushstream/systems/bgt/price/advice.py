@@ -92,7 +92,7 @@ class Advice:
 
 
 def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: float = ITEM_SPREAD) -> Advice:
-    """What to expect of so many users.
+    """The forecast for a number of users.
 
     Args:
         config: of the deployment.

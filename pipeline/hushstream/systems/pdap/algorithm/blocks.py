@@ -36,7 +36,7 @@ class Blocks:
         """Refuse columns of other lengths or types.
 
         Raises:
-            PdapError: names what came.
+            PdapError: names the given column.
         """
         for name in ("cells", "arms", "counts", "sums"):
             column = getattr(self, name)
