@@ -345,7 +345,7 @@ class Items:
         catalogue = self._catalogue
         expected = Catalogue(catalogue.rules)
         expected.load(catalogue.dump())
-        records = []
+        records: list[bytes] = []
         for item, offered, title, features in changes:
             change = ItemChange(item, expected.version + 1, offered, title, features)
             try:
@@ -356,8 +356,7 @@ class Items:
                 raise _of_many(error, len(records), len(changes), "nothing was sent") from None
             fields = {**change._asdict(), "config_digest": catalogue.rules.config_digest}
             records.append(codec.encode("Item", fields, self._generation))
-        # All at once: those that arrive together are taken together.
-        offsets = await asyncio.gather(*(self._log.append(catalogue.rules.topic, 0, one) for one in records))
+        offsets = [await self._log.append(catalogue.rules.topic, 0, one) for one in records]
         refused = await self._until(max(offsets, default=-1))
         for number, offset in enumerate(offsets):
             if offset in refused:
