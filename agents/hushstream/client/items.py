@@ -34,6 +34,7 @@ from hushstream.engine.catalogue import (
 from hushstream.engine.declare.requests import BadContext, ContextRules, RequestRefused, UnknownArm
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
+from hushstream.features.schema import FeatureSchema
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
@@ -94,6 +95,11 @@ class Items:
         """Version of the catalogue, as far as it was read."""
         return self._catalogue.version
 
+    @property
+    def features(self) -> FeatureSchema | None:
+        """What public features items may have; None for none."""
+        return self._catalogue.rules.features
+
     async def list(self) -> Sequence[Item]:
         """All offered items, and retired items whose row has no new item yet, by row.
 
@@ -149,7 +155,10 @@ class Items:
         return await self.add_all([Item(item, title, features or {})])
 
     async def add_all(self, items: Iterable[Item]) -> int:
-        """Offer many items, one after the other; as `add`. What was added before an item that is refused stays."""
+        """Offer many items, in order; as `add`. Nothing is sent where one of them cannot be added.
+
+        What was added before somebody else changed the catalogue stays.
+        """
         return await self._change([(one.item, True, one.title, _text(one.features)) for one in items])
 
     async def retire(self, item: str) -> int:
@@ -335,20 +344,22 @@ class Items:
         catalogue = self._catalogue
         expected = Catalogue(catalogue.rules)
         expected.load(catalogue.dump())
-        offsets = []
+        records: list[bytes] = []
         for item, offered, title, features in changes:
-            if not all(isinstance(text, str) for text in (item, title)):
-                raise BadItem("item: expected an id and a title as text, got something else")
             change = ItemChange(item, expected.version + 1, offered, title, features)
-            expected.take(change, _ANY_TIME_MS)
+            try:
+                if not all(isinstance(text, str) for text in (item, title)):
+                    raise BadItem("item: expected an id and a title as text, got something else")
+                expected.take(change, _ANY_TIME_MS)
+            except ItemRefused as error:
+                raise _of_many(error, len(records), len(changes), "nothing was sent") from None
             fields = {**change._asdict(), "config_digest": catalogue.rules.config_digest}
-            offsets.append(
-                await self._log.append(catalogue.rules.topic, 0, codec.encode("Item", fields, self._generation))
-            )
+            records.append(codec.encode("Item", fields, self._generation))
+        offsets = [await self._log.append(catalogue.rules.topic, 0, one) for one in records]
         refused = await self._until(max(offsets, default=-1))
         for number, offset in enumerate(offsets):
             if offset in refused:
-                raise _of_many(refused[offset], number, len(offsets))
+                raise _of_many(refused[offset], number, len(offsets), "those before it stand")
         return catalogue.version
 
     async def _until(self, offset: int) -> Mapping[int, ItemRefused]:
@@ -372,9 +383,9 @@ def _text(features: Mapping[str, Any]) -> str:
         raise BadItem("features: expected plain values by name, got others") from None
 
 
-def _of_many(error: ItemRefused, number: int, count: int) -> HushstreamError:
+def _of_many(error: ItemRefused, number: int, count: int, left: str) -> HushstreamError:
     if isinstance(error, StaleCatalogue):
         error = StaleCatalogue("catalogue: expected nobody else to change it, somebody did at the same time; try again")
     if count == 1:
         return error
-    return type(error)(f"{error} (change {number + 1} of {count}; those before it stand)")
+    return type(error)(f"{error} (change {number + 1} of {count}; {left})")

@@ -50,6 +50,7 @@ _NEVER = 0
 
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
 
 
 class ItemRefused(HushstreamError):
@@ -198,6 +199,8 @@ class Catalogue:
         self._places: dict[str, int] = {}
         """The row of each item that still has one, in the order of rows above, so that restored ones lie alike."""
         self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
+        self._seen: dict[int, tuple[str, Float64]] = {}
+        """Of rows that were compared: the features of their item, and what a learner would see of them."""
 
     @property
     def offered(self) -> Bools:
@@ -244,7 +247,7 @@ class Catalogue:
                     return tenant
         raise UnknownItem(f"row: expected one that had an item at version {version}, got another")
 
-    def likeness(self, row: int, others: NDArray[np.intp]) -> NDArray[np.float64]:
+    def likeness(self, row: int, others: NDArray[np.intp]) -> Float64:
         """How similar the items of other rows are to the item of a row, as (n,) weights that sum to 1.
 
         A weight is proportional to the squared inner product of the two items' public features, as a learner sees them.
@@ -253,13 +256,21 @@ class Catalogue:
         schema = self.rules.features
         if schema is None or not self._tenants[row][-1].features:
             return np.full(len(others), 1.0 / len(others))
-        rows = b"".join(self.rules.row_of(self._tenants[one][-1].features) for one in (row, *others.tolist()))
-        blocks = schema.blocks(schema.read(rows))
-        dense = np.zeros((1 + len(others), schema.cells))
-        np.add.at(dense, (np.arange(len(dense))[:, None], blocks.cells), blocks.values)
+        dense = np.stack([self._seen_of(schema, one) for one in (row, *others.tolist())])
         alike = (dense[1:] @ dense[0]) ** 2
         total = float(alike.sum())
         return alike / total if total > 0 else np.full(len(others), 1.0 / len(others))
+
+    def _seen_of(self, schema: FeatureSchema, row: int) -> Float64:
+        """(cells,) found once for each item: a thousand new ones are each compared with all others."""
+        features = self._tenants[row][-1].features
+        kept = self._seen.get(row)
+        if kept is None or kept[0] != features:
+            blocks = schema.blocks(schema.read(self.rules.row_of(features)))
+            dense = np.zeros(schema.cells)
+            np.add.at(dense, blocks.cells[0], blocks.values[0])
+            self._seen[row] = kept = (features, dense)
+        return kept[1]
 
     def check(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
         """The item as a change would leave it; the catalogue itself does not change.

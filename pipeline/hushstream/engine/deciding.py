@@ -246,7 +246,7 @@ class DecisionRole(AnsweringRole):
         if found is None:
             batch.refuse(reason, changed.part, read.offset)
             return None
-        if found.entered != before[found.row]:
+        if before[found.row] and found.entered != before[found.row]:
             arm = catalogue.rules.arms[found.row]
             for event_id, past in list(self.past.items()):
                 if past.arm == arm:
